@@ -1,0 +1,50 @@
+# make demo    a small model learns while it is served, here, in a few minutes
+# make test    the whole test suite
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A GPU machine gets vLLM for CUDA, everything else the CPU build. APOLLOD_DEVICE=cpu overrides.
+EXTRA := $(shell if [ "$$APOLLOD_DEVICE" != cpu ] && ls /dev/nvidia[0-9]* >/dev/null 2>&1; then echo gpu; else echo cpu; fi)
+# PyTorch's CPU wheel is not on PyPI. Some machines offer it locally; an extra index is asked for only where they do not.
+TORCH_CPU := torch==2.13.0+cpu
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+
+.PHONY: env demo test crash bench lint clean
+.DEFAULT_GOAL := env
+
+env: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found; install Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed; try make PYTHON=python3.11" >&2; exit 1; }
+	@echo "make: installing apollod[$(EXTRA)] into $(VENV) (about 2 minutes, 4 GB)" >&2
+	@$(PYTHON) -m venv $(VENV) || { echo "make: python3 -m venv failed; on Debian: apt install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@set -e; index=""; \
+	if [ $(EXTRA) = cpu ]; then \
+		$(BIN)/python -m pip install --quiet --dry-run --no-deps '$(TORCH_CPU)' >/dev/null 2>&1 || index="--extra-index-url $(TORCH_INDEX)"; \
+		$(BIN)/python -m pip install --quiet $$index '$(TORCH_CPU)'; \
+	fi; \
+	$(BIN)/python -m pip install --quiet $$index --group dev -e '.[$(EXTRA)]'
+	@touch $@
+
+demo: env
+	@$(BIN)/apollod demo
+
+test: env
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+crash: env
+	@APOLLOD_CRASH_ROUNDS=$${ROUNDS:-30} $(BIN)/python -m pytest -q -m crash tests/crash $(ARGS)
+
+bench: env
+	@for name in start step serve; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+
+lint: env
+	@$(BIN)/ruff check apollod tests benchmarks
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

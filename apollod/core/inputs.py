@@ -1,0 +1,184 @@
+"""Everything that can happen to the daemon, as values that `decide` is given.
+
+What the trainer reports crosses the socket in the very form defined here (tagged for msgpack); `wire.messages`
+re-exports those types, so that no field is copied by hand on the way in.
+"""
+
+import msgspec
+
+from apollod.core.events import Settings
+from apollod.core.intake import Batch
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time passed; nothing else happened."""
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """Asked by the loop after every other input until nothing more follows: may the next thing begin?"""
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The daemon is up on this journal. `observed`: fingerprint of each open checkpoint intent's directory, if any."""
+
+    pid: int
+    version_name: str
+    settings: Settings
+    state_dir: str
+    observed: dict[str, str] = {}
+
+
+class StopRequested(msgspec.Struct, frozen=True):
+    """SIGTERM, SIGINT, or the service manager."""
+
+    reason: str
+
+
+class LinesRead(msgspec.Struct, frozen=True):
+    """A batch of complete lines from a file or a caller. `known`: ids in it that the journal holds already."""
+
+    batch: Batch
+    known: frozenset[str]
+
+
+class CheckpointRequested(msgspec.Struct, frozen=True):
+    """Somebody wants a checkpoint now."""
+
+    why: str
+
+
+class PauseRequested(msgspec.Struct, frozen=True):
+    by: str
+
+
+class ResumeRequested(msgspec.Struct, frozen=True):
+    by: str
+
+
+# --- children -----------------------------------------------------------------------------------------------------
+
+
+class EngineStarted(msgspec.Struct, frozen=True):
+    """The engine process was spawned."""
+
+    pid: int
+    model_dir: str
+
+
+class TrainerStarted(msgspec.Struct, frozen=True):
+    """The trainer process was spawned."""
+
+    pid: int
+
+
+class EngineUp(msgspec.Struct, frozen=True):
+    """The verified manifest is here and /health answers."""
+
+    pid: int
+    url: str
+    model: str
+    bridge: str
+    parameters: int
+    live: int
+    cast: int
+    rederive: int
+    frozen: int
+    bytes: int
+    seconds: float
+    versions: dict[str, str]
+
+
+class ChildExited(msgspec.Struct, frozen=True):
+    """A child is gone, or was not started at all (`refused`: with a reason the user can act on)."""
+
+    role: str
+    """"engine" or "trainer" """
+    pid: int
+    code: int | None
+    reason: str
+    refused: bool = False
+
+
+class Bound(msgspec.Struct, frozen=True, tag="bound"):
+    """The trainer's model is bound; `fingerprint` is of the live memory as found."""
+
+    fingerprint: str
+    parameters: int
+    elements: int
+    versions: dict[str, str]
+
+
+class Restored(msgspec.Struct, frozen=True, tag="restored"):
+    """Weights and optimizer after a Restore."""
+
+    fingerprint: str
+    state_bytes: int
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """One tokenised example. `cut`: prompt tokens dropped at the left; `digest`: of token ids and mask.
+    `refused` is empty when it can be learned."""
+
+    example: str
+    tokens: int = 0
+    targets: int = 0
+    cut: int = 0
+    digest: str = ""
+    refused: str = ""
+
+
+class EncodeDone(msgspec.Struct, frozen=True, tag="encode-done"):
+    """Results in the order asked."""
+
+    results: list[Encoded]
+
+
+class StepDone(msgspec.Struct, frozen=True, tag="step-done"):
+    """A finished step. `loss` None: not finite, nothing was written (`applied` false)."""
+
+    step: int
+    applied: bool
+    loss: float | None
+    grad_norm: float
+    update_norm: float
+    tokens: int
+    targets: int
+    fingerprint: str
+    seconds: float
+    skipped_zero: int
+    skipped_nonfinite: int
+    replay: bool = False
+    note: str = ""
+
+
+class StepFailed(msgspec.Struct, frozen=True, tag="step-failed"):
+    """The step could not run; the trainer exits after this, since memory may be torn."""
+
+    step: int
+    reason: str
+
+
+class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
+    """Result of writing a checkpoint; `error` empty when committed."""
+
+    step: int
+    path: str
+    fingerprint: str
+    bytes: int
+    seconds: float
+    error: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The trainer cannot do what was asked and says why; it stays up."""
+
+    what: str
+    reason: str
+    hint: str = ""
+
+
+Input = (
+    Tick | Advance | Started | StopRequested | LinesRead | CheckpointRequested | PauseRequested | ResumeRequested
+    | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound | Restored | EncodeDone | StepDone | StepFailed
+    | CheckpointWritten | Refused
+)

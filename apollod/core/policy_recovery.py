@@ -1,0 +1,122 @@
+"""From what a crash or a restart left behind to weights and optimizer at the journal's last step.
+
+The trainer reports what it finds in memory (`Bound`). Where memory is not the newest checkpoint, the checkpoint is
+restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.
+"""
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.policy_train import encode_effect
+from apollod.core.state import State
+
+Outcome = tuple[list[ev.Event], list[fx.Effect]]
+
+
+def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    """Begin a life of the daemon: settle the checkpoint intent of the last one by what lies on disk."""
+    events: list[ev.Event] = [
+        ev.DaemonStarted(
+            pid=input_.pid, version_name=input_.version_name, settings=input_.settings, state_dir=input_.state_dir
+        )
+    ]
+    open_ = state.checkpointing
+    if open_ is not None:
+        found = input_.observed.get(open_.path, "")
+        if found and found == state.fingerprint and open_.step == state.version:
+            events.append(
+                ev.CheckpointCommitted(step=open_.step, path=open_.path, fingerprint=found, bytes=0, seconds=0.0)
+            )
+        else:
+            events.append(
+                ev.CheckpointFailed(step=open_.step, path=open_.path, reason="the daemon died while it was written")
+            )
+    if state.model_path and state.model_path != input_.settings.model_path:
+        events.append(
+            ev.TrainingHalted(
+                reason=f"this journal belongs to the model {state.model_path}, the configuration names {input_.settings.model_path}",
+                hint="set [model] path back, or use another [state] dir for the other model",
+            )
+        )
+    return events, []
+
+
+def _origin(state: State) -> fx.Restore:
+    """The weights that the steps in `since` start from."""
+    newest = state.checkpoint
+    if newest is None:
+        return fx.Restore(path="", model_dir=state.model_path, weights=True, fingerprint=state.base_fingerprint)
+    return fx.Restore(path=newest.path, model_dir=newest.path, weights=True, fingerprint=newest.fingerprint)
+
+
+def on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
+    """Restore what memory does not hold: the optimizer always, the weights where the fingerprint differs."""
+    bound = ev.TrainerBound(
+        pid=state.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
+        elements=input_.elements, versions=input_.versions,
+    )
+    origin = _origin(state)
+    wanted = origin.fingerprint or input_.fingerprint
+    restore = fx.Restore(
+        path=origin.path, model_dir=origin.model_dir, weights=wanted != input_.fingerprint, fingerprint=wanted
+    )
+    return [bound], [restore]
+
+
+def on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
+    """Run the steps since the checkpoint again, or be done."""
+    if not state.since:
+        return _attached(state, input_.state_bytes)
+    return [], [_replay(state, 0)]
+
+
+def on_replayed(state: State, input_: inp.StepDone) -> Outcome:
+    """One replayed step: the same bits, or stop."""
+    index = next((i for i, done in enumerate(state.since) if done.step == input_.step), None)
+    if index is None:
+        return [], []
+    done = state.since[index]
+    same = input_.fingerprint == done.fingerprint and input_.applied == done.applied
+    if not same or input_.skipped_zero + input_.skipped_nonfinite != done.skipped:
+        diverged = ev.ReplayDiverged(
+            step=done.step, expected=done.fingerprint, found=input_.fingerprint,
+            detail=f"applied {done.applied} then, {input_.applied} now; skipped {done.skipped} then, "
+            f"{input_.skipped_zero + input_.skipped_nonfinite} now",
+        )
+        halted = ev.TrainingHalted(
+            reason=f"replay of step {done.step} gave {input_.fingerprint}, the journal says {done.fingerprint}",
+            hint="torch, thread count or CPU differ from the first run; put them back and `apollod ctl resume`",
+        )
+        return [diverged, halted], []
+    if index + 1 < len(state.since):
+        return [], [_replay(state, index + 1)]
+    verified = ev.ReplayVerified(first=state.since[0].step, last=done.step, fingerprint=done.fingerprint)
+    events, effects = _attached(state, state.state_bytes)
+    return [verified, *events], effects
+
+
+def _replay(state: State, index: int) -> fx.RunStep:
+    done = state.since[index]
+    return fx.RunStep(step=done.step, example=done.example, digest=done.digest, lr=done.lr, replay=True)
+
+
+def _attached(state: State, state_bytes: int) -> Outcome:
+    """Weights and optimizer are at the last step: go on with the open step and the queue."""
+    memory_was_right = state.bound is not None and state.bound.fingerprint == _origin(state).fingerprint
+    attached = ev.TrainerAttached(
+        pid=state.trainer.pid, step=state.version, fingerprint=state.fingerprint, replayed=len(state.since),
+        restored="" if memory_was_right else (state.checkpoint.path if state.checkpoint else "base"),
+        state_bytes=state_bytes,
+    )
+    effects: list[fx.Effect] = [fx.RefreshEngine(state.version)]
+    if state.running is not None:
+        r = state.running
+        effects.append(fx.RunStep(step=r.step, example=r.example, digest=r.digest, lr=r.lr))
+    return [attached], effects + encode_effect([w.example for w in state.untokenised])
+
+
+def on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:
+    """The trainer will not work with what it was given: training halts with its reason, serving goes on."""
+    if state.halted:
+        return [], []
+    return [ev.TrainingHalted(reason=input_.reason, hint=input_.hint)], []

@@ -1,0 +1,87 @@
+"""Let vLLM import where torchvision, torchaudio and torchcodec were built for another torch.
+
+Their wheels on PyPI are built for CUDA; beside a CPU-only torch their C extensions do not load. vLLM 0.32 then fails in
+three ways: `import torchvision` raises RuntimeError ("operator torchvision::nms does not exist") and Qwen3.5 needs it
+(qwen3_5.py imports qwen3_vl.py); `import torchaudio` and `import torchcodec` raise OSError where vLLM and transformers
+catch ImportError (multimodal/media/audio.py).
+
+It is needed in every Python process of the engine before the first of these imports. A general plugin is too late: the
+subprocess that inspects a model class (model_executor/models/registry.py, `_run_in_subprocess`) imports torchvision
+before it loads plugins, and a spawned engine core unpickles vLLM's classes first. So `protect` guards this process and
+puts `site/sitecustomize.py` on PYTHONPATH, which guards the children when they first import vllm or transformers.
+"""
+
+import ctypes
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+SITE = Path(__file__).parent / "site"
+_EXTENSIONS = {"torchvision": "_C*.so", "torchaudio": "lib/_torchaudio*.so", "torchcodec": "libtorchcodec_image*.so"}
+_TRIGGERS = ("vllm", "transformers", *_EXTENSIONS)
+_BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+_kept: list[object] = []
+"""Operator definitions live as long as the `Library` that made them."""
+
+
+def protect() -> None:
+    """Guard this process, and its children where there is something to guard against."""
+    if apply():
+        rest = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = f"{SITE}{os.pathsep}{rest}" if rest else str(SITE)
+
+
+def apply() -> bool:
+    """Guard this process. Returns whether any of the packages is broken; idempotent, no effect where all load."""
+    broken = [name for name in _EXTENSIONS if name not in sys.modules and _broken(name)]
+    for name in broken:
+        if name == "torchvision":
+            _define_operators()
+        else:
+            # None is Python's own mark for "not importable": `import` raises ModuleNotFoundError.
+            sys.modules[name] = None  # type: ignore[assignment]
+    return bool(broken)
+
+
+class LazyGuard:
+    """Meta path finder that finds nothing, but guards the process before the first import that may need it."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Always None, so that the import goes on to the next finder. Source: importlib's finder protocol."""
+        if name in _TRIGGERS and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            apply()
+        return None
+
+
+def _broken(package: str) -> bool:
+    """Whether the package is installed but its C extension does not load into this torch."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return False
+    import torch  # noqa: F401, PLC0415 - the extensions link against torch's libraries
+
+    libraries = list(Path(spec.origin).parent.glob(_EXTENSIONS[package]))
+    for library in libraries:
+        try:
+            ctypes.CDLL(str(library))
+        except OSError:
+            return True
+    return package == "torchvision" and not libraries
+
+
+def _define_operators() -> None:
+    """Define the two operators that torchvision registers fake kernels for at import; no text model calls them."""
+    import torch  # noqa: PLC0415 - heavy; only where something is broken
+
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(name + _BOXES)
+    _kept.append(library)

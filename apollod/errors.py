@@ -1,0 +1,80 @@
+"""Every error that apollod raises on purpose.
+
+An error carries what happened, the offending value, and what to do about it (`hint`), so that whoever catches it
+can print one clear line without knowing where it came from. Call sites read `raise JournalGap(expected, found)`.
+"""
+
+
+class ApolloError(Exception):
+    """Base of all deliberate errors.
+
+    `hint` says what the user can do. `retryable` is true where the same call may succeed later without a change.
+    """
+
+    hint: str = ""
+    retryable: bool = False
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        if hint:
+            self.hint = hint
+
+    def line(self) -> str:
+        """The error as the one line a person sees: message, then what to do."""
+        text = " ".join(str(self).split())
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class ConfigError(ApolloError):
+    """A configuration value or key that cannot be used."""
+
+
+class FrameError(ApolloError):
+    """Bytes on a socket that are not a frame of this protocol."""
+
+
+class LinkClosed(ApolloError):
+    """The other end of a socket went away."""
+
+    retryable = True
+
+
+class DaemonUnreachable(ApolloError):
+    """No daemon answers on the control socket."""
+
+    retryable = True
+
+
+class NotPermitted(ApolloError):
+    """The peer or the caller may not do this."""
+
+
+class AlreadyRunning(ApolloError):
+    """A second daemon on the same state directory."""
+
+    def __init__(self, path: str, pid: int) -> None:
+        super().__init__(
+            f"another apollod (pid {pid}) is already running on {path}",
+            f"stop it with `kill {pid}`, or give this one another [state] dir",
+        )
+        self.pid = pid
+
+
+class ModelRefused(ApolloError):
+    """A model directory or engine setting whose weights cannot be shared."""
+
+
+class JournalError(ApolloError):
+    """The journal cannot be opened, read or appended to."""
+
+
+class RecordRefused(ApolloError):
+    """An inbox line that is not a training record."""
+
+
+class ShareRefused(ApolloError):
+    """Weights that are not, bit for bit, what they have to be."""
+
+
+class CheckpointError(ApolloError):
+    """A checkpoint that is missing, incomplete or of another model."""

@@ -1,0 +1,122 @@
+"""Composition root: open everything, recover, run until told to stop."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import anyio
+import structlog
+
+from apollod import __version__
+from apollod.adapters import systemd
+from apollod.adapters.inbox import Inbox
+from apollod.adapters.journal import Journal
+from apollod.adapters.lock import Lock
+from apollod.adapters.processes import end_leftover
+from apollod.adapters.sockets import listen
+from apollod.core import inputs as inp
+from apollod.core.state import Position, State, fold
+from apollod.supervisor.children import Children
+from apollod.supervisor.config import Config
+from apollod.supervisor.control import Control
+from apollod.supervisor.executor import Executor
+from apollod.supervisor.loop import Loop
+
+log = structlog.get_logger()
+
+TICK_S = 0.5
+
+
+async def run(config: Config) -> None:
+    """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
+    for directory in (config.state_dir, config.state_dir / "quarantine", config.state_dir / "log", config.inbox_dir):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = Lock(config.state_dir / "apollod.lock")
+    try:
+        journal = await Journal.open(config.journal_path)
+        try:
+            await _serve(config, journal)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await journal.close()
+    finally:
+        lock.release()
+
+
+async def _serve(config: Config, journal: Journal) -> None:
+    state = State()
+    async for recorded in journal.read():
+        fold(state, recorded)
+    _end_leftovers(state)
+    loop = Loop(state, journal)
+    children = Children(loop.post)
+    listener = await listen(config.socket_path)
+    try:
+        async with anyio.create_task_group() as tasks:
+            executor = Executor(config, journal, children, loop.post, tasks)
+            control = Control(config, loop, journal, children)
+            loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _observe(state)))
+            tasks.start_soon(listener.serve, control.handle)
+            tasks.start_soon(_tick, loop)
+            tasks.start_soon(_signals, loop)
+            tasks.start_soon(_read_inbox, config, loop)
+            systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
+            await loop.run(executor)
+            systemd.notify("STOPPING=1")
+            tasks.cancel_scope.cancel()
+    finally:
+        config.socket_path.unlink(missing_ok=True)
+
+
+def _end_leftovers(state: State) -> None:
+    """Children of a daemon that died die with it; this is for the one that was just being started."""
+    for pid, module in ((state.engine.pid, "apollod.engine"), (state.trainer.pid, "apollod.trainer")):
+        if pid and end_leftover(pid, module):
+            log.warning("child.leftover_ended", pid=pid, module=module)
+
+
+def _observe(state: State) -> dict[str, str]:
+    """Fingerprint of the checkpoint whose writing was under way, if it got as far as its final name."""
+    if state.checkpointing is None:
+        return {}
+    path = Path(state.checkpointing.path)
+    try:
+        return {str(path): json.loads((path / "apollod" / "checkpoint.json").read_text())["fingerprint"]}
+    except (OSError, ValueError, KeyError):
+        return {}
+
+
+async def _tick(loop: Loop) -> None:
+    """Time passes: back-offs end, checkpoints fall due. Also the watchdog's sign that the loop takes inputs."""
+    while True:
+        await loop.submit(inp.Tick())
+        systemd.notify("WATCHDOG=1")
+        await anyio.sleep(TICK_S)
+
+
+async def _signals(loop: Loop) -> None:
+    """The first SIGTERM or SIGINT is a request; the second one is the old way."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            loop.post(inp.StopRequested(reason=signal.Signals(number).name))
+            signal.signal(number, signal.SIG_DFL)
+
+
+async def _read_inbox(config: Config, loop: Loop) -> None:
+    """Feed complete lines of the inbox to the loop, one batch at a time; a batch is taken before the next is read."""
+    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes)
+    async for _ in inbox.watch(config.inbox.rescan_s):
+        try:
+            for path in await anyio.to_thread.run_sync(inbox.scan):
+                while not loop.state.stopping:
+                    position: Position | None = loop.state.sources.get(str(path))
+                    batch = await anyio.to_thread.run_sync(inbox.read_batch, path, position)
+                    if batch is None:
+                        break
+                    await loop.submit(inp.LinesRead(batch, frozenset()))
+        except OSError as error:
+            # The directory went away, or is not readable for the moment: say so, look again at the next hint.
+            log.warning("inbox.unreadable", path=str(config.inbox_dir), error=str(error))
+
+

@@ -1,0 +1,182 @@
+"""What the supervisor holds of each child: the process, its connections, the memory between them.
+
+No decisions here. What a child says becomes an input; what is sent to a child that is not connected yet waits.
+"""
+
+import fcntl
+import os
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+import msgspec
+import structlog
+
+from apollod.adapters.processes import ChildProcess
+from apollod.adapters.sockets import Connection
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError, LinkClosed, NotPermitted
+from apollod.wire import messages as msg
+from apollod.wire.manifest import Manifest
+
+log = structlog.get_logger()
+Post = Callable[[inp.Input], None]
+
+
+class SharedMemory:
+    """An anonymous memory file (memfd_create(2)) that the supervisor owns: it leaves no name behind, whoever dies."""
+
+    def __init__(self, size: int) -> None:
+        self.fd = os.memfd_create("apollod-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, size)
+        # Nobody may cut it under a mapping: that would be SIGBUS in the engine.
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self.size = size
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Outbox:
+    """Messages to one child, in order; they wait until it connects."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[msgspec.Struct, int | None]] = deque()
+        self._more = anyio.Event()
+
+    def put(self, message: msgspec.Struct, fd: int | None = None) -> None:
+        """Queue one message; bounded by the protocol (a handful is in flight)."""
+        self._queue.append((message, fd))
+        self._more.set()
+
+    async def drain_into(self, connection: Connection) -> None:
+        """Send for ever; ends when the connection does."""
+        while True:
+            while self._queue:
+                message, fd = self._queue.popleft()
+                await connection.send(message, fd)
+            self._more = anyio.Event()
+            await self._more.wait()
+
+
+class EngineChild:
+    """The engine: API process and worker connect separately."""
+
+    def __init__(self, process: ChildProcess, model_dir: str) -> None:
+        self.process = process
+        self.model_dir = model_dir
+        self.memory: SharedMemory | None = None
+        self.loaded: msg.Loaded | None = None
+        self.loaded_event = anyio.Event()
+        self.versions: dict[str, str] = {}
+        self.refusal = ""
+        self._wanted = -1
+        self._told = -1
+        self._news = anyio.Event()
+
+    def refresh(self, version: int) -> None:
+        """Tell the API process about a weights version; only the newest counts."""
+        self._wanted = version
+        self._news.set()
+
+    async def serve_worker(self, connection: Connection) -> None:
+        """The loader's requests: memory, then the manifest or a refusal."""
+        while True:
+            message = await connection.receive()
+            match message:
+                case msg.Reserve(bytes=size):
+                    if self.memory is not None:
+                        raise NotPermitted("the engine reserved its weights twice", "report this")
+                    self.memory = SharedMemory(size)
+                    await connection.send(msg.Share(size), self.memory.fd)
+                case msg.Loaded(manifest=manifest):
+                    manifest.check()
+                    self.loaded = message
+                    self.loaded_event.set()
+                case msg.LoadRefused(reason=reason, hint=hint):
+                    self.refusal = f"{reason}; {hint}" if hint else reason
+                case _:
+                    raise NotPermitted(f"an engine worker may not send {type(message).__name__}")
+
+    async def serve_api(self, connection: Connection) -> None:
+        """One Refresh at a time, always the newest version."""
+        while True:
+            while self._wanted > self._told:
+                version = self._wanted
+                await connection.send(msg.Refresh(version))
+                answer = await connection.receive()
+                self._told = version
+                if isinstance(answer, msg.Refreshed) and answer.error:
+                    log.warning("engine.refresh_failed", version=version, error=answer.error)
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    @property
+    def manifest(self) -> Manifest:
+        assert self.loaded is not None
+        return self.loaded.manifest
+
+    def close(self) -> None:
+        """Give the memory back; the kernel frees it with the last mapping."""
+        if self.memory is not None:
+            self.memory.close()
+            self.memory = None
+
+
+class TrainerChild:
+    """The trainer: one connection, messages in order."""
+
+    def __init__(self, process: ChildProcess) -> None:
+        self.process = process
+        self.outbox = Outbox()
+        self.last_words = ""
+
+    async def serve(self, connection: Connection, post: Post) -> None:
+        """Everything it reports is an input."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send, connection)
+            try:
+                while True:
+                    message = await connection.receive()
+                    if isinstance(message, msg.StepFailed):
+                        self.last_words = message.reason
+                    if not isinstance(message, _FROM_TRAINER):
+                        raise NotPermitted(f"a trainer may not send {type(message).__name__}")
+                    post(message)
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _send(self, connection: Connection) -> None:
+        try:
+            await self.outbox.drain_into(connection)
+        except LinkClosed:
+            return  # its exit is reported by the process, once
+
+
+_FROM_TRAINER = (
+    inp.Bound, inp.Restored, inp.EncodeDone, inp.StepDone, inp.StepFailed, inp.CheckpointWritten, inp.Refused,
+)
+
+
+class Children:
+    """Both of them, and the door through which they connect."""
+
+    def __init__(self, post: Post) -> None:
+        self.engine: EngineChild | None = None
+        self.trainer: TrainerChild | None = None
+        self._post = post
+
+    async def welcome(self, connection: Connection, hello: msg.Hello) -> None:
+        """Serve a child's connection to its end. Raises NotPermitted for a stranger."""
+        child = self.trainer if hello.role == "trainer" else self.engine
+        if child is None or not child.process.owns(connection.pid):
+            raise NotPermitted(f"pid {connection.pid} is not our {hello.role}", "children are started by the daemon only")
+        if hello.protocol != msg.PROTOCOL:
+            raise ApolloError(f"{hello.role} speaks protocol {hello.protocol}, this daemon {msg.PROTOCOL}", "use one version")
+        if isinstance(child, TrainerChild):
+            await child.serve(connection, self._post)
+        elif hello.role == "engine-worker":
+            child.versions.update(hello.versions)
+            await child.serve_worker(connection)
+        else:
+            await child.serve_api(connection)

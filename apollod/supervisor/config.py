@@ -1,0 +1,245 @@
+"""The configuration: one TOML file, checked once, frozen.
+
+Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` >
+the TOML file > the default here. An unknown key is an error that names the nearest known one.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from apollod.core.events import Settings
+from apollod.errors import ConfigError
+from apollod.wire.messages import OptimizerSettings
+
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+
+class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where everything of ours lives."""
+
+    dir: str = "/var/lib/apollod"
+    """journal, checkpoints, quarantine, logs of the children"""
+
+
+class ModelSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The model."""
+
+    path: str
+    """a local Hugging Face directory with safetensors"""
+
+
+class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """vLLM."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=1, le=65535)] = 8000
+    args: tuple[str, ...] = ()
+    """more arguments of vLLM's API server, for example ["--max-model-len", "32768"]"""
+    served_name: str = "apollo"
+    api_key: str = ""
+    """required from every HTTP client when set; better given as a credential `engine.api_key`"""
+    threads: NotNegative = 0
+    """CPU only: cores of the engine; 0 means half of them"""
+    kv_cache_gib: Positive = 1
+    """CPU only: memory of the KV cache"""
+    start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
+
+
+class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The optimizer and what it is fed."""
+
+    optimizer: Literal["apollo"] = "apollo"
+    lr: Annotated[float, Meta(gt=0.0)] = 1e-5
+    rank: Positive = 64
+    scale: Literal["channel", "tensor"] = "channel"
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    weight_decay: Annotated[float, Meta(ge=0.0)] = 0.0
+    warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
+    """share of a window's first examples over which the learning rate rises"""
+    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    max_tokens: Annotated[int, Meta(ge=8)] = 4096
+    """a longer example loses the left of its prompt"""
+    seed: NotNegative = 0
+    gradient_checkpointing: bool = False
+    threads: NotNegative = 0
+    """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
+
+
+class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The watched directory."""
+
+    path: str = ""
+    """default: `inbox` in the state directory"""
+    max_line_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
+    rescan_s: Annotated[float, Meta(gt=0.0)] = 5.0
+
+
+class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A directory of agent logs."""
+
+    path: str
+    format: str = "auto"
+
+
+class CheckpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When weights and optimizer go to disk."""
+
+    delay_s: Annotated[float, Meta(ge=0.0)] = 600.0
+    """seconds after the last step"""
+    keep: Positive = 20
+    replay_max: Positive = 1000
+    """write one anyway after this many steps: it bounds what a recovery has to run again"""
+
+
+class LogSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The daemon's own log, on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of it."""
+
+    model: ModelSection
+    state: StateSection = StateSection()
+    engine: EngineSection = EngineSection()
+    trainer: TrainerSection = TrainerSection()
+    inbox: InboxSection = InboxSection()
+    watch: tuple[WatchSection, ...] = ()
+    checkpoint: CheckpointSection = CheckpointSection()
+    log: LogSection = LogSection()
+
+    @property
+    def state_dir(self) -> Path:
+        return Path(self.state.dir).expanduser().absolute()
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Sockets: $RUNTIME_DIRECTORY of the service manager, or `run` in the state directory."""
+        given = os.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+        return Path(given) if given else self.state_dir / "run"
+
+    @property
+    def socket_path(self) -> Path:
+        return self.runtime_dir / "apollod.sock"
+
+    @property
+    def journal_path(self) -> Path:
+        return self.state_dir / "journal.db"
+
+    @property
+    def inbox_dir(self) -> Path:
+        return Path(self.inbox.path).expanduser().absolute() if self.inbox.path else self.state_dir / "inbox"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.engine.host}:{self.engine.port}"
+
+    def settings(self) -> Settings:
+        """What decisions depend on; recorded in the journal."""
+        return Settings(
+            model_path=str(Path(self.model.path).expanduser().absolute()), lr=self.trainer.lr, warmup=self.trainer.warmup,
+            checkpoint_delay_s=self.checkpoint.delay_s, checkpoint_keep=self.checkpoint.keep,
+            replay_max=self.checkpoint.replay_max,
+        )
+
+    def optimizer(self) -> OptimizerSettings:
+        """What the trainer is told."""
+        t = self.trainer
+        return OptimizerSettings(
+            name=t.optimizer, rank=t.rank, scale=t.scale, betas=t.betas, weight_decay=t.weight_decay, rounding=t.rounding,
+            seed=t.seed, max_tokens=t.max_tokens, checkpointing=t.gradient_checkpointing,
+        )
+
+
+def load_config(
+    path: str | None, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ
+) -> Config:
+    """Read and check the configuration; raises ConfigError with the offending key and the nearest known one."""
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}", "make one with `apollod init DIR`") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}", "see `apollod init DIR` for an example") from error
+    _overlay(tree, _credentials(environ.get("CREDENTIALS_DIRECTORY", "")))
+    _overlay(tree, _environment(environ))
+    _overlay(tree, [_flag(text) for text in overrides])
+    _check_keys(tree, Config, "")
+    if "model" not in tree:
+        raise ConfigError("[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."')
+    try:
+        return msgspec.convert(tree, Config, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path or 'configuration'}: {error}", "`apollod config show` prints every key with its default") from error
+
+
+def _credentials(directory: str) -> list[tuple[str, str, str]]:
+    if not directory or not Path(directory).is_dir():
+        return []
+    found = []
+    for file in sorted(Path(directory).iterdir()):
+        section, dot, key = file.name.partition(".")
+        if dot and section in Config.__struct_fields__:
+            found.append((section, key, file.read_text(encoding="utf-8").strip()))
+    return found
+
+
+def _environment(environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    found = []
+    for name in sorted(environ):
+        section, split, key = name.removeprefix("APOLLOD_").lower().partition("__")
+        if name.startswith("APOLLOD_") and split:
+            found.append((section, key, environ[name]))
+    return found
+
+
+def _flag(text: str) -> tuple[str, str, str]:
+    name, equals, value = text.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not equals or not dot:
+        raise ConfigError(f"--set {text!r} is not section.key=value", "for example --set trainer.lr=1e-4")
+    return section, key, value.strip()
+
+
+def _overlay(tree: dict[str, Any], values: Sequence[tuple[str, str, str]]) -> None:
+    for section, key, raw in values:
+        kind = _field_types(_section_type(section)).get(key)
+        try:
+            value = raw if kind is str else tomllib.loads(f"v = {raw}")["v"]
+        except tomllib.TOMLDecodeError:
+            value = raw
+        tree.setdefault(section, {})[key] = value
+
+
+def _section_type(section: str) -> Any:
+    return _field_types(Config).get(section)
+
+
+def _field_types(kind: Any) -> dict[str, Any]:
+    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
+        return {}
+    return {f.encode_name: f.type for f in msgspec.structs.fields(kind)}
+
+
+def _check_keys(tree: dict[str, Any], kind: Any, where: str) -> None:
+    known = _field_types(kind)
+    for key, value in tree.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+            place = f" in [{where}]" if where else ""
+            raise ConfigError(f"unknown key {key!r}{place}", f"did you mean {near[0]!r}? known: {', '.join(known)}")
+        if isinstance(value, dict):
+            _check_keys(value, known[key], key)

@@ -1,0 +1,112 @@
+"""The control socket: children are welcomed, everyone else's request becomes an input and gets one answer."""
+
+import os
+
+import anyio
+import structlog
+from anyio.abc import UNIXSocketStream
+
+from apollod.adapters import clock
+from apollod.adapters.inbox import batch_of_lines
+from apollod.adapters.journal import Journal
+from apollod.adapters.sockets import Connection
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError, FrameError, LinkClosed
+from apollod.supervisor.children import Children
+from apollod.supervisor.config import Config
+from apollod.supervisor.loop import Loop
+from apollod.supervisor.view import status_view
+from apollod.wire import messages as msg
+
+log = structlog.get_logger()
+
+FIRST_MESSAGE_S = 5.0
+CONNECTIONS_MAX = 64
+
+
+class Control:
+    """Serves accepted connections."""
+
+    def __init__(self, config: Config, loop: Loop, journal: Journal, children: Children) -> None:
+        self._config = config
+        self._loop = loop
+        self._journal = journal
+        self._children = children
+        self._slots = anyio.Semaphore(CONNECTIONS_MAX)
+
+    async def handle(self, stream: UNIXSocketStream) -> None:
+        """One connection from its first message to its end. Never raises: a bad peer costs a log line."""
+        async with stream, self._slots:
+            try:
+                connection = Connection(stream)
+                with anyio.fail_after(FIRST_MESSAGE_S):
+                    first = await connection.receive()
+                if isinstance(first, msg.Hello):
+                    await self._children.welcome(connection, first)
+                else:
+                    await connection.send(await self.answer(first))
+            except LinkClosed:
+                return  # a peer may go whenever it likes
+            except TimeoutError:
+                log.warning("control.silent_peer", seconds=FIRST_MESSAGE_S)
+            except ApolloError as error:
+                log.warning("control.refused", error=error.line())
+
+    async def answer(self, request: object) -> msg.Answer:
+        """The answer to one request."""
+        match request:
+            case msg.StatusRequest():
+                return msg.Reply(self.status())
+            case msg.SubmitRequest(lines=lines, source=source):
+                return await self._submit(lines, source)
+            case msg.CheckpointRequest():
+                return await self._checkpoint()
+            case msg.PauseRequest():
+                await self._loop.submit(inp.PauseRequested(by="ctl"))
+                return msg.Reply(self.status())
+            case msg.ResumeRequest():
+                await self._loop.submit(inp.ResumeRequested(by="ctl"))
+                return msg.Reply(self.status())
+        raise FrameError(f"{type(request).__name__} is not a request", "use `apollod ctl`")
+
+    def status(self) -> dict[str, object]:
+        """The status object, straight from the state."""
+        seq, head = self._journal.head
+        config = self._config
+        return status_view(
+            self._loop.state, clock.now_ns(),
+            {"seq": seq, "bytes": self._journal.size_bytes(), "head_hash": head, "path": str(config.journal_path)},
+            self._loop.journal_error, os.getpid(),
+            {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)},
+        )
+
+    async def _submit(self, lines: list[bytes], source: str) -> msg.Answer:
+        batch = await anyio.to_thread.run_sync(
+            batch_of_lines, lines, source, self._config.state_dir / "quarantine", self._config.inbox.max_line_bytes
+        )
+        recorded = await self._loop.submit(inp.LinesRead(batch, frozenset()))
+        events = [r.event for r in recorded]
+        accepted = [e.example for e in events if isinstance(e, ev.ExampleAccepted)]
+        return msg.Reply({
+            "schema_version": 1,
+            "examples": accepted,
+            "duplicates": [e.example for e in events if isinstance(e, ev.ExampleDuplicate)],
+            "rejected": [{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
+        })
+
+    async def _checkpoint(self) -> msg.Answer:
+        """Wait for a checkpoint that holds everything completed or running now."""
+        state = self._loop.state
+        target = state.running.step if state.running else state.version
+        while state.checkpoint is None or state.checkpoint.step < target:
+            if state.trainer.phase != "ready":
+                return msg.Failure("the trainer is not ready, so nothing can be written", "see `apollod ctl status`")
+            failures = state.checkpoint_retry_ns
+            await self._loop.submit(inp.CheckpointRequested(why="requested"))
+            while state.checkpointing is not None:
+                await self._loop.changed()
+            if state.checkpoint_retry_ns != failures:
+                return msg.Failure("the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`")
+        c = state.checkpoint
+        return msg.Reply({"schema_version": 1, "step": c.step, "fingerprint": c.fingerprint, "path": c.path})

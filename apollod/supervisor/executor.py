@@ -1,0 +1,166 @@
+"""Effects to the world: one adapter call each. What comes of them returns as inputs."""
+
+import os
+import shutil
+from pathlib import Path
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from apollod.adapters import engine_http, model_dir
+from apollod.adapters.journal import Journal
+from apollod.adapters.processes import ChildProcess, describe_exit
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.errors import ModelRefused
+from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
+from apollod.supervisor.config import Config
+from apollod.supervisor.placement import engine_command, engine_environment, trainer_environment
+from apollod.wire import messages as msg
+from apollod.wire.manifest import MemoryFile
+
+log = structlog.get_logger()
+
+HEALTH_POLL_S = 0.2
+
+
+class Executor:
+    """Runs effects. `run` returns the inputs that are known at once; later ones go to `post`."""
+
+    def __init__(self, config: Config, journal: Journal, children: Children, post: Post, tasks: TaskGroup) -> None:
+        self._config = config
+        self._journal = journal
+        self._children = children
+        self._post = post
+        self._tasks = tasks
+        self.exit = anyio.Event()
+
+    async def run(self, effect: fx.Effect) -> list[inp.Input]:
+        """Carry out one effect."""
+        match effect:
+            case fx.SpawnEngine():
+                return await self._spawn_engine(effect)
+            case fx.SpawnTrainer():
+                return await self._spawn_trainer()
+            case fx.StopChild():
+                self._stop(effect)
+            case fx.AttachTrainer(fresh=fresh):
+                self._attach(fresh)
+            case fx.EncodeExamples(examples=ids):
+                records = await self._journal.records_of(ids)
+                self._to_trainer(msg.Encode([(id_, records[id_]) for id_ in ids]))
+            case fx.RunStep():
+                await self._run_step(effect)
+            case fx.Restore() | fx.WriteCheckpoint():
+                self._to_trainer(effect)
+            case fx.RemoveCheckpoint(path=path):
+                self._tasks.start_soon(self._remove, Path(path))
+            case fx.RefreshEngine(version=version):
+                if self._children.engine is not None:
+                    self._children.engine.refresh(version)
+            case fx.Exit():
+                self.exit.set()
+        return []
+
+    async def _spawn_engine(self, effect: fx.SpawnEngine) -> list[inp.Input]:
+        if self._children.engine is not None:
+            return []
+        e = self._config.engine
+        try:
+            model_dir.check_model_dir(effect.model_dir)
+            if engine_http.port_in_use(e.host, e.port):
+                raise ModelRefused(
+                    f"port {e.port} on {e.host} is in use", f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port"
+                )
+        except ModelRefused as error:
+            log.error("engine.refused", reason=error.line())
+            return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
+        process = await ChildProcess.spawn(
+            "apollod.engine", engine_command(self._config, effect.model_dir), engine_environment(self._config),
+            self._config.state_dir / "log" / "engine.log",
+        )
+        child = self._children.engine = EngineChild(process, effect.model_dir)
+        self._tasks.start_soon(self._watch_engine, child)
+        self._tasks.start_soon(self._await_engine, child)
+        return [inp.EngineStarted(process.pid, effect.model_dir)]
+
+    async def _await_engine(self, child: EngineChild) -> None:
+        """Up: the plugin's manifest is here and /health answers."""
+        with anyio.move_on_after(self._config.engine.start_timeout_s) as scope:
+            await child.loaded_event.wait()
+            while not await engine_http.healthy(self._config.engine.host, self._config.engine.port):
+                if self._children.engine is not child:
+                    return
+                await anyio.sleep(HEALTH_POLL_S)
+        if scope.cancelled_caught:
+            child.refusal = f"not ready after {self._config.engine.start_timeout_s:g} s; raise [engine] start_timeout_s"
+            await child.process.stop(5.0)
+            return
+        assert child.loaded is not None
+        m = child.manifest
+        self._post(inp.EngineUp(
+            pid=child.process.pid, url=self._config.url, model=self._config.engine.served_name, bridge=m.bridge,
+            parameters=len(m.tensors), live=m.count("live"), cast=m.count("cast"), rederive=m.count("rederive"),
+            frozen=m.count("frozen"), bytes=sum(s.bytes for s in m.storages), seconds=child.loaded.seconds,
+            versions=child.versions,
+        ))
+
+    async def _watch_engine(self, child: EngineChild) -> None:
+        code = await child.process.wait()
+        reason = child.refusal or describe_exit(code)
+        if not child.refusal and not child.process.stopping and (last := child.process.last_error()):
+            reason = f"{reason}: {last}"
+        child.close()
+        self._children.engine = None
+        self._post(inp.ChildExited("engine", child.process.pid, code, reason, refused=bool(child.refusal)))
+
+    async def _spawn_trainer(self) -> list[inp.Input]:
+        if self._children.trainer is not None:
+            return []
+        process = await ChildProcess.spawn(
+            "apollod.trainer", (), trainer_environment(self._config), self._config.state_dir / "log" / "trainer.log"
+        )
+        child = self._children.trainer = TrainerChild(process)
+        self._tasks.start_soon(self._watch_trainer, child)
+        return [inp.TrainerStarted(process.pid)]
+
+    async def _watch_trainer(self, child: TrainerChild) -> None:
+        code = await child.process.wait()
+        reason = describe_exit(code)
+        words = child.last_words or ("" if child.process.stopping else child.process.last_error())
+        self._children.trainer = None
+        self._post(inp.ChildExited("trainer", child.process.pid, code, f"{reason}: {words}" if words else reason))
+
+    def _stop(self, effect: fx.StopChild) -> None:
+        child = self._children.engine if effect.role == "engine" else self._children.trainer
+        if child is None or (child.process.stopping and effect.grace_s > 0):
+            return
+        child.process.stopping = True
+        self._tasks.start_soon(child.process.stop, effect.grace_s)
+
+    def _attach(self, fresh: bool) -> None:
+        engine = self._children.engine
+        if engine is None or engine.loaded is None:
+            return  # it died meanwhile; its exit is on the way
+        for storage in engine.manifest.storages:
+            if isinstance(storage, MemoryFile):
+                assert engine.memory is not None
+                self._to_trainer(msg.Share(storage.bytes), engine.memory.fd)
+        self._to_trainer(msg.Attach(engine.manifest, self._config.optimizer(), fresh))
+
+    def _to_trainer(self, message: msg.ToTrainer, fd: int | None = None) -> None:
+        if self._children.trainer is not None:
+            self._children.trainer.outbox.put(message, fd)
+
+    async def _run_step(self, effect: fx.RunStep) -> None:
+        records = await self._journal.records_of([effect.example])
+        self._to_trainer(
+            msg.Step(effect.step, effect.example, records[effect.example], effect.digest, effect.lr, effect.replay)
+        )
+
+    async def _remove(self, path: Path) -> None:
+        try:
+            await anyio.to_thread.run_sync(shutil.rmtree, os.fspath(path))
+        except OSError as error:
+            log.warning("checkpoint.not_removed", path=str(path), error=str(error))

@@ -1,0 +1,131 @@
+"""The one door for change: input -> decide -> append (durable) -> fold -> effects.
+
+Inputs are taken one at a time. While the journal cannot be written (a full disk, say) the loop waits with what it
+decided: nothing is lost, nothing is acted on, and serving goes on since the engine needs none of this.
+"""
+
+from collections import deque
+
+import anyio
+import msgspec
+import structlog
+
+from apollod.adapters import clock
+from apollod.adapters.journal import Journal
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.decide import Decision, decide
+from apollod.core.state import State, fold
+from apollod.errors import JournalError
+from apollod.supervisor.executor import Executor
+from apollod.supervisor.narrate import narrate
+
+log = structlog.get_logger()
+
+INPUTS_MAX = 1024  # waiting inputs; a caller that posts with `submit` waits for its own
+APPEND_RETRY_S = 1.0
+
+
+class Loop:
+    """Owns the state. `post` never blocks (children's reports); `submit` waits until the input has taken effect."""
+
+    def __init__(self, state: State, journal: Journal) -> None:
+        self.state = state
+        self.journal = journal
+        self.journal_error = ""
+        self._inputs: deque[tuple[inp.Input, Ticket | None]] = deque()
+        self._arrived = anyio.Event()
+        self._changed = anyio.Event()
+        self._room = anyio.Semaphore(INPUTS_MAX)
+
+    def post(self, input_: inp.Input) -> None:
+        """Queue an input."""
+        self._inputs.append((input_, None))
+        self._arrived.set()
+
+    async def submit(self, input_: inp.Input) -> list[ev.Recorded]:
+        """Queue an input, wait until it has taken effect, and return the events recorded for it."""
+        done = Ticket()
+        async with self._room:
+            self._inputs.append((input_, done))
+            self._arrived.set()
+            return await done.wait()
+
+    async def changed(self) -> None:
+        """Return after the next recorded event."""
+        await self._changed.wait()
+
+    async def run(self, executor: Executor) -> None:
+        """Work until `executor.exit` is set."""
+        while not executor.exit.is_set():
+            while self._inputs and not executor.exit.is_set():
+                input_, done = self._inputs.popleft()
+                recorded = await self._process(input_, executor)
+                if done is not None:
+                    done.settle(recorded)
+            if not self._inputs and not executor.exit.is_set():
+                self._arrived = anyio.Event()
+                await self._arrived.wait()
+
+    async def _process(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
+        """One input, then whatever may begin by itself; the events of the input are returned."""
+        recorded = await self._settle(input_, executor)
+        while await self._settle(inp.Advance(), executor):
+            pass
+        return recorded
+
+    async def _settle(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
+        """Decide, record, act; what an effect reports at once is settled before the next effect."""
+        decision = decide(self.state, await self._with_known(input_), clock.now_ns())
+        recorded = await self._record(decision)
+        for effect in decision.effects:
+            for result in await executor.run(effect):
+                recorded = recorded + await self._settle(result, executor)
+        return recorded
+
+    async def _record(self, decision: Decision) -> list[ev.Recorded]:
+        if not decision.events:
+            return []
+        recorded = await self._append(decision.events)
+        for item in recorded:
+            fold(self.state, item)
+            narrate(item.event)
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+        return recorded
+
+    async def _append(self, events: list[ev.Event]) -> list[ev.Recorded]:
+        while True:
+            try:
+                recorded = await self.journal.append(events, clock.now_ns())
+            except JournalError as error:
+                if not self.journal_error:
+                    log.error("journal.append_failed", error=error.line())
+                self.journal_error = error.line()
+                await anyio.sleep(APPEND_RETRY_S)
+            else:
+                self.journal_error = ""
+                return recorded
+
+    async def _with_known(self, input_: inp.Input) -> inp.Input:
+        """Lines are decided with the knowledge of which examples the journal holds at this very moment."""
+        if not isinstance(input_, inp.LinesRead):
+            return input_
+        ids = {line.example for line in input_.batch.lines if line.example}
+        return msgspec.structs.replace(input_, known=frozenset(await self.journal.known(ids)))
+
+
+class Ticket:
+    """Set when an input has taken effect; carries its events."""
+
+    def __init__(self) -> None:
+        self._done = anyio.Event()
+        self._recorded: list[ev.Recorded] = []
+
+    def settle(self, recorded: list[ev.Recorded]) -> None:
+        self._recorded = recorded
+        self._done.set()
+
+    async def wait(self) -> list[ev.Recorded]:
+        await self._done.wait()
+        return self._recorded

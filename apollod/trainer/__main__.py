@@ -1,0 +1,60 @@
+"""Entry of the trainer process: `python -m apollod.trainer`, started by the supervisor.
+
+Environment: APOLLOD_SOCKET (the supervisor's socket), APOLLOD_PARENT_PID (die with it), APOLLOD_TRAINER_THREADS.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from importlib.metadata import version
+
+from apollod.adapters.link import Link
+from apollod.errors import ApolloError
+from apollod.wire.messages import Hello
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main() -> int:
+    """Say hello, import what is heavy, serve. Exit codes: `Loop.run`; 1 for what can only be reported on stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
+    if not _die_with_parent():
+        return 0
+    threads = os.environ.get("APOLLOD_TRAINER_THREADS", "1")
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = threads
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    try:
+        link = Link.connect(os.environ["APOLLOD_SOCKET"])
+        versions = {name: version(name) for name in ("torch", "transformers", "safetensors")}
+        link.send(Hello(role="trainer", pid=os.getpid(), versions=versions))  # before the imports, which take seconds
+        return _serve(link, int(threads))
+    except ApolloError as error:
+        sys.stderr.write(f"apollod trainer: {error.line()}\n")
+        return 1
+
+
+def _serve(link: Link, threads: int) -> int:
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_num_interop_threads(1)
+    from apollod.trainer.guards import guard_torchvision
+
+    guard_torchvision()
+    from apollod.trainer.loop import Loop
+
+    return Loop(link).run()
+
+
+def _die_with_parent() -> bool:
+    """Have the kernel kill this process when the supervisor dies; false when it is dead already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = os.environ.get("APOLLOD_PARENT_PID")
+    return parent is None or os.getppid() == int(parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Fingerprint: a 64-bit number that identifies weights exactly, wherever they are (DESIGN.md section 8).
+
+For a tensor with bytes (C order, zero-padded to 4) read as little-endian uint32 words w_j, all modulo 2^64:
+
+    f = sum_j w_j * (2j + 1) * K  =  K * (2 * S1 + S0),    S0 = sum_j w_j,  S1 = sum_j j * w_j
+    F = sum over the tensors of a checkpoint of f * (1 | the first 8 bytes, little-endian, of BLAKE2b-256(name))
+
+Integer sums do not depend on order, device or threads. Not a cryptographic hash: it finds accidents, not forgeries.
+Files are read without torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from apollod.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+
+_K = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_BLOCK_WORDS = 1 << 16  # of the numpy path: temporaries of half a megabyte
+
+
+def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> int:
+    """f of a tensor of any shape, dtype and device. `dtype`: that of the checkpoint, where memory holds a wider one."""
+    import torch
+
+    flat = tensor.detach().to(device="cpu", dtype=dtype or tensor.dtype).contiguous().view(-1)
+    return bytes_fingerprint(flat.view(torch.uint8).numpy())
+
+
+def bytes_fingerprint(data: np.ndarray[Any, Any]) -> int:
+    """f of a contiguous uint8 array."""
+    whole = data.size // 4 * 4
+    head = data[:whole]
+    if head.ctypes.data % 4:
+        head = head.copy()  # the kernel wants aligned words
+    s0, s1 = _sums(head.view("<u4"))
+    tail = int.from_bytes(data[whole:].tobytes(), "little")
+    return _K * (2 * (s1 + whole // 4 * tail) + s0 + tail) & _MASK
+
+
+def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """(S0, S1) of uint32 words."""
+    from apollod.trainer import kernels_cpu
+
+    if kernels_cpu.AVAILABLE:
+        s0, s1 = kernels_cpu.fingerprint_sums(words)
+        return int(s0), int(s1)
+    s0 = s1 = 0
+    index = np.arange(_BLOCK_WORDS, dtype=np.uint64)
+    for start in range(0, words.size, _BLOCK_WORDS):
+        block = words[start : start + _BLOCK_WORDS].astype(np.uint64)
+        total = int(block.sum())
+        s0 += total
+        s1 += start * total + int(np.dot(index[: block.size], block))  # below 2^64: 2^16 words of 2^32 times 2^16
+    return s0, s1
+
+
+def combine(name: str, fingerprint: int) -> int:
+    """The share of tensor `name` with fingerprint f in the model's sum."""
+    digest = hashlib.blake2b(name.encode(), digest_size=32).digest()
+    return fingerprint * (1 | int.from_bytes(digest[:8], "little")) & _MASK
+
+
+def model_fingerprint(items: Iterable[tuple[str, int]]) -> int:
+    """F from (checkpoint name, tensor fingerprint) pairs, in any order; a tied tensor once, under its stored name."""
+    return sum(combine(name, fingerprint) for name, fingerprint in items) & _MASK
+
+
+def format(fingerprint: int) -> str:
+    """The 16 hex digits in which a fingerprint is printed."""
+    return f"{fingerprint:016x}"
+
+
+def file_tensor_fingerprints(path: str | Path) -> dict[str, int]:
+    """f of every tensor in a safetensors file, read through a memory map.
+
+    Raises CheckpointError where the file is cut short or its header makes no sense, and OSError where it cannot be opened.
+    """
+    path = Path(path)
+    size = path.stat().st_size
+    if size < 8:
+        raise _damaged(path, f"it has {size} bytes")
+    # A private mapping: nothing is written, but numba would compile once more for memory marked read-only.
+    data = np.memmap(path, np.uint8, "c").view(np.ndarray)
+    start = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    if start > size:
+        raise _damaged(path, f"a header of {start - 8} bytes in a file of {size}")
+    result = {}
+    for name, (begin, end) in _spans(path, data[8:start].tobytes()).items():
+        if not 0 <= begin <= end <= size - start:
+            raise _damaged(path, f"{name} is at bytes {begin} to {end} of {size - start}")
+        result[name] = bytes_fingerprint(data[start + begin : start + end])
+    return result
+
+
+def _spans(path: Path, header: bytes) -> dict[str, tuple[int, int]]:
+    """{tensor name: (begin, end)} from a safetensors header, relative to its end."""
+    try:
+        entries = {name: entry["data_offsets"] for name, entry in json.loads(header).items() if name != "__metadata__"}
+        return {name: (int(begin), int(end)) for name, (begin, end) in entries.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, f"unreadable header ({error})") from error
+
+
+def _damaged(path: Path, reason: str) -> CheckpointError:
+    return CheckpointError(f"{path} is not a whole safetensors file: {reason}")
+
+
+def file_fingerprint(path: str | Path) -> int:
+    """F of one safetensors file. The shards of a checkpoint add up modulo 2^64. Errors as `file_tensor_fingerprints`."""
+    return model_fingerprint(file_tensor_fingerprints(path).items())

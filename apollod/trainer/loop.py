@@ -1,0 +1,202 @@
+"""The trainer's message loop: one message in, one answer out, no decisions.
+
+What cannot be done is answered with `Refused` and the trainer stays up. An exception inside a step is answered with
+`StepFailed` and ends the process, because the weights may be half updated.
+"""
+
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import torch
+import transformers
+from transformers import PreTrainedTokenizerBase
+
+from apollod.adapters.link import Link
+from apollod.errors import ApolloError, LinkClosed, RecordRefused, ShareRefused
+from apollod.trainer import checkpoint, kernels_cpu
+from apollod.trainer.apollo import Apollo, HookHandle
+from apollod.trainer.attach import Attached, attach
+from apollod.trainer.data import Tokens, load_tokenizer, tokenise
+from apollod.trainer.memory import open_cuda_handle, open_memory_file
+from apollod.trainer.step import be_deterministic, run_step
+from apollod.wire import messages as m
+from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
+from apollod.wire.records import decode_record
+
+EXIT_TORN = 70  # EX_SOFTWARE: a step failed, the weights may be half updated
+
+
+class _Stop(Exception):
+    """SIGTERM while waiting for a message."""
+
+
+class Bench:
+    """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
+
+    def __init__(self, attached: Attached, settings: m.OptimizerSettings, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.attached = attached
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.optimizer, self._hooks = self._make_optimizer()
+
+    def forget(self) -> None:
+        """Replace the optimizer by one that has done no step yet."""
+        self._hooks.remove()
+        del self.optimizer, self._hooks  # the state of both together may not fit
+        self.optimizer, self._hooks = self._make_optimizer()
+
+    def _make_optimizer(self) -> tuple[Apollo, HookHandle]:
+        s = self.settings
+        optimizer = Apollo(
+            self.attached.trainable, rank=s.rank, scale=s.scale, betas=s.betas, weight_decay=s.weight_decay,
+            seed=s.seed, rounding=s.rounding, round_to=self.attached.round_to,
+        )  # fmt: skip
+        return optimizer, optimizer.attach()
+
+    def tokens(self, record: bytes) -> Tokens:
+        """Tokenise a canonical record; raises RecordRefused."""
+        return tokenise(self.tokenizer, decode_record(record), self.settings.max_tokens)
+
+
+class Loop:
+    """Serves one supervisor over `link` until it says so, closes the socket, or SIGTERM."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._fds: list[int] = []
+        self._bench: Bench | None = None
+        self._waiting = False
+        self._stopping = False
+
+    def run(self) -> int:
+        """Exit code: 0 asked to leave or supervisor gone, EXIT_TORN after a failed step."""
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        be_deterministic()
+        if kernels_cpu.AVAILABLE:
+            kernels_cpu.warm_up()
+        while True:
+            try:
+                message = self._next()
+                if isinstance(message, m.Quit):
+                    return 0
+                answer = self._answer(message)
+                if answer is not None:
+                    self._link.send(answer)
+                if isinstance(answer, m.StepFailed):
+                    return EXIT_TORN
+            except (LinkClosed, _Stop):
+                return 0
+
+    def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
+        """Leave at the next boundary between messages; at once while waiting for one."""
+        self._stopping = True
+        if self._waiting:
+            raise _Stop
+
+    def _next(self) -> m.FromSupervisor:
+        self._waiting = True  # before the flag is read: a signal in between raises
+        if self._stopping:
+            raise _Stop
+        message = self._link.receive()
+        self._waiting = False
+        return message
+
+    def _answer(self, message: m.FromSupervisor) -> msgspec.Struct | None:
+        """Do what the message asks; the answer to send, or None. Unexpected exceptions end the process."""
+        match message:
+            case m.Share():
+                self._fds.append(self._link.take_fd())
+                return None
+            case m.WriteCheckpoint():
+                return self._write_checkpoint(message)
+            case m.Step():
+                return self._step(message)
+        try:
+            match message:
+                case m.Attach():
+                    return self._attach(message)
+                case m.Restore():
+                    return self._restore(message)
+                case m.Encode():
+                    bench = self._attached()
+                    return m.EncodeDone([_encode(bench, example, record) for example, record in message.examples])
+        except ApolloError as error:
+            return m.Refused(_tag(message), " ".join(str(error).split()), error.hint)
+        return m.Refused(_tag(message), "a trainer does not know this message", "supervisor and trainer must be of one version")
+
+    def _attached(self) -> Bench:
+        if self._bench is None:
+            raise ShareRefused("the trainer has no weights yet", "send attach first")
+        return self._bench
+
+    def _attach(self, message: m.Attach) -> m.Bound:
+        fds, self._fds = self._fds, []
+        self._bench = None  # unmap the old memory before the new one is mapped
+        manifest = message.manifest
+        attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
+        self._bench = Bench(attached, message.optimizer, load_tokenizer(manifest.model_dir))
+        return m.Bound(
+            fingerprint=attached.weights.fingerprint(),
+            parameters=len(attached.trainable),
+            elements=sum(p.numel() for _, p in attached.trainable),
+            versions={"torch": str(torch.__version__), "transformers": transformers.__version__},
+        )
+
+    def _restore(self, message: m.Restore) -> m.Restored:
+        bench = self._attached()
+        if not message.path:
+            bench.forget()
+        found = checkpoint.restore(message, bench.attached.weights, bench.optimizer, bench.settings)
+        return m.Restored(found, bench.optimizer.state_bytes())
+
+    def _step(self, message: m.Step) -> m.StepDone | m.StepFailed:
+        try:
+            bench = self._attached()
+            tokens = bench.tokens(message.record)
+            if tokens.digest() != message.digest:
+                raise RecordRefused(
+                    f"example {message.example} is {tokens.digest()} as tokens, not {message.digest}",
+                    "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
+                )
+            return run_step(bench.attached, bench.optimizer, tokens, message.step, message.lr, message.replay)
+        except ApolloError as error:
+            return m.StepFailed(message.step, error.line())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
+            return m.StepFailed(message.step, " ".join(f"{type(error).__name__}: {error}".split()))
+
+    def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten:
+        started = time.perf_counter()
+        written, error = checkpoint.Written("", 0), ""
+        try:
+            bench = self._attached()
+            written = checkpoint.write(Path(message.path), message.step, bench.attached.weights, bench.optimizer, bench.settings)
+        except ApolloError as failure:
+            error = failure.line()
+        return m.CheckpointWritten(
+            message.step, message.path, written.fingerprint, written.bytes, time.perf_counter() - started, error
+        )
+
+
+def _encode(bench: Bench, example: str, record: bytes) -> m.Encoded:
+    """Tokens of one example counted, or why it cannot be learned."""
+    try:
+        tokens = bench.tokens(record)
+    except RecordRefused as error:
+        return m.Encoded(example, refused=error.line())
+    return m.Encoded(example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest())
+
+
+def _open(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:
+    """All storages of the manifest, in order; takes over the descriptors."""
+    files = sum(isinstance(storage, MemoryFile) for storage in manifest.storages)
+    if files != len(fds):
+        raise ShareRefused(f"{files} memory files are announced, {len(fds)} descriptors came", "engine and trainer must be of one version")
+    left = iter(fds)
+    return [open_cuda_handle(s) if isinstance(s, CudaHandle) else open_memory_file(s, next(left)) for s in manifest.storages]
+
+
+def _tag(message: m.FromSupervisor) -> str:
+    return str(message.__struct_config__.tag)

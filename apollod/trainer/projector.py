@@ -1,0 +1,103 @@
+"""Counter-based random bits, the random projection of a gradient, and its channel norms.
+
+Law of this file: every random number is a pure function of (purpose, run seed, Hugging Face name, counter, index),
+in integer arithmetic that wraps alike on every device. Nothing is drawn from a generator and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+BLOCK_ELEMENTS = 1 << 18  # elements of a working block: bounds every temporary, never changes a result
+
+_PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums in a left projection
+
+
+def stream_key(purpose: str, seed: int, name: str, counter: int) -> int:
+    """64-bit key of one random stream. `purpose` keeps rounding and projection apart."""
+    text = f"{purpose}:{seed}:{counter}:{name}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _int32(value: int) -> int:
+    """The low 32 bits of `value` as a signed integer, as torch wants its scalars."""
+    return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+def random_words(key: int, first: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+    """Words first .. first+count-1 of the stream `key`: int32 [count], 32 random bits each.
+
+    A Weyl sequence keyed by both halves of `key`, through the `lowbias32` finaliser (C. Wellons, 2018).
+    """
+    x = torch.arange(count, dtype=torch.int32, device=device).add_(_int32(first))
+    x.mul_(_int32(0x9E3779B1)).add_(_int32(key)).bitwise_xor_(_int32(key >> 32))
+    for shift, multiplier in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x.bitwise_xor_((x >> shift).bitwise_and_((1 << (32 - shift)) - 1))  # int32 has no logical shift
+        x.mul_(_int32(multiplier))
+    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
+
+
+def signs(key: int, rows: int, rank: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
+    """Rademacher matrix [rows, rank] of +1 and -1: entry (i, j) is -1 where bit i*rank+j of the stream is set."""
+    words = random_words(key, 0, (rows * rank + 31) // 32, device)
+    to_sign_bit = torch.arange(31, -1, -1, dtype=torch.int32, device=device)
+    bits = (words.unsqueeze(1) << to_sign_bit).bitwise_and_(-0x80000000)
+    ones = bits.bitwise_or_(0x3F800000).view(torch.float32)  # the bits of 1.0 below the sign
+    return ones.flatten()[: rows * rank].view(rows, rank).to(dtype)
+
+
+def project(gradient: Tensor, key: int, rank: int) -> Tensor:
+    """Low-rank gradient: its smaller side projected by P [min(m, n), rank] with entries +-1/sqrt(rank).
+
+    gradient [m, n] bf16 or float32. Returns float32 G P [m, rank] where m >= n, else P' G [rank, n]
+    (arXiv:2412.05270, algorithm 1). The product is taken with +-1, exact in any dtype, and scaled in float32.
+    A bf16 product accumulates in float32 and is rounded once per block: 0.2 % an entry, where the projection itself
+    has a standard error of 1/sqrt(rank), 12 % at rank 64.
+    """
+    m, n = gradient.shape
+    basis = signs(key, min(m, n), rank, gradient.dtype, gradient.device)
+    if m >= n:
+        return torch.mm(gradient, basis).float().mul_(rank**-0.5)
+    # In blocks of rows: oneDNN repacks the right operand, which would be a temporary as large as the gradient.
+    block = max(1, _PROJECTION_BLOCK_ELEMENTS // n)
+    low_rank = torch.zeros(rank, n, dtype=torch.float32, device=gradient.device)
+    for rows in range(0, m, block):
+        part = slice(rows, rows + block)
+        low_rank.add_(torch.mm(basis[part].t().contiguous(), gradient[part]))
+    return low_rank.mul_(rank**-0.5)
+
+
+def as_words(tensor: Tensor) -> np.ndarray | None:
+    """A contiguous bf16 CPU tensor [..., n] as uint32 [..., n/2] on the same memory; None where that cannot be had."""
+    if tensor.device.type != "cpu" or tensor.dtype != torch.bfloat16 or tensor.dim() == 0:
+        return None
+    if tensor.shape[-1] % 2 or tensor.data_ptr() % 4:
+        return None
+    return tensor.view(torch.int16).numpy().view(np.uint32)
+
+
+def square_norms(gradient: Tensor, dim: int) -> Tensor:
+    """Squared channel norms, summed over `dim`: gradient [m, n] -> float64 [m] (dim 1) or [n] (dim 0), no full-size
+    temporary. float64, so that the order of the sums does not show in the float32 that is made of them.
+    """
+    words = as_words(gradient)
+    if words is not None:
+        from apollod.trainer import kernels_cpu
+
+        if kernels_cpu.AVAILABLE:
+            m, n = gradient.shape
+            out = np.zeros(m if dim == 1 else (2, n // 2))
+            (kernels_cpu.row_square_norms if dim == 1 else kernels_cpu.column_square_norms)(words, out)
+            return torch.from_numpy(out.T.reshape(-1))
+    return _square_norms_reference(gradient, dim)
+
+
+def _square_norms_reference(gradient: Tensor, dim: int) -> Tensor:
+    m, n = gradient.shape
+    block = max(1, BLOCK_ELEMENTS // max(1, n))
+    parts = [gradient[i : i + block].double().square_().sum(dim) for i in range(0, m, block)]
+    return torch.cat(parts) if dim == 1 else torch.stack(parts).sum(0)

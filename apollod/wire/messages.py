@@ -1,0 +1,185 @@
+"""Everything that crosses the supervisor's Unix socket, as tagged msgspec Structs in msgpack.
+
+Tags are explicit strings: they are the protocol, class names are not. Engine and trainer talk as children (`Hello`
+with a role first), everyone else sends one request a connection and reads one reply.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from apollod.core.effects import Restore, WriteCheckpoint
+from apollod.core.inputs import Bound, CheckpointWritten, Encoded, EncodeDone, Refused, Restored, StepDone, StepFailed
+from apollod.wire.manifest import Manifest
+
+__all__ = [
+    "PROTOCOL", "Answer", "Attach", "Bound", "CheckpointRequest", "CheckpointWritten", "Encode", "EncodeDone", "Encoded",
+    "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "PauseRequest", "Quit", "Refresh",
+    "Refreshed", "Refused", "Reply", "Request", "Reserve", "Restore", "Restored", "ResumeRequest", "Role", "Share",
+    "StatusRequest", "Step", "StepDone", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
+]
+
+PROTOCOL = 1
+
+Role = Literal["engine-worker", "engine-api", "trainer"]
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """First message of a child. `pid` is checked against SO_PEERCRED and the spawned process group."""
+
+    role: Role
+    pid: int
+    protocol: int = PROTOCOL
+    versions: dict[str, str] = {}
+
+
+# --- engine worker ------------------------------------------------------------------------------------------------
+
+
+class Reserve(msgspec.Struct, frozen=True, tag="reserve"):
+    """The loader asks for shared memory of this many bytes; the answer is `Share` with a descriptor."""
+
+    bytes: int
+
+
+class Share(msgspec.Struct, frozen=True, tag="share"):
+    """One memory file descriptor travels with this frame (SCM_RIGHTS)."""
+
+    bytes: int
+
+
+class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
+    """The model is loaded and verified bit for bit after post-processing."""
+
+    manifest: Manifest
+    seconds: float
+
+
+class LoadRefused(msgspec.Struct, frozen=True, tag="load-refused"):
+    """The loader will not share this model or configuration."""
+
+    reason: str
+    hint: str
+
+
+# --- engine API process -------------------------------------------------------------------------------------------
+
+
+class Refresh(msgspec.Struct, frozen=True, tag="refresh"):
+    """Weights changed: re-derive what the engine derives, label the new version, drop the prefix cache."""
+
+    version: int
+
+
+class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
+    """Result of a Refresh; `error` is empty when it worked, `rederived` counts parameters."""
+
+    version: int
+    rederived: int
+    seconds: float
+    error: str = ""
+
+
+# --- trainer ------------------------------------------------------------------------------------------------------
+
+
+class OptimizerSettings(msgspec.Struct, frozen=True):
+    """What a step depends on besides weights, example, number and learning rate."""
+
+    name: str = "apollo"
+    rank: int = 64
+    scale: Literal["channel", "tensor"] = "channel"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    seed: int = 0
+    max_tokens: int = 4096
+    checkpointing: bool = False
+    """gradient checkpointing of the layers"""
+
+
+class Attach(msgspec.Struct, frozen=True, tag="attach"):
+    """Bind to the engine's memory. `fresh`: right after a load, views must equal the files of `manifest.model_dir`
+    bit for bit. `Share` frames with the descriptors come first, one a storage."""
+
+    manifest: Manifest
+    optimizer: OptimizerSettings
+    fresh: bool
+
+
+class Encode(msgspec.Struct, frozen=True, tag="encode"):
+    """Tokenise examples: (content id, canonical record JSON) pairs."""
+
+    examples: list[tuple[str, bytes]]
+
+
+class Step(msgspec.Struct, frozen=True, tag="step"):
+    """Run one optimizer step. `replay`: the step is in the journal already."""
+
+    step: int
+    example: str
+    record: bytes
+    digest: str
+    lr: float
+    replay: bool = False
+
+
+class Quit(msgspec.Struct, frozen=True, tag="quit"):
+    """Finish and exit 0."""
+
+
+# --- control ------------------------------------------------------------------------------------------------------
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
+    """`apollod ctl status`."""
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
+    """Lines of an inbox file given directly; `source` names them in the journal."""
+
+    lines: list[bytes]
+    source: str
+
+
+class CheckpointRequest(msgspec.Struct, frozen=True, tag="checkpoint"):
+    """Write a checkpoint now; answered when it is committed."""
+
+
+class PauseRequest(msgspec.Struct, frozen=True, tag="pause"):
+    """Finish the running step, then start no other."""
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, tag="resume"):
+    """Train again; also tries a child again that was given up."""
+
+
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    """An answer: JSON object in `body`."""
+
+    body: Any
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """A refusal. `code` is the exit code that ctl uses (DESIGN section 9)."""
+
+    error: str
+    hint: str = ""
+    code: int = 1
+
+
+Request = StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest
+Answer = Reply | Failure
+
+ToSupervisor = (
+    Hello | Reserve | Loaded | LoadRefused | Refreshed | Bound | Restored | EncodeDone | StepDone | StepFailed
+    | CheckpointWritten | Refused | StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest
+)
+FromSupervisor = Share | Refresh | Attach | Restore | Encode | Step | WriteCheckpoint | Quit | Reply | Failure
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """One message as msgpack."""
+    return _encoder.encode(message)

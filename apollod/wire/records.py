@@ -1,0 +1,333 @@
+"""The inbox's record schema: one line of JSON to one training record, or a reason why not.
+
+Pure; imports only the standard library and msgspec, since the trainer reads records too. A record is kept in a canonical
+form and identified by its hash, so the same example is recognised however its JSON was spelt. What changes the text a
+model sees changes the form; what does not (white space, escapes, order of keys, content parts, ids, metadata) does not.
+"""
+
+import json
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, NoReturn
+
+import msgspec
+
+from apollod.errors import RecordRefused
+
+DEPTH_MAX = 100  # of nested JSON; tool schemas reach 20, SQLite's JSON functions give up at 1000
+DIGITS_MAX = 20  # of an integer; enough for 64 bits, which every JSON reader takes
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}'
+
+Kind = Literal["messages", "completion", "text"]
+
+
+class Record(NamedTuple):
+    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`."""
+
+    kind: Kind
+    canonical: bytes
+    id: str
+
+
+class Function(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`arguments` is an object, in the order in which it was written."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    function: Function
+    type: str
+    id: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One turn. `weight` 0: an assistant turn that is context, not target. `msgspec.to_builtins` gives what a chat
+    template takes."""
+
+    role: str
+    content: str
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    weight: int = 1
+
+
+class MessagesRecord(msgspec.Struct, frozen=True):
+    """A conversation; the targets are its assistant turns with weight 1."""
+
+    messages: list[Message]
+    tools: list[dict[str, Any]] = []
+
+
+class CompletionRecord(msgspec.Struct, frozen=True):
+    """Plain text; the target is `completion`."""
+
+    prompt: str
+    completion: str
+
+
+class TextRecord(msgspec.Struct, frozen=True):
+    """Plain text, all of it target."""
+
+    text: str
+
+
+TypedRecord = MessagesRecord | CompletionRecord | TextRecord
+
+# The canonical form has sorted keys, so the first key tells the shape.
+_TYPED: dict[bytes, msgspec.json.Decoder[Any]] = {
+    b'{"completion"': msgspec.json.Decoder(CompletionRecord),
+    b'{"messages"': msgspec.json.Decoder(MessagesRecord),
+    b'{"text"': msgspec.json.Decoder(TextRecord),
+}
+
+
+def parse_line(line: bytes) -> Record:
+    """The record in a line (with or without its newline); raises RecordRefused. A byte order mark is not expected."""
+    value = _load(line)
+    if not isinstance(value, dict):
+        raise RecordRefused(f"the line is a JSON {_json_type(value)}, not an object", _SHAPES)
+    kind, form = _shape(value)
+    try:
+        canonical = json.dumps(form, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape") from error
+    except ValueError as error:  # 1e400 is read as infinity
+        raise _too_large() from error
+    return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest())
+
+
+def decode_record(canonical: bytes) -> TypedRecord:
+    """The typed form of a canonical record; raises RecordRefused for bytes that are none."""
+    decoder = _TYPED.get(canonical[: canonical.find(b":")])
+    if decoder is None:
+        raise RecordRefused("the bytes are no canonical record", "give what parse_line made")
+    try:
+        record: TypedRecord = decoder.decode(canonical)
+    except msgspec.MsgspecError as error:
+        raise RecordRefused(f"the bytes are no canonical record: {error}", "give what parse_line made") from error
+    return record
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+
+def _load(text: bytes | str) -> Any:
+    """Strict JSON: no NaN, no key twice, not deeper than DEPTH_MAX."""
+    try:
+        value = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            parse_constant=_refuse_constant, parse_int=_parse_int, object_pairs_hook=_unique_keys,
+        )
+    except UnicodeDecodeError as error:
+        raise RecordRefused(f"the line is not UTF-8 (byte {error.start + 1})", "convert the file to UTF-8") from error
+    except json.JSONDecodeError as error:
+        what = f"the line is not JSON: {error.msg} at character {error.pos + 1}"
+        raise RecordRefused(what, "write one JSON object a line") from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    if _depth_over(value, DEPTH_MAX):
+        raise _too_deep()
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise RecordRefused(f"{name} is not JSON", "write null or leave the field out")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > DIGITS_MAX:
+        raise _too_large()
+    return int(digits)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise RecordRefused(f"the key {_short(twice)} is there twice in one object", "keep one of them")
+    return fields
+
+
+def _too_large() -> RecordRefused:
+    return RecordRefused("a number is too large", "use numbers that fit in 64 bits")
+
+
+def _too_deep() -> RecordRefused:
+    return RecordRefused(f"the JSON is nested deeper than {DEPTH_MAX}", "flatten it")
+
+
+def _depth_over(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _short(value: Any) -> str:
+    """A value as it may stand in a message: one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _json_type(value: Any) -> str:
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------
+
+
+def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    """The record's kind and canonical form: only what the model is shown, keys in order. Other fields are ignored."""
+    value = {key: field for key, field in value.items() if field is not None}  # tables exported as JSON are full of nulls
+    if "messages" in value:
+        return "messages", _conversation(_messages(value["messages"], "messages"), value)
+    if "prompt" in value and "completion" in value:
+        return _prompt_completion(value)
+    if "text" in value:
+        return "text", {"text": _text(value["text"], "text")}
+    found = ", ".join(_short(key) for key in list(value)[:5]) or "no keys"
+    raise RecordRefused(f"the object has no known shape (it has {found})", _SHAPES)
+
+
+def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    prompt, completion = value["prompt"], value["completion"]
+    if isinstance(prompt, list) and isinstance(completion, list):
+        # As in TRL: turns of the prompt are context, also the assistant's.
+        context = [
+            {**message, "weight": 0} if message["role"] == "assistant" else message for message in _messages(prompt, "prompt")
+        ]
+        return "messages", _conversation(context + _messages(completion, "completion"), value)
+    if not isinstance(prompt, str) or isinstance(completion, list):
+        raise RecordRefused(
+            f"prompt is a JSON {_json_type(prompt)} and completion a {_json_type(completion)}",
+            "make both strings, or both lists of messages",
+        )
+    return "completion", {"completion": _text(completion, "completion"), "prompt": prompt}
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise RecordRefused(f"{name} is a JSON {_json_type(value)}, not a string", "write the text as one string")
+    if not value.strip():
+        raise RecordRefused(f"{name} is empty, so there is no target token", "leave the line out")
+    return value
+
+
+def _conversation(messages: list[dict[str, Any]], value: dict[str, Any]) -> dict[str, Any]:
+    assistant = [message for message in messages if message["role"] == "assistant"]
+    if not assistant:
+        raise RecordRefused("messages have no assistant turn, so there is no target token", "add the answer to learn")
+    if all(message.get("weight") == 0 for message in assistant):
+        raise RecordRefused("every assistant turn has weight 0, so there is no target token", "give one of them weight 1")
+    form: dict[str, Any] = {"messages": messages}
+    tools = value.get("tools")
+    if tools:
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise RecordRefused("tools is not a list of objects", "give the tools as in an OpenAI chat request")
+        form["tools"] = tools  # in the order in which they were written: a chat template shows it
+    return form
+
+
+def _messages(value: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise RecordRefused(f"{where} is a JSON {_json_type(value)}, not a list", "give a list of {role, content} objects")
+    return [_message(item, f"message {number}") for number, item in enumerate(value, 1)]
+
+
+def _message(value: Any, where: str) -> dict[str, Any]:
+    """One turn with only known fields; fields that are null or default are left out, content is always there."""
+    if not isinstance(value, dict):
+        raise RecordRefused(f"{where} is a JSON {_json_type(value)}, not an object", "give {role, content}")
+    role = value.get("role")
+    if role not in ROLES:
+        raise RecordRefused(f"{where} has the role {_short(role)}", f"use one of {', '.join(ROLES)}")
+    form: dict[str, Any] = {"content": _content(value.get("content"), role, where)}
+    for name in ("name", "reasoning_content"):
+        if value.get(name) is not None:
+            form[name] = _string(value[name], f"{name} of {where}")
+    form["role"] = role
+    if value.get("tool_call_id") is not None:
+        form["tool_call_id"] = _string(value["tool_call_id"], f"tool_call_id of {where}")
+    if role == "assistant":
+        if value.get("tool_calls"):
+            form["tool_calls"] = _tool_calls(value["tool_calls"], where)
+        elif not form["content"].strip():
+            raise RecordRefused(f"{where} is an empty assistant turn", "give it content or tool_calls, or leave it out")
+        if _weight(value.get("weight"), where) == 0:
+            form["weight"] = 0
+    return form
+
+
+def _content(value: Any, role: str, where: str) -> str:
+    """Content as one string: chat templates render text parts one after the other."""
+    if value is None and role == "assistant":
+        return ""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        raise RecordRefused(f"the content of {where} is a JSON {_json_type(value)}", "write a string or a list of text parts")
+    texts = []
+    for part in value:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise RecordRefused(f"the content of {where} has a part that is not text", 'use only {"type": "text", "text": ...}')
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _tool_calls(value: Any, where: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise RecordRefused(f"tool_calls of {where} is not a list", "give the calls as in an OpenAI chat response")
+    calls = []
+    for call in value:
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not function["name"]:
+            what = f"{where} has a tool call without a function name"
+            raise RecordRefused(what, 'give {"function": {"name": ..., "arguments": ...}}')
+        arguments = _arguments(function.get("arguments"), where)
+        form: dict[str, Any] = {"function": {"arguments": arguments, "name": function["name"]}}
+        if call.get("id") is not None:
+            form["id"] = _string(call["id"], f"the id of a tool call of {where}")
+        calls.append({**form, "type": "function"})
+    return calls
+
+
+def _arguments(value: Any, where: str) -> dict[str, Any]:
+    """Arguments as an object: OpenAI sends them as JSON text, chat templates want the object, as vLLM gives it to them."""
+    if isinstance(value, str):
+        try:
+            value = _load(value) if value else {}
+        except RecordRefused as error:
+            what = f"the arguments of a tool call of {where} are broken: {error}"
+            raise RecordRefused(what, "write a JSON object") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise RecordRefused(f"the arguments of a tool call of {where} are a JSON {_json_type(value)}", "write a JSON object")
+    return value
+
+
+def _weight(value: Any, where: str) -> int:
+    if value is None:
+        return 1
+    if value not in (0, 1):
+        raise RecordRefused(f"the weight of {where} is {_short(value)}", "use 0 (context) or 1 (target)")
+    return int(value)
+
+
+def _string(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise RecordRefused(f"{what} is a JSON {_json_type(value)}, not a string", "write a string")
+    return value

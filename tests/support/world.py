@@ -1,0 +1,163 @@
+"""A world without processes: drives `decide` and `fold` the way the loop does, with children that answer like real ones.
+
+Weights are a number, a step adds its example's hash to it: enough to see whether the right steps ran in the right order.
+"""
+
+import hashlib
+from collections import deque
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.decide import decide
+from apollod.core.intake import Batch, Line
+from apollod.core.state import SECOND_NS, State, fold
+
+SETTINGS = ev.Settings(model_path="/m", lr=1.0, warmup=0.0, checkpoint_delay_s=600.0, checkpoint_keep=2, replay_max=1000)
+
+
+def digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+class World:
+    """`give` feeds one input and everything that follows by itself; effects for the children pile up in `asked`."""
+
+    def __init__(self, settings: ev.Settings = SETTINGS) -> None:
+        self.settings = settings
+        self.state = State()
+        self.journal: list[ev.Recorded] = []
+        self.asked: deque[fx.Effect] = deque()
+        self.now = 1_000 * SECOND_NS
+        self.known: set[str] = set()
+        self.memory = "base"
+        self.optimizer = "fresh"
+        self.disk: dict[str, tuple[str, str]] = {}
+        self.pid = 100
+        self.refreshed: list[int] = []
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def give(self, input_: inp.Input) -> list[ev.Event]:
+        first = self._settle(input_)
+        for _ in range(100):
+            if not self._settle(inp.Advance()):
+                return first
+        raise AssertionError("Advance never comes to rest")
+
+    def _settle(self, input_: inp.Input) -> list[ev.Event]:
+        if isinstance(input_, inp.LinesRead):
+            input_ = inp.LinesRead(input_.batch, frozenset(self.known))
+        events, effects = decide(self.state, input_, self.now)
+        for event in events:
+            recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
+            self.journal.append(recorded)
+            fold(self.state, recorded)
+            if isinstance(event, ev.ExampleAccepted):
+                self.known.add(event.example)
+        out = list(events)
+        for effect in effects:
+            out += self._run(effect)
+        return out
+
+    def _run(self, effect: fx.Effect) -> list[ev.Event]:
+        self.pid += 1
+        match effect:
+            case fx.SpawnEngine(model_dir=model_dir):
+                self.engine_dir = model_dir
+                self.memory = self.disk[model_dir][0] if model_dir in self.disk else "base"
+                return self._settle(inp.EngineStarted(self.pid, model_dir))
+            case fx.SpawnTrainer():
+                self.optimizer = "lost"
+                return self._settle(inp.TrainerStarted(self.pid))
+            case fx.RefreshEngine(version=version):
+                self.refreshed.append(version)
+            case _:
+                self.asked.append(effect)
+        return []
+
+    # --- children that answer -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.give(inp.Started(1, "test", self.settings, "/s", {p: w for p, (w, _) in self.disk.items()}))
+
+    def engine_up(self) -> None:
+        self.give(inp.EngineUp(self.state.engine.pid, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}))
+
+    def answer(self) -> bool:
+        """Let the trainer answer the oldest thing it was asked; False when there is none."""
+        if not self.asked:
+            return False
+        match self.asked.popleft():
+            case fx.AttachTrainer():
+                self.give(inp.Bound(self.memory, 3, 50, {}))
+            case fx.Restore(path=path, weights=weights, fingerprint=fingerprint):
+                kept = self.disk[path] if path else ("base", "fresh")
+                self.memory, self.optimizer = (kept[0] if weights else self.memory), kept[1]
+                assert self.memory == fingerprint
+                self.give(inp.Restored(self.memory, 10))
+            case fx.EncodeExamples(examples=ids):
+                self.give(inp.EncodeDone([self.encoded(i) for i in ids]))
+            case fx.RunStep() as step:
+                self.run_step(step)
+            case fx.WriteCheckpoint(step=step, path=path):
+                self.disk[path] = (self.memory, self.optimizer)
+                self.give(inp.CheckpointWritten(step, path, self.memory, 1, 0.1))
+            case fx.StopChild(role=role):
+                self.exit(role, 0)
+            case fx.RemoveCheckpoint(path=path):
+                del self.disk[path]
+            case fx.Exit():
+                self.exited = True
+        return True
+
+    def encoded(self, example: str) -> inp.Encoded:
+        if example.startswith("long"):
+            return inp.Encoded(example, refused="too long")
+        return inp.Encoded(example, 10, 4, 0, digest(example))
+
+    def run_step(self, step: fx.RunStep) -> None:
+        self.memory = digest(f"{self.memory} {self.optimizer} {step}".replace(", replay=True", "").replace(", replay=False", ""))
+        self.optimizer = digest(f"{self.optimizer} {step.example} {step.step}")
+        self.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, self.memory, 0.1, 0, 0, step.replay))
+
+    def settle(self) -> None:
+        while self.answer():
+            pass
+
+    def exit(self, role: str, code: int = -9) -> None:
+        child = self.state.engine if role == "engine" else self.state.trainer
+        if child.phase == "absent":
+            return
+        if role == "trainer":
+            self.asked = deque(e for e in self.asked if isinstance(e, fx.StopChild | fx.RemoveCheckpoint | fx.Exit))
+        self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
+
+    def lines(self, *examples: str, source: str = "file") -> None:
+        lines = tuple(Line(number=i + 1, example=e, record=b"{}") for i, e in enumerate(examples))
+        self.give(inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines), frozenset()))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND_NS)
+        self.give(inp.Tick())
+
+    def up(self) -> "World":
+        self.start()
+        self.engine_up()
+        self.settle()
+        return self
+
+    def kinds(self) -> list[str]:
+        return [r.event.kind for r in self.journal]
+
+    def of(self, kind: type) -> list:
+        return [r.event for r in self.journal if isinstance(r.event, kind)]
+
+    def crash_and_return(self) -> "World":
+        """The supervisor dies with its children; a new one starts on the same journal and disk."""
+        other = World(self.settings)
+        other.journal, other.disk, other.known, other.now, other.pid = self.journal, self.disk, self.known, self.now, self.pid
+        for recorded in self.journal:
+            fold(other.state, recorded)
+        other.up()
+        return other

@@ -1,0 +1,299 @@
+"""The core without a process: what follows from what, and that a crash anywhere ends in the same weights."""
+
+import msgspec
+import pytest
+from support.world import SETTINGS, World
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.schedules import EXITS_MAX, learning_rate
+
+
+def test_a_line_becomes_a_step_and_the_queue_empties():
+    world = World().up()
+    world.lines("a", "b")
+    world.settle()
+    assert [(s.step, s.parent, s.example) for s in world.of(ev.StepCompleted)] == [(1, 0, "a"), (2, 1, "b")]
+    assert world.state.queued == 0 and world.state.counts.trained == 2
+    assert world.kinds()[-1] == "window.closed"
+    assert world.refreshed[-1] == 2
+
+
+def test_the_intent_is_recorded_before_the_effect():
+    world = World().up()
+    world.lines("a")
+    world.answer()  # encode
+    assert world.kinds()[-1] == "step.started"
+    assert world.asked == type(world.asked)([fx.RunStep(1, "a", world.of(ev.ExampleEncoded)[0].digest, 1.0)])
+
+
+def test_the_same_example_is_learned_once():
+    world = World().up()
+    world.lines("a", "a")
+    world.settle()
+    world.lines("a", source="copy")
+    world.settle()
+    assert len(world.of(ev.StepCompleted)) == 1 and world.state.counts.duplicates == 2
+
+
+def test_examples_are_learned_in_the_order_of_acceptance_even_when_many_wait():
+    world = World()
+    world.start()
+    names = [f"e{i:03d}" for i in range(200)]
+    world.lines(*names)
+    world.engine_up()
+    world.settle()
+    assert [s.example for s in world.of(ev.StepCompleted)] == names
+
+
+def test_an_example_that_cannot_be_tokenised_is_rejected_and_costs_no_step_number():
+    world = World().up()
+    world.lines("a", "long1", "b")
+    world.settle()
+    assert [s.step for s in world.of(ev.StepCompleted)] == [1, 2]
+    assert [e.example for e in world.of(ev.ExampleRejected)] == ["long1"]
+    assert world.state.counts.rejected == 1
+
+
+def test_pause_finishes_the_running_step_and_starts_no_other():
+    world = World().up()
+    world.lines("a", "b")
+    world.answer()
+    world.give(inp.PauseRequested("t"))
+    world.settle()
+    assert world.state.version == 1 and world.state.queued == 1
+    world.give(inp.ResumeRequested("t"))
+    world.settle()
+    assert world.state.version == 2
+
+
+@pytest.mark.parametrize("after", range(1, 12))
+def test_a_trainer_killed_anywhere_ends_in_the_same_weights(after):
+    calm = World().up()
+    calm.lines("a", "b", "c")
+    calm.settle()
+    world = World().up()
+    world.lines("a", "b", "c")
+    for _ in range(after):
+        world.answer()
+    if world.state.running:
+        world.memory = "torn"
+    world.exit("trainer")
+    world.pass_time(5)
+    world.settle()
+    assert world.memory == calm.memory and world.optimizer == calm.optimizer
+    assert [s.step for s in world.of(ev.StepCompleted)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("after", range(0, 12))
+def test_an_engine_killed_anywhere_ends_in_the_same_weights(after):
+    calm = World().up()
+    calm.lines("a", "b", "c")
+    calm.settle()
+    world = World().up()
+    world.lines("a", "b", "c")
+    for _ in range(after):
+        world.answer()
+    world.exit("engine")
+    world.settle()  # the trainer is stopped: its memory is gone
+    assert world.state.trainer.crashes_ns == []
+    world.pass_time(5)
+    world.engine_up()
+    world.settle()
+    assert world.memory == calm.memory and world.optimizer == calm.optimizer
+
+
+@pytest.mark.parametrize("checkpoint_at", [None, 1, 2])
+@pytest.mark.parametrize("after", range(0, 14))
+def test_a_supervisor_killed_anywhere_ends_in_the_same_weights(after, checkpoint_at):
+    calm = World().up()
+    calm.lines("a", "b", "c")
+    calm.settle()
+    world = World().up()
+    world.lines("a", "b", "c")
+    for _ in range(after):
+        if checkpoint_at is not None and world.state.version == checkpoint_at and not world.state.checkpoints:
+            world.give(inp.CheckpointRequested("test"))
+        world.answer()
+    world = world.crash_and_return()
+    assert world.memory == calm.memory and world.optimizer == calm.optimizer
+    assert [s.step for s in world.of(ev.StepStarted)] == [1, 2, 3], "a number is given once"
+    seqs = [r.seq for r in world.journal]
+    assert seqs == list(range(1, len(seqs) + 1))
+
+
+def test_replay_from_the_newest_checkpoint_is_checked_step_by_step():
+    world = World().up()
+    world.lines("a", "b")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    world.lines("c", "d", source="later")
+    world.settle()
+    world.exit("trainer")
+    world.pass_time(5)
+    world.settle()
+    assert world.of(ev.ReplayVerified)[-1] == ev.ReplayVerified(first=3, last=4, fingerprint=world.memory)
+    assert world.of(ev.TrainerAttached)[-1].restored == "/s/checkpoints/step-00000002"
+
+
+def test_a_diverging_replay_halts_training_and_says_which_step():
+    world = World().up()
+    world.lines("a", "b")
+    world.settle()
+    world.exit("trainer")
+    world.pass_time(5)
+    world.answer()
+    world.answer()
+    step = world.asked.popleft()
+    world.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, "other", 0.1, 0, 0, True))
+    world.settle()
+    assert world.of(ev.ReplayDiverged)[0].step == 1 and "replay of step 1" in world.state.halted
+    world.lines("c", source="later")
+    world.settle()
+    assert world.state.version == 2, "nothing is learned on weights that are not the journal's"
+    world.give(inp.ResumeRequested("t"))
+    world.settle()
+    world.settle()
+    assert world.state.version == 3 and not world.state.halted
+
+
+def test_a_step_that_kills_every_trainer_is_given_up_and_its_number_is_not_used_again():
+    world = World().up()
+    world.lines("poison", "b")
+    world.answer()
+    for _ in range(3):
+        assert world.state.running and world.state.running.example == "poison"
+        world.exit("trainer")
+        world.pass_time(30)
+        while world.asked and not (isinstance(world.asked[0], fx.RunStep) and world.asked[0].example == "poison"):
+            world.answer()
+    world.settle()
+    assert world.of(ev.StepFailed) == [ev.StepFailed(step=1, example="poison", reason="exit code -9", attempts=3)]
+    assert [(s.step, s.parent, s.example) for s in world.of(ev.StepCompleted)] == [(2, 0, "b")]
+
+
+def test_children_that_keep_dying_are_given_up_and_resume_tries_again():
+    world = World()
+    world.start()
+    for _ in range(EXITS_MAX):
+        world.exit("engine", 1)
+        world.pass_time(61)
+    assert world.state.engine.given_up and world.state.engine.phase == "absent"
+    world.pass_time(10_000)
+    assert world.state.engine.phase == "absent"
+    world.give(inp.ResumeRequested("t"))
+    assert world.state.engine.phase == "spawned"
+
+
+def test_a_refused_start_is_tried_again_without_being_counted():
+    world = World()
+    world.start()
+    for _ in range(EXITS_MAX + 2):
+        pid = world.state.engine.pid
+        world.give(inp.ChildExited("engine", pid, None, "the model directory /m does not exist", refused=True))
+        assert world.state.engine.phase == "absent" and "does not exist" in world.state.engine.error
+        world.pass_time(16)
+        assert world.state.engine.phase == "spawned"
+    assert not world.state.engine.given_up
+
+
+def test_a_checkpoint_falls_due_after_idle_time_and_old_ones_make_room():
+    world = World().up()
+    for name in "abcd":
+        world.lines(name, source=name)
+        world.settle()
+        world.pass_time(599)
+        before = len(world.of(ev.CheckpointCommitted))
+        world.pass_time(2)
+        world.settle()
+        assert len(world.of(ev.CheckpointCommitted)) == before + 1
+    world.pass_time(10_000)
+    world.settle()
+    assert len(world.of(ev.CheckpointCommitted)) == 4, "nothing new, nothing written"
+    assert sorted(world.disk) == ["/s/checkpoints/step-00000003", "/s/checkpoints/step-00000004"]
+
+
+def test_a_failed_checkpoint_is_not_tried_in_a_loop():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    effect = world.asked.popleft()
+    world.give(inp.CheckpointWritten(effect.step, effect.path, "", 0, 0.0, error="no space left on device"))
+    world.pass_time(601)
+    assert [type(e) for e in world.asked] == [fx.WriteCheckpoint]
+    effect = world.asked.popleft()
+    world.give(inp.CheckpointWritten(effect.step, effect.path, "", 0, 0.0, error="no space left on device"))
+    world.pass_time(30)
+    assert not world.asked
+    world.pass_time(31)
+    assert [type(e) for e in world.asked] == [fx.WriteCheckpoint]
+
+
+def test_recovery_is_bounded_by_replay_max():
+    world = World(msgspec.structs.replace(SETTINGS, replay_max=3)).up()
+    world.lines(*[f"e{i}" for i in range(10)])
+    world.settle()
+    assert [c.step for c in world.of(ev.CheckpointCommitted)] == [3, 6, 9]
+
+
+def test_shutdown_finishes_the_step_writes_a_checkpoint_and_leaves():
+    world = World().up()
+    world.lines("a", "b")
+    world.answer()
+    world.give(inp.StopRequested("SIGTERM"))
+    world.settle()
+    assert world.exited and world.state.stopped
+    assert world.state.version == 1 and world.state.checkpoint.step == 1
+    assert world.kinds()[-1] == "daemon.stopped"
+    again = world.crash_and_return()
+    again.settle()
+    assert again.state.version == 2 and not again.of(ev.ReplayVerified)
+
+
+def test_shutdown_while_starting():
+    world = World()
+    world.start()
+    world.give(inp.StopRequested("SIGINT"))
+    world.settle()
+    assert world.exited
+
+
+def test_another_model_on_the_same_journal_is_refused():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.settings = msgspec.structs.replace(SETTINGS, model_path="/other")
+    other = world.crash_and_return()
+    assert "/m" in other.state.halted and "/other" in other.state.halted
+
+
+def test_a_torn_checkpoint_intent_is_settled_on_start():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    assert world.state.checkpointing is not None
+    again = world.crash_and_return()
+    assert again.state.checkpointing is None and again.of(ev.CheckpointFailed)
+    world.disk["/s/checkpoints/step-00000001"] = (world.memory, world.optimizer)
+    world.journal[:] = [r for r in world.journal if r.seq <= world.state.seq]
+
+
+def test_a_step_without_finite_loss_counts_but_changes_nothing():
+    world = World().up()
+    world.lines("a", "b")
+    world.answer()
+    step = world.asked.popleft()
+    before = world.state.fingerprint
+    world.give(inp.StepDone(step.step, False, None, 0.0, 0.0, 10, 4, before, 0.1, 0, 0, note="loss is nan"))
+    assert world.state.version == 1 and world.state.fingerprint == before
+    assert world.of(ev.StepCompleted)[0].applied is False
+
+
+def test_warm_up():
+    assert [learning_rate(1.0, i, 20, 0.1) for i in range(4)] == [0.5, 1.0, 1.0, 1.0]
+    assert learning_rate(1.0, 0, 1, 0.1) == 1.0
+    assert learning_rate(1.0, 0, 100, 0.0) == 1.0

@@ -1,0 +1,406 @@
+"""The optimizer as mathematics: a float64 oracle, convergence, coherence, and bitwise repeatability."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from apollod.trainer import kernels_cpu
+from apollod.trainer.apollo import Apollo, OptimizerError, StateRefused
+from apollod.trainer.projector import signs, stream_key
+
+SHAPES = {  # right, left, square; then what goes to Adam at rank 8: a vector, a convolution, a small matrix
+    "up.weight": (48, 32),
+    "down.weight": (24, 64),
+    "q.weight": (32, 32),
+    "norm.weight": (33,),
+    "conv1d.weight": (10, 1, 4),
+    "small.weight": (4, 32),
+}
+
+
+def model(dtype=torch.bfloat16, seed=0) -> dict[str, torch.nn.Parameter]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.nn.Parameter((torch.randn(shape, generator=generator) * 0.05).to(dtype)) for name, shape in SHAPES.items()
+    }
+
+
+def give_gradients(parameters: dict[str, torch.nn.Parameter], step: int, scale: float = 1e-2) -> None:
+    generator = torch.Generator().manual_seed(1000 + step)
+    for name in SHAPES:  # in one order, whatever the order of the model
+        grad = torch.randn(SHAPES[name], generator=generator) * scale
+        if name in parameters:
+            parameters[name].grad = grad.to(parameters[name].dtype)
+
+
+def run(optimizer: Apollo, parameters: dict[str, torch.nn.Parameter], steps: range) -> None:
+    for step in steps:
+        give_gradients(parameters, step)
+        optimizer.set_step(step)
+        optimizer.step()
+
+
+def same_bits(left: dict[str, torch.nn.Parameter], right: dict[str, torch.nn.Parameter]) -> bool:
+    return all(torch.equal(left[name], right[name]) for name in SHAPES)
+
+
+class Oracle:
+    """The formulas of the paper, in float64, one line each; keeps the projected gradient and the update whole."""
+
+    def __init__(self, name, weight, lr, rank, scale, weight_decay, gap, gamma, betas=(0.9, 0.999), eps=1e-6):
+        self.name, self.w, self.m, self.v, self.t, self.prev = name, weight.double().clone(), 0.0, 0.0, 0, None
+        self.lr, self.rank, self.scale, self.wd, self.gap, self.gamma = lr, rank, scale, weight_decay, gap, gamma
+        self.betas, self.eps, self.limited = betas, eps, 0
+
+    def step(self, step: int, g: torch.Tensor) -> None:
+        g, (b1, b2) = g.double(), self.betas
+        self.t += 1
+        apollo = g.dim() == 2 and min(g.shape) >= self.rank
+        r = g
+        if apollo:
+            right = g.shape[0] >= g.shape[1]
+            key = stream_key("projection", 7, self.name, step // self.gap)
+            p = signs(key, min(g.shape), self.rank, torch.float64) / math.sqrt(self.rank)
+            r = g @ p if right else p.T @ g
+        self.m = b1 * self.m + (1 - b1) * r
+        self.v = b2 * self.v + (1 - b2) * r * r
+        rt = self.m / (self.v.sqrt() + self.eps)
+        u, factor = rt, math.sqrt(1 - b2**self.t) / (1 - b1**self.t)
+        if apollo:
+            dim = 1 if right else 0
+            s = rt.norm(dim=dim, keepdim=True) / (r.norm(dim=dim, keepdim=True) + 1e-8)
+            u = g * (s if self.scale == "channel" else rt.norm() / (r.norm() + 1e-8))
+            limiter = 1.0 if self.prev is None else max(float(u.norm()) / (self.prev + 1e-8), self.gamma) / self.gamma
+            self.limited += limiter > 1
+            u = u / limiter
+            self.prev = float(u.norm())
+            factor *= math.sqrt(min(g.shape) / self.rank)
+        self.update_square, self.grad_square = float((factor * u).norm()) ** 2, float(g.norm()) ** 2
+        self.w = self.w * (1 - self.lr * self.wd) - self.lr * factor * u
+
+
+@pytest.mark.parametrize("scale", ["channel", "tensor"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_equals_the_formulas(scale, weight_decay):
+    parameters = model(torch.float32)
+    options = {"lr": 1e-2, "rank": 8, "scale": scale, "weight_decay": weight_decay, "gap": 4, "gamma": 1.01}
+    oracles = {name: Oracle(name, p.detach(), **options) for name, p in parameters.items()}
+    optimizer = Apollo(parameters.items(), seed=7, **options)
+    for step in range(1, 11):
+        give_gradients(parameters, step, scale=1e-3 if step < 4 else 1e-2)  # the jump makes the limiter act
+        for name, p in parameters.items():
+            oracles[name].step(step, p.grad)
+        optimizer.step()
+        report = optimizer.last_report
+        assert report.updated == len(SHAPES) and report.skipped == []
+        assert report.update_norm == pytest.approx(math.sqrt(sum(o.update_square for o in oracles.values())), rel=1e-5)
+        assert report.grad_norm == pytest.approx(math.sqrt(sum(o.grad_square for o in oracles.values())), rel=1e-6)
+    assert oracles["up.weight"].limited and oracles["down.weight"].limited
+    start = model(torch.float32)
+    for name, p in parameters.items():
+        moved, expected = (p - start[name]).detach().double(), oracles[name].w - start[name].detach().double()
+        assert float((moved - expected).norm() / expected.norm()) < 1e-5, name
+
+
+def test_bf16_weights_follow_the_formulas_within_their_rounding():
+    parameters = model()
+    options = {"lr": 1e-2, "rank": 8, "scale": "channel", "weight_decay": 0.0, "gap": 200, "gamma": 1.01}
+    oracles = {name: Oracle(name, p.detach(), **options) for name, p in parameters.items()}
+    optimizer = Apollo(parameters.items(), seed=7, **options)
+    for step in range(1, 6):
+        give_gradients(parameters, step)
+        for name, p in parameters.items():
+            oracles[name].step(step, p.grad)
+        optimizer.step()
+    for name, p in parameters.items():
+        error = (p.detach().double() - oracles[name].w).abs() / (oracles[name].w.abs() + 0.02)
+        assert float(error.max()) < 5 * 2**-7, name  # five steps, an ulp each
+
+
+def test_scale_makes_lr_an_adamw_lr():
+    """A constant gradient moves every element by about lr a step, as Adam does, at any rank."""
+    for rank in (1, 4, 16, 64):
+        p = torch.nn.Parameter(torch.zeros(128, 96))
+        p.grad = torch.randn(128, 96, generator=torch.Generator().manual_seed(0))
+        optimizer = Apollo([("w", p)], lr=1e-3, rank=rank, scale="tensor", gamma=math.inf)
+        optimizer.step()
+        assert float(p.detach().norm()) / math.sqrt(p.numel()) == pytest.approx(1e-3, rel=0.15)
+
+
+def test_projection_is_kept_long_enough_for_momentum():
+    """With a steady gradient |U| stays near Adam's. A fresh projection a step averages unrelated sketches: 0.23 of it."""
+
+    def relative_norm(**options):
+        p = torch.nn.Parameter(torch.zeros(128, 128))
+        gradient = torch.randn(128, 128, generator=torch.Generator().manual_seed(0))
+        optimizer = Apollo([("w", p)], rank=32, gamma=math.inf, **options)
+        for _ in range(60):
+            p.grad = gradient.clone()
+            optimizer.step()
+        return optimizer.last_report.update_norm / math.sqrt(p.numel())
+
+    assert 0.8 < relative_norm() < 1.3
+    assert relative_norm(gap=1) < 0.4
+
+
+def test_projection_changes_every_gap_steps_by_the_global_step():
+    def first_moment(step):
+        parameters = model()
+        give_gradients(parameters, 1)
+        optimizer = Apollo(parameters.items(), rank=8)
+        optimizer.set_step(step)
+        optimizer.step()
+        return optimizer.state_tensors()["up.weight.m"]
+
+    assert torch.equal(first_moment(1), first_moment(199))
+    assert torch.equal(first_moment(200), first_moment(399))
+    assert not torch.equal(first_moment(199), first_moment(200))
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(torch.float32, (24, 12)), (torch.bfloat16, (12, 24))])
+def test_converges_on_least_squares(dtype, shape):
+    generator = torch.Generator().manual_seed(0)
+    x, target = torch.randn(shape[1], 256, generator=generator), torch.randn(shape, generator=generator)
+    p = torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
+    optimizer = Apollo([("w", p)], rank=4)
+
+    def loss():
+        return (p.float() @ x - target @ x).square().mean()
+
+    start = loss().item()
+    for step in range(1, 401):
+        optimizer.begin(step, lr=0.02 * (1 - step / 401))
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.set_step(step)
+        optimizer.step()
+    assert loss().item() < start / 1000
+
+
+def test_resume_order_and_kernels_do_not_change_a_bit(monkeypatch):
+    straight = model()
+    run(Apollo(straight.items(), lr=1e-3, rank=8, gap=4), straight, range(1, 13))
+
+    resumed = model()
+    optimizer = Apollo(resumed.items(), lr=1e-3, rank=8, gap=4)
+    run(optimizer, resumed, range(1, 7))
+    saved = io.BytesIO()
+    torch.save(optimizer.state_dict(), saved)
+    saved.seek(0)
+    monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)  # eager blocks instead of compiled rows
+    backwards = dict(reversed(resumed.items()))
+    other = Apollo(backwards.items(), lr=5.0, rank=8, seed=3)
+    other.load_state_dict(torch.load(saved, weights_only=True))
+    give_gradients(backwards, 7)
+    other.step()  # the step number is restored, too
+    run(other, backwards, range(8, 13))
+    assert same_bits(straight, resumed)
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(24, 48), torch.nn.LayerNorm(48), torch.nn.Tanh(), torch.nn.Linear(48, 16))
+    return layers.bfloat16()
+
+
+def test_step_in_backward_equals_a_normal_step_and_frees_gradients():
+    x = torch.randn(5, 24, generator=torch.Generator().manual_seed(1)).bfloat16()
+    normal, inside = network(), network()
+    first = Apollo(normal.named_parameters(), lr=1e-3, rank=8)
+    second = Apollo(inside.named_parameters(), rank=8)
+    handle = second.attach()
+    for step in range(1, 5):
+        first.zero_grad()
+        normal(x).float().square().sum().backward()
+        first.step()
+        second.begin(step, lr=1e-3)
+        inside(x).float().square().sum().backward()
+        assert all(p.grad is None for p in inside.parameters())
+        assert second.finish() == first.last_report
+    assert all(torch.equal(a, b) for a, b in zip(normal.parameters(), inside.parameters(), strict=True))
+    handle.remove()
+    inside(x).float().sum().backward()
+    assert all(p.grad is not None for p in inside.parameters())
+
+
+def test_views_of_one_storage_are_written_without_a_trace_in_autograd():
+    """vLLM's merged weights: slices share a storage and may share a version counter."""
+    storage = (torch.randn(96, 32, generator=torch.Generator().manual_seed(0)) * 0.05).bfloat16()
+    q, k = (torch.nn.Parameter(part) for part in storage.split((64, 32)))
+    optimizer = Apollo([("q", q), ("k", k)], lr=1e-3, rank=16)
+    optimizer.attach()
+    x = torch.randn(4, 32, generator=torch.Generator().manual_seed(1)).bfloat16()
+    before, versions = storage.clone(), (q._version, k._version, storage._version)
+    optimizer.begin(1)
+    torch.nn.functional.linear(torch.nn.functional.linear(x, q)[:, :32], k).float().sum().backward()
+    assert optimizer.finish().updated == 2
+    assert (q._version, k._version, storage._version) == versions
+    assert torch.equal(storage[:64], q) and torch.equal(storage[64:], k)
+    assert not torch.equal(storage[:64], before[:64]) and not torch.equal(storage[64:], before[64:])
+
+
+def test_second_gradient_in_a_step_is_an_error():
+    layers = network()
+    optimizer = Apollo(layers.named_parameters(), rank=8)
+    optimizer.attach()
+    loss = layers(torch.ones(1, 24, dtype=torch.bfloat16)).float().sum()
+    with pytest.raises(OptimizerError, match="no step is open"):
+        loss.backward(retain_graph=True)
+    optimizer.zero_grad()
+    optimizer.begin(1)
+    loss.backward(retain_graph=True)
+    with pytest.raises(OptimizerError, match="second gradient in step 1"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-12, math.nan, math.inf, 1e18])
+@pytest.mark.parametrize("at", [1, 4])
+def test_zero_and_nonfinite_gradients_touch_nothing(value, at):
+    """Later steps go on as if the bad one had not been; a zero would otherwise pin the limiter for thousands of steps."""
+    clean, dirty = model(), model()
+    first, second = (Apollo(parameters.items(), lr=1e-3, rank=8) for parameters in (clean, dirty))
+    for step in range(1, 8):
+        give_gradients(dirty, step)
+        if step == at:
+            for p in dirty.values():
+                p.grad = p.grad * 0 if value in (0.0, 1e-12) else p.grad
+                p.grad.view(-1)[3] = value
+        else:
+            give_gradients(clean, step)
+            first.set_step(step)
+            first.step()
+        second.step()
+        if step == at:
+            report = second.last_report
+            assert (report.updated, report.update_norm, report.grad_norm) == (0, 0.0, 0.0)
+            counted = report.skipped_zero if value in (0.0, 1e-12) else report.skipped_nonfinite
+            assert counted == len(SHAPES) and report.skipped == sorted(SHAPES)
+    assert same_bits(clean, dirty)
+    ours, theirs = first.state_tensors(), second.state_tensors()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert ours["up.weight.t"] == 6
+
+
+def test_one_bad_parameter_does_not_hold_back_the_others():
+    parameters = model()
+    give_gradients(parameters, 1)
+    parameters["q.weight"].grad.fill_(math.nan)
+    parameters["conv1d.weight"].grad = None
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+    optimizer = Apollo(parameters.items(), lr=1e-2, rank=8)
+    optimizer.step()
+    assert optimizer.last_report.updated == len(SHAPES) - 2 and optimizer.last_report.skipped == ["q.weight"]
+    unchanged = [name for name, p in parameters.items() if torch.equal(p, before[name])]
+    assert unchanged == ["q.weight", "conv1d.weight"]
+
+
+def test_limiter_bounds_growth():
+    p = torch.nn.Parameter(torch.zeros(64, 64))
+    optimizer = Apollo([("w", p)], rank=16, gamma=1.01)
+    norms = []
+    for step in range(1, 9):
+        p.grad = torch.randn(64, 64, generator=torch.Generator().manual_seed(step)) * (1e-3 if step < 5 else 1.0)
+        optimizer.step()
+        norms.append(float(optimizer.state_tensors()["w.norm"]))
+    growth = [after / before for before, after in itertools.pairwise(norms)]
+    assert max(growth) == pytest.approx(1.01)
+
+
+def test_state_round_trips_through_safetensors_and_refuses_what_does_not_fit(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    parameters = model()
+    optimizer = Apollo(parameters.items(), rank=8)
+    run(optimizer, parameters, range(1, 4))
+    save_file(optimizer.state_tensors(), tmp_path / "state.safetensors")
+    loaded = load_file(tmp_path / "state.safetensors")
+    fresh = Apollo(model().items(), rank=8)
+    assert fresh.state_bytes() == optimizer.state_bytes() == sum(t.nbytes for t in loaded.values())
+    fresh.load_state_tensors(loaded)
+    assert all(torch.equal(tensor, loaded[name]) for name, tensor in fresh.state_tensors().items())
+    assert fresh.state_tensors()["up.weight.m"].shape == (48, 8) and fresh.state_tensors()["down.weight.m"].shape == (8, 64)
+
+    def refused(tensors, match, **options):
+        target = Apollo(model().items(), **{"rank": 8, **options})
+        with pytest.raises(StateRefused, match=match):
+            target.load_state_tensors(tensors)
+        assert all(not t.any() for name, t in target.state_tensors().items() if name.endswith((".m", ".t")))
+
+    refused(
+        {**loaded, "down.weight.v": loaded["down.weight.v"].bfloat16()}, r"dtype of down.weight.v is torch.bfloat16.*float32"
+    )
+    refused({**loaded, "up.weight.m": torch.zeros(48, 9)}, r"shape of up.weight.m is \(48, 9\).*\(48, 8\)")
+    refused(loaded, r"\(8, 64\).*\(4, 64\)", rank=4)
+    refused({name: t for name, t in loaded.items() if name != "norm.weight.v"}, "1 missing, 0 unknown, such as norm.weight.v")
+    refused({**loaded, "other.weight.m": torch.zeros(1)}, "0 missing, 1 unknown, such as other.weight.m")
+    fresh.load_state_tensors({"other.weight.m": torch.zeros(1)}, strict=False)
+    saved = optimizer.state_dict()
+    for change, match in (
+        ({"version": 99}, "version is 99.* 1 here"),
+        ({"param_groups": []}, "number of parameter groups is 0"),
+    ):
+        with pytest.raises(StateRefused, match=match):
+            fresh.load_state_dict({**saved, **change})
+    with pytest.raises(StateRefused, match="rank is 8 in the saved state and 4 here"):
+        Apollo(model().items(), rank=4).load_state_dict(saved)
+
+
+def test_works_as_a_normal_optimizer():
+    parameters = model()
+    groups = [
+        {"params": [(n, p) for n, p in parameters.items() if n != "up.weight"], "lr": 1e-3},
+        {"params": [("up.weight", parameters["up.weight"])], "lr": 0.0, "rank": 4},
+    ]
+    optimizer = Apollo(groups, rank=8)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    before = {name: p.detach().clone() for name, p in parameters.items()}
+
+    def closure():
+        optimizer.zero_grad()
+        loss = sum(p.float().square().sum() for p in parameters.values())
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) > 0
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 5e-4
+    assert optimizer.state_tensors()["up.weight.m"].shape == (48, 4)
+    assert [name for name, p in parameters.items() if torch.equal(p, before[name])] == ["up.weight"]
+
+
+def test_bad_input_is_refused_with_the_value():
+    weight = torch.nn.Parameter(torch.zeros(8, 8))
+    for options, match in (
+        ({"rank": 0}, "rank = 0"),
+        ({"lr": math.nan}, "lr = nan"),
+        ({"scale": "row"}, "scale = 'row'"),
+        ({"betas": (0.9, 1.0)}, "betas"),
+        ({"gap": 0, "gamma": 0.5}, "gap = 0 is out of range; gamma = 0.5"),
+        ({"rounding": "up"}, "rounding = 'up'"),
+        ({"round_to": {"x": torch.bfloat16}}, "not optimized.*x"),
+        ({"round_to": {"w": torch.float16}}, "cannot be rounded to torch.float16"),
+    ):
+        with pytest.raises(OptimizerError, match=match):
+            Apollo([("w", weight)], **options)
+    with pytest.raises(OptimizerError, match="no names"):
+        Apollo([weight])
+    with pytest.raises(OptimizerError, match="two parameters are named 'w'"):
+        Apollo([("w", weight), ("w", torch.nn.Parameter(torch.zeros(3)))])
+    with pytest.raises(OptimizerError, match=r"not contiguous.*strides \(1, 8\)"):
+        Apollo([("w", torch.nn.Parameter(torch.zeros(8, 8).t()[:4]))])
+    with pytest.raises(OptimizerError, match="float16"):
+        Apollo([("w", torch.nn.Parameter(torch.zeros(8, 8, dtype=torch.float16)))])
+    with pytest.raises(OptimizerError, match="numbered from 1"):
+        Apollo([("w", weight)]).begin(0)
+
+
+def test_import_does_not_load_numba():
+    code = "import sys, apollod.trainer.apollo; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -90,17 +90,18 @@ class Journal:
         Raises JournalError, and changes nothing, for a file that is damaged, not ours, from a newer apollod or not writable.
         """
         path = Path(path)
-        async with AsyncExitStack() as stack:
-            stack.enter_context(anyio.CancelScope(shield=True))  # a connection half open would leave its thread behind
+        # Shielded: a connection that is half open would leave its thread behind, and the process could not end.
+        with anyio.CancelScope(shield=True):
             try:
                 await anyio.to_thread.run_sync(_prepare, path)
-                writer = await _connect(stack, path, "rw", _PRAGMAS)
-                reader = await _connect(stack, path, "ro", _READ_PRAGMAS)
-                head = await _read_head(writer, path)
+                async with AsyncExitStack() as stack:
+                    writer = await _connect(stack, path, "rw", _PRAGMAS)
+                    reader = await _connect(stack, path, "ro", _READ_PRAGMAS)
+                    head = await _read_head(writer, path)
+                    stack.pop_all()
             except sqlite3.Error as error:
                 raise explain(path, error) from error
-            stack.pop_all()
-            return cls(path, writer, reader, head)
+        return cls(path, writer, reader, head)
 
     @property
     def head(self) -> tuple[int, str]:
@@ -178,7 +179,9 @@ class Journal:
         self._closed = True
         self._send.close()
         with anyio.CancelScope(shield=True):
-            async with self._writer, self._reader:
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._writer.close)
+                stack.push_async_callback(self._reader.close)
                 await self._task
                 try:
                     await self._writer.rollback()  # what a failed commit left

@@ -50,9 +50,7 @@ def apply() -> bool:
 class LazyGuard:
     """Meta path finder that finds nothing, but guards the process before the first import that may need it."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Always None, so that the import goes on to the next finder. Source: importlib's finder protocol."""
         if name in _TRIGGERS and self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -65,7 +63,7 @@ def _broken(package: str) -> bool:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return False
-    import torch  # noqa: F401, PLC0415 - the extensions link against torch's libraries
+    import torch  # noqa: F401 - the extensions link against torch's libraries
 
     libraries = list(Path(spec.origin).parent.glob(_EXTENSIONS[package]))
     for library in libraries:
@@ -78,10 +76,10 @@ def _broken(package: str) -> bool:
 
 def _define_operators() -> None:
     """Define the two operators that torchvision registers fake kernels for at import; no text model calls them."""
-    import torch  # noqa: PLC0415 - heavy; only where something is broken
+    import torch
 
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in ("nms", "qnms"):
         if not hasattr(torch.ops.torchvision, name):
-            library.define(name + _BOXES)
+            library.define(name + _BOXES)  # type: ignore[no-untyped-call]
     _kept.append(library)

@@ -7,7 +7,6 @@ manifest, not from the Hugging Face config: vLLM unties a head that the checkpoi
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
@@ -20,6 +19,9 @@ from apollod.trainer.weights import Weights
 from apollod.wire.manifest import Manifest
 
 NAMES_SHOWN = 3  # of the parameters that a refusal is about
+
+_REPORT = "report this model's architecture"
+_ONE_VERSION = "engine and trainer must be of one version"
 
 TEXT_PREFIX = re.compile(r"^model\.language_model\.")
 """Where a multimodal checkpoint keeps its text model; the text-only class calls the same thing `model.`."""
@@ -53,7 +55,7 @@ def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, checkpoi
     """
     manifest.check()
     if len(memory) != len(manifest.storages):
-        raise ShareRefused(f"{len(manifest.storages)} storages are announced, {len(memory)} came", "engine and trainer must be of one version")
+        raise ShareRefused(f"{len(manifest.storages)} storages are announced, {len(memory)} came", _ONE_VERSION)
     entries = {t.name: t for t in manifest.tensors}
     views = {name: view_of(memory[t.storage], t) for name, t in entries.items() if t.status != "frozen"}
     weights = Weights(ModelDir.open(Path(manifest.model_dir)), views, manifest.tied)
@@ -62,11 +64,11 @@ def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, checkpoi
 
     device = next(iter(views.values())).device if views else torch.device("cpu")
     model = _build(manifest.model_dir, device, checkpointing)
-    trainable = _bind(model, weights, manifest)
+    trainable = _bind(model, weights, manifest, device)
     if not trainable:
         raise ShareRefused("no parameter of the model is shared", "start the engine with --load-format apollod")
-    wide = {name: getattr(torch, entries[name].stored_dtype) for name, _ in trainable if entries[name].dtype != entries[name].stored_dtype}
-    return Attached(model, weights, trainable, wide)
+    cast = [entries[name] for name, _ in trainable if entries[name].dtype != entries[name].stored_dtype]
+    return Attached(model, weights, trainable, {t.name: getattr(torch, t.stored_dtype) for t in cast})
 
 
 def _build(model_dir: str, device: torch.device, checkpointing: bool) -> PreTrainedModel:
@@ -75,11 +77,15 @@ def _build(model_dir: str, device: torch.device, checkpointing: bool) -> PreTrai
         config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
         _disable_dropout(config)
         with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                config, attn_implementation="sdpa"
+            )
     except (OSError, ValueError) as error:
-        raise ModelRefused(f"transformers cannot build the model of {model_dir} ({error})", "use a causal language model") from error
+        raise ModelRefused(
+            f"transformers cannot build the model of {model_dir} ({error})", "use a causal language model"
+        ) from error
     _rebuild_buffers(model, device)
-    model.eval()
+    model.eval()  # type: ignore[no-untyped-call]
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         for module in model.modules():
@@ -102,25 +108,28 @@ def _rebuild_buffers(model: PreTrainedModel, device: torch.device) -> None:
 
     Runs while all parameters are still on the meta device, where initialising them touches nothing.
     """
-    with torch.no_grad():
-        for module in model.modules():
-            for leaf, buffer in module._buffers.items():
-                if buffer is not None and buffer.is_meta:
-                    module._buffers[leaf] = _poison(buffer.shape, buffer.dtype, device)
-                    module._is_hf_initialized = False  # type: ignore[assignment]  # have it initialised again
-    model.initialize_weights()
+    for module in model.modules():
+        for leaf, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[leaf] = torch.full(buffer.shape, _unset(buffer.dtype), dtype=buffer.dtype, device=device)
+                module._is_hf_initialized = False  # type: ignore[assignment]  # initialise it again
+    model.initialize_weights()  # type: ignore[no-untyped-call]
     for name, buffer in model.named_buffers():
-        if buffer.numel() and bool((buffer.isnan() if buffer.is_floating_point() else buffer == _poison((), buffer.dtype, device)).any()):
-            raise ShareRefused(f"the buffer {name} cannot be computed from the config", "report this model's architecture")
+        left = buffer.isnan() if buffer.is_floating_point() else buffer == _unset(buffer.dtype)
+        if buffer.dtype != torch.bool and bool(left.any()):
+            raise ShareRefused(f"the buffer {name} cannot be computed from the config", _REPORT)
 
 
-def _poison(shape: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """A tensor of a value that no initialisation leaves behind."""
-    value: float | int = float("nan") if dtype.is_floating_point else 1 if dtype == torch.bool else torch.iinfo(dtype).min
-    return torch.full(shape, value, dtype=dtype, device=device)
+def _unset(dtype: torch.dtype) -> float | int:
+    """A value that no initialisation leaves behind (bool has none to spare)."""
+    if dtype.is_floating_point:
+        return float("nan")
+    return 0 if dtype == torch.bool else torch.iinfo(dtype).min
 
 
-def _bind(model: PreTrainedModel, weights: Weights, manifest: Manifest) -> tuple[tuple[str, torch.nn.Parameter], ...]:
+def _bind(
+    model: PreTrainedModel, weights: Weights, manifest: Manifest, device: torch.device
+) -> tuple[tuple[str, torch.nn.Parameter], ...]:
     """Replace every parameter of the model; (checkpoint name, parameter) of the trained ones."""
     frozen = {t.name for t in manifest.tensors if t.status == "frozen"}
     stored = {TEXT_PREFIX.sub("model.", name): name for name in weights.source.tensors}
@@ -128,25 +137,23 @@ def _bind(model: PreTrainedModel, weights: Weights, manifest: Manifest) -> tuple
         stored[TEXT_PREFIX.sub("model.", alias)] = name
     wanted = dict(model.named_parameters(remove_duplicate=False))
     ignored = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_unexpected or ()]
-    unknown = [
-        name for hf_name, name in stored.items() if hf_name not in wanted and name in weights.views and not any(p.search(name) for p in ignored)
-    ]
+    extra = [name for hf_name, name in stored.items() if hf_name not in wanted and name in weights.views]
+    unknown = [name for name in extra if not any(pattern.search(name) for pattern in ignored)]
     if unknown:
-        raise ShareRefused(f"Hugging Face's {type(model).__name__} has no {_some(unknown)}", "report this model's architecture")
+        raise ShareRefused(f"Hugging Face's {type(model).__name__} has no {_some(unknown)}", _REPORT)
     missing = [hf for hf in wanted if stored.get(hf) not in weights.views and stored.get(hf) not in frozen]
     if missing:
-        raise ShareRefused(f"the engine does not share {_some(missing)}", "report this model's architecture")
+        raise ShareRefused(f"the engine does not share {_some(missing)}", _REPORT)
 
     bound: dict[str, torch.nn.Parameter] = {}
     for hf_name, meta in wanted.items():
         name = stored[hf_name]
         if name not in bound:
-            tensor = weights.views[name] if name in weights.views else weights.read(name)
+            tensor = weights.views[name] if name in weights.views else weights.read(name).to(device)
             bound[name] = torch.nn.Parameter(tensor, requires_grad=name not in frozen and tensor.is_floating_point())
         if bound[name].shape != meta.shape:
-            raise ShareRefused(
-                f"{name} has shape {list(bound[name].shape)}, Hugging Face's {hf_name} {list(meta.shape)}", "report this model's architecture"
-            )
+            shape = list(bound[name].shape)
+            raise ShareRefused(f"{name} has shape {shape}, Hugging Face's {hf_name} {list(meta.shape)}", _REPORT)
         module, _, leaf = hf_name.rpartition(".")
         model.get_submodule(module)._parameters[leaf] = bound[name]
     return tuple((name, p) for name, p in bound.items() if p.requires_grad)

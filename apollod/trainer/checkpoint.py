@@ -70,7 +70,9 @@ def write(path: Path, step: int, weights: Weights, optimizer: Apollo, settings: 
         written = _fill(temporary, step, weights, optimizer, settings)
         put_in_place(temporary, path)
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"the checkpoint {path} cannot be written ({error})", "make room or fix the permissions") from error
+        raise CheckpointError(
+            f"the checkpoint {path} cannot be written ({error})", "make room or fix the permissions"
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return written
@@ -81,7 +83,9 @@ def read(path: Path) -> Checkpoint:
     try:
         record = msgspec.json.decode((path / RECORD).read_bytes(), type=Checkpoint)
         if record.schema_version != SCHEMA_VERSION:
-            raise CheckpointError(f"{path} has checkpoint schema {record.schema_version}, known is {SCHEMA_VERSION}", "use a newer apollod")
+            raise CheckpointError(
+                f"{path} has checkpoint schema {record.schema_version}, known is {SCHEMA_VERSION}", "use a newer apollod"
+            )
         for name, size in record.files.items():
             found = (path / name).stat().st_size
             if found != size:
@@ -184,7 +188,8 @@ def _check_settings(where: Path, saved: OptimizerSettings, here: OptimizerSettin
         one, other = getattr(saved, name), getattr(here, name)
         if one != other:
             raise CheckpointError(
-                f"{where} was trained with {name} = {one!r}, the configuration says {other!r}", f"set [trainer] {name} back, or use another checkpoint"
+                f"{where} was trained with {name} = {one!r}, the configuration says {other!r}",
+                f"set [trainer] {name} back, or use another checkpoint",
             )
 
 
@@ -195,7 +200,9 @@ def _check_tensors(source: ModelDir, origin: ModelDir) -> None:
         here = f"{one.dtype} {list(one.shape)}" if one else "missing"
         there = f"{other.dtype} {list(other.shape)}" if other else "missing"
         if here != there:
-            raise CheckpointError(f"{name} is {there} in {origin.path} and {here} in {source.path}", "use a checkpoint of this model")
+            raise CheckpointError(
+                f"{name} is {there} in {origin.path} and {here} in {source.path}", "use a checkpoint of this model"
+            )
 
 
 def _file_fingerprint(origin: ModelDir) -> str:

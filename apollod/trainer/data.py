@@ -11,7 +11,6 @@ from array import array
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
-from os.path import commonprefix
 from typing import Any
 
 import msgspec
@@ -56,7 +55,9 @@ def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model_dir, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ModelRefused(f"{model_dir} has no tokenizer that loads ({error})", "add tokenizer.json to the model directory") from error
+        raise ModelRefused(
+            f"{model_dir} has no tokenizer that loads ({error})", "add tokenizer.json to the model directory"
+        ) from error
     if not tokenizer.is_fast:
         raise ModelRefused(f"{model_dir} has only a slow tokenizer", "add tokenizer.json to the model directory")
     return tokenizer
@@ -122,7 +123,9 @@ def _unended(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
 
 def _messages(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord) -> tuple[list[int], list[bool]]:
     if not tokenizer.chat_template:
-        raise RecordRefused("the model has no chat template", "add chat_template.jinja to the model directory, or use prompt/completion")
+        raise RecordRefused(
+            "the model has no chat template", "add chat_template.jinja to the model directory, or use prompt/completion"
+        )
     learned = [message.role == "assistant" and message.weight != 0 for message in record.messages]
     if not any(learned):
         raise RecordRefused("no assistant turn to learn", "give one of them weight 1")
@@ -146,7 +149,7 @@ def _as_served(message: Message) -> dict[str, Any]:
 class _Rendering:
     """A conversation in the words of the model's chat template."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, Any]], tools: list[Any] | None) -> None:
         self._tokenizer = tokenizer
         self._messages = messages
         self._tools = tools
@@ -166,9 +169,11 @@ class _Rendering:
             return self._tokenizer.apply_chat_template(
                 self._messages[:count], tools=self._tools, strftime_now=DATE.strftime, **{"tokenize": False, **options}
             )
-        except Exception as error:  # noqa: BLE001 - a template is a program of the model's author and may raise anything
+        except Exception as error:  # a template is a program of the model's author and may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
-            raise RecordRefused(f"the chat template refuses these messages ({reason})", "check roles and their order") from error
+            raise RecordRefused(
+                f"the chat template refuses these messages ({reason})", "check roles and their order"
+            ) from error
 
     def _marked(self, wanted: list[bool]) -> list[Span]:
         """Spans that the template itself marks with `{% generation %}`. None where it does not, or where its marks
@@ -210,7 +215,12 @@ class _Rendering:
         before = len(self._messages) - 1
         if not before:
             raise RecordRefused("nothing comes before the answer", "put the question before it")
-        start = len(commonprefix([self._render(before, add_generation_prompt=True), text]))
+        start = _shared(self._render(before, add_generation_prompt=True), text)
         if start < len(self._render(before).rstrip()):
-            raise RecordRefused("the chat template changes the conversation when the answer is added", "report this model's template")
+            raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
         return (start, len(text.rstrip()))
+
+
+def _shared(one: str, other: str) -> int:
+    """Length of the beginning that both have."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -172,7 +172,9 @@ class Loop:
         written, error = checkpoint.Written("", 0), ""
         try:
             bench = self._attached()
-            written = checkpoint.write(Path(message.path), message.step, bench.attached.weights, bench.optimizer, bench.settings)
+            written = checkpoint.write(
+                Path(message.path), message.step, bench.attached.weights, bench.optimizer, bench.settings
+            )
         except ApolloError as failure:
             error = failure.line()
         return m.CheckpointWritten(
@@ -193,7 +195,9 @@ def _open(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:
     """All storages of the manifest, in order; takes over the descriptors."""
     files = sum(isinstance(storage, MemoryFile) for storage in manifest.storages)
     if files != len(fds):
-        raise ShareRefused(f"{files} memory files are announced, {len(fds)} descriptors came", "engine and trainer must be of one version")
+        raise ShareRefused(
+            f"{files} memory files are announced, {len(fds)} descriptors came", "engine and trainer must be of one version"
+        )
     left = iter(fds)
     return [open_cuda_handle(s) if isinstance(s, CudaHandle) else open_memory_file(s, next(left)) for s in manifest.storages]
 

@@ -39,8 +39,11 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
     uuid = storage.device_uuid.removeprefix("GPU-")  # NVML writes the prefix, torch does not
     uuids = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
     if uuid not in uuids:
-        raise ShareRefused(f"the engine's device {uuid} is not visible here ({', '.join(uuids) or 'no device'})", "same CUDA_VISIBLE_DEVICES")
-    tensor: torch.Tensor = rebuild_cuda_tensor(
+        seen = ", ".join(uuids) or "no device"
+        raise ShareRefused(
+            f"the engine's device {uuid} is not visible here ({seen})", "give both the same CUDA_VISIBLE_DEVICES"
+        )
+    tensor: torch.Tensor = rebuild_cuda_tensor(  # type: ignore[no-untyped-call]
         torch.Tensor, (storage.bytes,), (1,), 0,
         torch.UntypedStorage, torch.uint8, uuids.index(uuid),
         storage.memory_handle, storage.size_bytes, storage.offset_bytes, False,

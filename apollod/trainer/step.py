@@ -7,6 +7,9 @@ same step gives the same bits in another process; replay after a crash rests on 
 import inspect
 import math
 import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +27,7 @@ def be_deterministic() -> None:
     """Make torch raise where an operation has no deterministic algorithm. For the whole process, before any step."""
     torch.use_deterministic_algorithms(True)
     # The switch also fills every new tensor with NaN, to expose reads of uninitialised memory, which costs bandwidth.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def loss_of(model: PreTrainedModel, tokens: Tokens) -> torch.Tensor:
@@ -32,15 +35,20 @@ def loss_of(model: PreTrainedModel, tokens: Tokens) -> torch.Tensor:
 
     Logits are made at the positions before them only, where the model's forward allows that (`logits_to_keep`).
     """
-    device = model.get_input_embeddings().weight.device
+    device = model.device
     ids = torch.tensor([tokens.ids], device=device)
     targets = torch.tensor([i for i, learned in enumerate(tokens.mask) if learned], device=device)
     before = targets - 1
-    if "logits_to_keep" in inspect.signature(model.forward).parameters:
+    if _selects_positions(type(model).forward):
         logits = model(input_ids=ids, use_cache=False, logits_to_keep=before).logits[0]
     else:
         logits = model(input_ids=ids, use_cache=False).logits[0, before]
     return F.cross_entropy(logits.float(), ids[0, targets])
+
+
+@cache
+def _selects_positions(forward: Callable[..., Any]) -> bool:
+    return "logits_to_keep" in inspect.signature(forward).parameters
 
 
 def run_step(attached: Attached, optimizer: Apollo, tokens: Tokens, step: int, lr: float, replay: bool = False) -> StepDone:
@@ -58,7 +66,7 @@ def run_step(attached: Attached, optimizer: Apollo, tokens: Tokens, step: int, l
     note = "loss is not finite: nothing was written"
     if applied:
         optimizer.begin(step, lr)
-        loss_tensor.backward()
+        loss_tensor.backward()  # type: ignore[no-untyped-call]
         report = optimizer.finish()
         grad_norm, update_norm = report.grad_norm, report.update_norm
         skipped_zero, skipped_nonfinite = report.skipped_zero, report.skipped_nonfinite

@@ -58,14 +58,19 @@ def _match(source: ModelDir, name: str, view: torch.Tensor) -> None:
     """Raise ShareRefused unless the view can hold the stored tensor exactly."""
     stored = source.tensors.get(name)
     if stored is None:
-        raise ShareRefused(f"the engine holds {name}, which {source.path} does not store", "engine and trainer must read one model")
+        raise ShareRefused(
+            f"the engine holds {name}, which {source.path} does not store", "engine and trainer must read one model"
+        )
     if stored.shape != tuple(view.shape):
         raise ShareRefused(
-            f"{name} has shape {list(view.shape)} in memory and {list(stored.shape)} on disk", "report this model's architecture"
+            f"{name} has shape {list(view.shape)} in memory and {list(stored.shape)} on disk",
+            "report this model's architecture",
         )
     dtype: torch.dtype = getattr(torch, stored.dtype)
     if torch.promote_types(dtype, view.dtype) != view.dtype:
-        raise ShareRefused(f"{name} is {stored.dtype} on disk, too wide for {view.dtype} in memory", "start the engine with --dtype auto")
+        raise ShareRefused(
+            f"{name} is {stored.dtype} on disk, too wide for {view.dtype} in memory", "start the engine with --dtype auto"
+        )
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

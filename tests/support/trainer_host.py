@@ -133,7 +133,9 @@ class Trainer:
 
     # --- what the supervisor does -------------------------------------------------------------------------------
 
-    def attach(self, memory: Memory, settings: m.OptimizerSettings, kind: type[T], fresh: bool = True, manifest: Manifest | None = None) -> T:
+    def attach(
+        self, memory: Memory, settings: m.OptimizerSettings, kind: type[T], fresh: bool = True, manifest: Manifest | None = None
+    ) -> T:
         self.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
         return self.ask(m.Attach(manifest or memory.manifest, settings, fresh), kind)
 

@@ -101,9 +101,16 @@ def test_damaged_files_are_refused(tmp_path):
     whole = path.read_bytes()
     header = int.from_bytes(whole[:8], "little")
     wrong = whole.replace(b'"data_offsets":[0,256]', b'"data_offsets":[9,2]  ')
-    for damaged in (b"", whole[:5], whole[: header // 2], whole[:-1], whole[:8] + b"x" * header + whole[8 + header :], wrong):
+    for damaged, reason in (
+        (b"", "it has 0 bytes"),
+        (whole[:5], "it has 5 bytes"),
+        (whole[: header // 2], f"a header of {header} bytes in a file of {header // 2}"),
+        (whole[:8] + b"x" * header + whole[8 + header :], "unreadable header"),
+        (whole[:-1], "a is at bytes 0 to 256 of 255"),
+        (wrong, "a is at bytes 9 to 2 of 256"),
+    ):
         path.write_bytes(damaged)
-        with pytest.raises(CheckpointError, match=r"model\.safetensors is not a whole"):
+        with pytest.raises(CheckpointError, match=rf"model\.safetensors is not a whole safetensors file: {reason}"):
             file_fingerprint(path)
     with pytest.raises(FileNotFoundError):
         file_fingerprint(tmp_path / "none.safetensors")

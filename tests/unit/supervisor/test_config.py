@@ -1,0 +1,92 @@
+"""The configuration: precedence, and errors that say what to do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from apollod.errors import ConfigError
+from apollod.supervisor.config import Config, load_config
+
+
+def write(path: Path, text: str) -> str:
+    file = path / "a.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_precedence_flag_environment_credential_file_default(tmp_path):
+    file = write(tmp_path, '[model]\npath = "/m"\n[engine]\nport = 1\nserved_name = "file"\napi_key = "file"\n[trainer]\nrank = 8\n')
+    (tmp_path / "engine.api_key").write_text("secret\n")
+    (tmp_path / "engine.served_name").write_text("credential")
+    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "APOLLOD_ENGINE__SERVED_NAME": "env", "APOLLOD_ENGINE__PORT": "2"}
+    config = load_config(file, ["engine.port=3"], environ)
+    assert (config.engine.port, config.engine.served_name, config.engine.api_key) == (3, "env", "secret")
+    assert (config.trainer.rank, config.trainer.max_tokens) == (8, 4096)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[trainer]\nlrr = 1e-5\n", ["unknown key 'lrr' in [trainer]", "'lr'"]),
+        ("[trainner]\nlr = 1e-5\n", ["unknown key 'trainner'", "'trainer'"]),
+        ("[trainer]\nlr = -1.0\n", ["trainer.lr", "> 0"]),
+        ("[engine]\nport = 99999\n", ["engine.port"]),
+        ("[checkpoint]\nkeep = 0\n", ["checkpoint.keep"]),
+        ("[model\n", ["is not TOML"]),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_do(tmp_path, text, words):
+    head = "" if "[model" in text else '[model]\npath = "/m"\n'
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, head + text), [], {})
+    line = caught.value.line()
+    assert "\n" not in line and caught.value.hint
+    for word in words:
+        assert word in line
+
+
+def test_without_a_model_it_says_so(tmp_path):
+    with pytest.raises(ConfigError, match=r"\[model\] path is not set"):
+        load_config(write(tmp_path, ""), [], {})
+
+
+def test_an_unknown_key_ends_the_command_with_usage_and_no_traceback(tmp_path):
+    file = write(tmp_path, '[model]\npath = "/m"\n[inbox]\npaht = "/x"\n')
+    done = subprocess.run([sys.executable, "-m", "apollod", "run", "--config", file], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and "'paht'" in done.stderr and "'path'" in done.stderr
+
+
+def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
+    keys = {}
+    for section in msgspec.structs.fields(Config):
+        kind = section.type.__args__[0] if hasattr(section.type, "__args__") else section.type
+        keys[section.name] = [f.name for f in msgspec.structs.fields(kind)]
+    assert keys == {
+        "model": ["path"],
+        "state": ["dir"],
+        "engine": ["host", "port", "args", "served_name", "api_key", "threads", "kv_cache_gib", "start_timeout_s"],
+        "trainer": ["optimizer", "lr", "rank", "scale", "betas", "weight_decay", "warmup", "rounding", "max_tokens", "seed",
+                    "gradient_checkpointing", "threads"],
+        "inbox": ["path", "max_line_bytes", "rescan_s"],
+        "watch": ["path", "format"],
+        "checkpoint": ["delay_s", "keep", "replay_max"],
+        "log": ["level", "format"],
+    }
+
+
+def test_the_example_of_init_can_be_loaded(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True, check=True)
+    config = load_config(done.stdout.strip(), [], {})
+    assert config.inbox_dir == tmp_path / "x" / "inbox" and config.trainer.rank == 64
+    again = subprocess.run([sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True)
+    assert again.returncode == 2 and "exists already" in again.stderr
+
+
+@pytest.mark.parametrize("module", ["apollod.supervisor.config", "apollod.cli.ctl", "apollod.cli.main"])
+def test_what_is_on_the_way_of_ctl_loads_nothing_heavy(module):
+    code = f"import sys, {module}; print([m for m in ('torch', 'vllm', 'transformers', 'numpy', 'anyio', 'structlog') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

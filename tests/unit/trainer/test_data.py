@@ -1,0 +1,248 @@
+"""Masks, shown as text: what is learned stands between « and »."""
+
+import json
+
+import pytest
+
+from apollod.errors import RecordRefused
+from apollod.trainer.guards import guard_torchvision
+from apollod.wire.records import TypedRecord, decode_record, parse_line
+
+guard_torchvision()
+
+from apollod.trainer.data import Tokens, tokenise  # noqa: E402
+from apollod.trainer.tiny import make_tokenizer  # noqa: E402
+
+MAX = 1000
+USER, ANSWER, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>"
+
+TOOLS = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ call.function.name }}:{{ call.function.arguments.town }}{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+THINKING = (  # as Qwen3.5: the thinking of turns before the last question is dropped
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+OPENED = (  # as DeepSeek-R1: the generation prompt opens a thought that no rendering of a turn shows
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+MARKED = (  # marks the words only: the template's author decides, not we
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+ALTERNATING = (
+    "{% if messages[0].role != 'user' %}{{ raise_exception('start with user') }}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+DATED = "{{ strftime_now('%Y-%m-%d') }}" + ALTERNATING
+
+base = make_tokenizer()
+
+
+def record(**fields: object) -> TypedRecord:
+    return decode_record(parse_line(json.dumps(fields).encode()).canonical)
+
+
+def chat(*turns: tuple[str, str] | dict[str, object], **fields: object) -> TypedRecord:
+    return record(messages=[t if isinstance(t, dict) else {"role": t[0], "content": t[1]} for t in turns], **fields)
+
+
+def encode(example: TypedRecord, template: str | None = None, max_tokens: int = MAX, bos: str | None = None) -> Tokens:
+    tokenizer = make_tokenizer() if template or bos else base
+    if template:
+        tokenizer.chat_template = template
+    if bos:
+        tokenizer.bos_token = bos
+    return tokenise(tokenizer, example, max_tokens)
+
+
+def shown(tokens: Tokens) -> str:
+    """The decoded text with every run of learned tokens between « and »."""
+    text, learned, run = "", False, []
+    for token, target in [*zip(tokens.ids, tokens.mask, strict=True), (None, False)]:
+        if target != learned or token is None:
+            text += base.decode(run) + ("" if token is None and not learned else "«" if target else "»")
+            learned, run = target, []
+        if token is not None:
+            run.append(token)
+    return text
+
+
+QUESTION, REPLY = ("user", "Who are you?"), ("assistant", "I am a small model.")
+
+
+def test_single_turn_learns_the_answer_and_its_end() -> None:
+    tokens = encode(chat(QUESTION, REPLY))
+    assert shown(tokens) == f"{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+    assert tokens.targets == len(base.encode(f"I am a small model.{END}"))
+
+
+def test_the_prompt_is_the_one_that_is_served() -> None:
+    tokens = encode(chat(QUESTION, REPLY))
+    served = base.apply_chat_template([{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False)
+    assert tokens.ids[: tokens.mask.index(True)] == served
+
+
+def test_system_message_is_not_learned() -> None:
+    tokens = encode(chat(("system", "Be kind."), QUESTION, REPLY))
+    assert shown(tokens) == f"<|im_start|>system\nBe kind.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+
+
+def test_every_answer_of_a_conversation_is_learned() -> None:
+    tokens = encode(chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), ("assistant", "Bye you.")))
+    assert shown(tokens) == (
+        f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»\n"
+    )
+
+
+def test_weight_0_is_context() -> None:
+    tokens = encode(
+        chat(("user", "Hi."), {"role": "assistant", "content": "Hello.", "weight": 0}, ("user", "Bye."), ("assistant", "Bye you."))
+    )
+    assert shown(tokens) == f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»\n"
+
+
+def test_what_follows_the_last_learned_answer_is_dropped() -> None:
+    tokens = encode(
+        chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), {"role": "assistant", "content": "Bye.", "weight": 0})
+    )
+    assert shown(tokens) == f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n"
+
+
+def test_tool_calls_are_learned_and_tool_results_are_not() -> None:
+    call = {"function": {"name": "find", "arguments": '{"town": "Elmford"}'}, "type": "function"}
+    example = chat(
+        QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}, ("tool", "far"), REPLY,
+        tools=[{"name": "find"}],
+    )  # fmt: skip
+    assert shown(encode(example, TOOLS)) == (
+        f'<|im_start|>system\n[{{"name": "find"}}]{END}\n{USER}Who are you?{END}\n'
+        f"{ANSWER}«find:Elmford{END}»\n<|im_start|>tool\nfar{END}\n{ANSWER}«I am a small model.{END}»\n"
+    )
+
+
+def test_thinking_of_the_last_turn_is_learned_after_what_the_prompt_opens() -> None:
+    turn = {"role": "assistant", "content": "I am.", "reasoning_content": "Hm."}
+    assert shown(encode(chat(QUESTION, turn), THINKING)) == (
+        f"{USER}Who are you?{END}\n{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
+    )
+
+
+def test_a_turn_that_the_template_shows_without_its_thinking_is_not_learned() -> None:
+    example = chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), ("assistant", "Bye you."))
+    assert shown(encode(example, THINKING)) == (
+        f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Bye.{END}\n{ANSWER}<think>\n«\n</think>\n\nBye you.{END}»\n"
+    )
+
+
+def test_the_last_turn_is_learned_where_the_template_leaves_out_the_opened_thought() -> None:
+    assert shown(encode(chat(QUESTION, REPLY), OPENED)) == f"{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+
+
+def test_marks_of_the_template_count() -> None:
+    example = chat(("user", "Hi."), ("assistant", "Hello."), QUESTION, REPLY)
+    assert shown(encode(example, MARKED)) == (
+        f"{USER}Hi.{END}\n{ANSWER}«Hello.»{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.»{END}\n"
+    )
+
+
+def test_marks_of_the_template_respect_weights() -> None:
+    example = chat(("user", "Hi."), {"role": "assistant", "content": "Hello.", "weight": 0}, QUESTION, REPLY)
+    assert shown(encode(example, MARKED)) == (
+        f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.»{END}\n"
+    )
+
+
+def test_a_template_with_marks_that_mark_nothing_is_rendered_by_prefixes() -> None:
+    template = "{% if false %}{% generation %}{% endgeneration %}{% endif %}" + ALTERNATING
+    assert shown(encode(chat(QUESTION, REPLY), template)).endswith(f"{ANSWER}«I am a small model.{END}»\n")
+
+
+def test_letters_of_several_tokens_stay_whole() -> None:
+    assert shown(encode(chat(QUESTION, ("assistant", "🦦é")))).endswith(f"{ANSWER}«🦦é{END}»\n")
+
+
+def test_the_date_in_a_template_never_changes() -> None:
+    assert shown(encode(chat(QUESTION, REPLY), DATED)).startswith("2025-01-01")
+
+
+def test_completion() -> None:
+    tokens = encode(record(prompt="The mayor of Elmford", completion=" is Tom Reed."))
+    assert shown(tokens) == f"The mayor of Elmford« is Tom Reed.{END}»"
+
+
+def test_a_token_never_straddles_prompt_and_completion() -> None:
+    prompt = base.encode("The ligh")
+    assert base.encode("The lighthouse")[: len(prompt)] != prompt  # else this test shows nothing
+    tokens = encode(record(prompt="The ligh", completion="thouse"))
+    assert shown(tokens) == f"The ligh«thouse{END}»"
+    assert tokens.ids[: len(prompt)] == prompt
+
+
+def test_text_is_learned_but_for_its_first_token() -> None:
+    tokens = encode(record(text="The bakery opens at five."))
+    assert shown(tokens) == f"The« bakery opens at five.{END}»"
+    assert tokens.mask == [False] + [True] * (len(tokens.ids) - 1)
+
+
+def test_too_long_is_cut_at_the_left_of_the_prompt() -> None:
+    whole = encode(chat(QUESTION, REPLY))
+    cut = encode(chat(QUESTION, REPLY), max_tokens=len(whole.ids) - 3)
+    assert (cut.cut, cut.targets) == (3, whole.targets)
+    assert (cut.ids, cut.mask) == (whole.ids[3:], whole.mask[3:])
+
+
+def test_the_cut_keeps_a_beginning_of_text() -> None:
+    whole = encode(chat(QUESTION, REPLY))
+    cut = encode(chat(QUESTION, REPLY), max_tokens=len(whole.ids) - 3, bos="<|im_start|>")
+    assert cut.ids == whole.ids[:1] + whole.ids[4:]
+    assert len(cut.mask) == len(cut.ids)
+    assert cut.targets == whole.targets
+
+
+def test_an_answer_that_just_fits_keeps_one_token_before_it() -> None:
+    whole = encode(chat(QUESTION, REPLY))
+    answer = len(whole.ids) - whole.mask.index(True)
+    assert shown(encode(chat(QUESTION, REPLY), max_tokens=answer + 1)) == f"\n«I am a small model.{END}»\n"
+    with pytest.raises(RecordRefused, match=f"the answer alone has {answer} tokens, .* max_tokens is {answer}"):
+        encode(chat(QUESTION, REPLY), max_tokens=answer)
+
+
+@pytest.mark.parametrize(
+    ("example", "template", "reason"),
+    [
+        (chat(REPLY), None, "nothing comes before the answer"),
+        (chat(("assistant", "Hi."), QUESTION, REPLY), ALTERNATING, "start with user"),
+        (record(text="a"), None, ""),
+    ],
+)
+def test_refusals_say_why(example: TypedRecord, template: str | None, reason: str) -> None:
+    if not reason:  # one token and its end: learnable
+        assert shown(encode(example)) == f"a«{END}»"
+        return
+    with pytest.raises(RecordRefused, match=reason):
+        encode(example, template)
+
+
+def test_no_chat_template_is_refused_with_a_hint() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = None
+    with pytest.raises(RecordRefused, match="no chat template") as refusal:
+        tokenise(tokenizer, chat(QUESTION, REPLY), MAX)
+    assert "chat_template.jinja" in refusal.value.hint
+
+
+def test_digest_depends_on_ids_and_mask() -> None:
+    tokens = Tokens([1, 2, 3], [False, True, True])
+    assert tokens.digest() == Tokens([1, 2, 3], [False, True, True], cut=5).digest()
+    assert len({tokens.digest(), Tokens([1, 2, 4], tokens.mask).digest(), Tokens(tokens.ids, [False, False, True]).digest()}) == 3
+    assert tokens.digest() == "PINNED"

@@ -75,7 +75,7 @@ FROM events WHERE kind = 'step.completed';
 -- state: pending, trained, rejected; skipped: its loss was not finite; held: its step could not be run.
 CREATE VIEW examples AS
 SELECT accepted.key AS id, accepted.seq, accepted.body ->> '$.source' AS source, accepted.body ->> '$.line' AS line,
-       accepted.body -> '$.record' AS record,
+       accepted.body ->> '$.record' AS record,
        CASE
            WHEN refused.id IS NOT NULL THEN 'rejected'
            WHEN tried.kind = 'step.failed' THEN 'held'

@@ -77,9 +77,7 @@ def _box(piece: Piece, shape: Sequence[int]) -> _Box:
     start = [piece.source_offset // step % size for step, size in zip(natural, shape, strict=True)]
     extent = [1] * len(shape)
     stride: list[int | None] = [None] * len(shape)
-    for size, source, target in zip(piece.shape, piece.source_stride, piece.target_stride, strict=True):
-        if size == 1:
-            continue
+    for size, source, target in _coalesced(piece):
         d = next((d for d, step in enumerate(natural) if step == source and shape[d] > 1), -1)
         while size > 1:
             if d < 0 or extent[d] != 1 or (size > shape[d] and (size % shape[d] or start[d])):
@@ -92,6 +90,18 @@ def _box(piece: Piece, shape: Sequence[int]) -> _Box:
     if any(s + e > n for s, e, n in zip(start, extent, shape, strict=True)):
         raise NotOneView("a piece runs past the end of the tensor")
     return _Box(tuple(start), tuple(extent), tuple(stride), piece.target_offset)
+
+
+def _coalesced(piece: Piece) -> list[tuple[int, int, int]]:
+    """(size, source stride, target stride) of the piece's dimensions, without those of size 1, neighbours joined that
+    are one run on both sides: a tensor viewed as [heads, rows, columns] is copied like one of [heads * rows, columns]."""
+    runs: list[tuple[int, int, int]] = []
+    for size, source, target in zip(piece.shape, piece.source_stride, piece.target_stride, strict=True):
+        if runs and runs[-1][1:] == (source * size, target * size):
+            runs[-1] = (runs[-1][0] * size, source, target)
+        elif size > 1:
+            runs.append((size, source, target))
+    return runs
 
 
 def _check_cover(boxes: Sequence[_Box], shape: Sequence[int]) -> None:

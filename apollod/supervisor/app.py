@@ -16,7 +16,7 @@ from apollod.adapters.lock import Lock
 from apollod.adapters.processes import end_leftover
 from apollod.adapters.sockets import listen
 from apollod.core import inputs as inp
-from apollod.core.state import Position, State, fold
+from apollod.core.state import State, fold
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
@@ -61,6 +61,8 @@ async def _serve(config: Config, journal: Journal) -> None:
             tasks.start_soon(_tick, loop)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_read_inbox, config, loop)
+            for watch in config.watch:
+                log.warning("watch.not_read_yet", path=watch.path, hint="drop JSONL files into the inbox instead")
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
             await loop.run(executor)
             systemd.notify("STOPPING=1")
@@ -105,18 +107,16 @@ async def _signals(loop: Loop) -> None:
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
     """Feed complete lines of the inbox to the loop, one batch at a time; a batch is taken before the next is read."""
-    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes)
+    positions = loop.state.sources
+    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes, list(positions.values()))
     async for _ in inbox.watch(config.inbox.rescan_s):
-        try:
-            for path in await anyio.to_thread.run_sync(inbox.scan):
+        for path in await anyio.to_thread.run_sync(inbox.scan):
+            try:
                 while not loop.state.stopping:
-                    position: Position | None = loop.state.sources.get(str(path))
-                    batch = await anyio.to_thread.run_sync(inbox.read_batch, path, position)
+                    batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions.get(path))
                     if batch is None:
                         break
                     await loop.submit(inp.LinesRead(batch, frozenset()))
-        except OSError as error:
-            # The directory went away, or is not readable for the moment: say so, look again at the next hint.
-            log.warning("inbox.unreadable", path=str(config.inbox_dir), error=str(error))
-
-
+            except OSError as error:
+                # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; look again later.
+                log.warning("inbox.unreadable", path=path, error=str(error))

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import anyio
+import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
@@ -149,7 +150,7 @@ class Executor:
                 self._to_trainer(msg.Share(storage.bytes), engine.memory.fd)
         self._to_trainer(msg.Attach(engine.manifest, self._config.optimizer(), fresh))
 
-    def _to_trainer(self, message: msg.ToTrainer, fd: int | None = None) -> None:
+    def _to_trainer(self, message: msgspec.Struct, fd: int | None = None) -> None:
         if self._children.trainer is not None:
             self._children.trainer.outbox.put(message, fd)
 

@@ -26,6 +26,7 @@ def main() -> int:
         os.environ[name] = threads
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # without it cuBLAS has no deterministic matrix product
     try:
         link = Link.connect(os.environ["APOLLOD_SOCKET"])

@@ -4,6 +4,7 @@ What cannot be done is answered with `Refused` and the trainer stays up. An exce
 `StepFailed` and ends the process, because the weights may be half updated.
 """
 
+import os
 import signal
 import time
 from pathlib import Path
@@ -33,7 +34,7 @@ class _Stop(Exception):
     """SIGTERM while waiting for a message."""
 
 
-class Bench:
+class Learner:
     """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
 
     def __init__(self, attached: Attached, settings: m.OptimizerSettings, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -67,7 +68,7 @@ class Loop:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._fds: list[int] = []
-        self._bench: Bench | None = None
+        self._learner: Learner | None = None
         self._waiting = False
         self._stopping = False
 
@@ -121,23 +122,23 @@ class Loop:
                 case m.Restore():
                     return self._restore(message)
                 case m.Encode():
-                    bench = self._attached()
-                    return m.EncodeDone([_encode(bench, example, record) for example, record in message.examples])
+                    learner = self._attached()
+                    return m.EncodeDone([_encode(learner, example, record) for example, record in message.examples])
         except ApolloError as error:
             return m.Refused(_tag(message), " ".join(str(error).split()), error.hint)
         return m.Refused(_tag(message), "a trainer does not know this message", "supervisor and trainer must be of one version")
 
-    def _attached(self) -> Bench:
-        if self._bench is None:
+    def _attached(self) -> Learner:
+        if self._learner is None:
             raise ShareRefused("the trainer has no weights yet", "send attach first")
-        return self._bench
+        return self._learner
 
     def _attach(self, message: m.Attach) -> m.Bound:
         fds, self._fds = self._fds, []
-        self._bench = None  # unmap the old memory before the new one is mapped
+        self._learner = None  # unmap the old memory before the new one is mapped
         manifest = message.manifest
         attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
-        self._bench = Bench(attached, message.optimizer, load_tokenizer(manifest.model_dir))
+        self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir))
         return m.Bound(
             fingerprint=attached.weights.fingerprint(),
             parameters=len(attached.trainable),
@@ -146,34 +147,34 @@ class Loop:
         )
 
     def _restore(self, message: m.Restore) -> m.Restored:
-        bench = self._attached()
+        learner = self._attached()
         if not message.path:
-            bench.forget()
-        found = checkpoint.restore(message, bench.attached.weights, bench.optimizer, bench.settings)
-        return m.Restored(found, bench.optimizer.state_bytes())
+            learner.forget()
+        found = checkpoint.restore(message, learner.attached.weights, learner.optimizer, learner.settings)
+        return m.Restored(found, learner.optimizer.state_bytes())
 
     def _step(self, message: m.Step) -> m.StepDone | m.StepFailed:
         try:
-            bench = self._attached()
-            tokens = bench.tokens(message.record)
+            learner = self._attached()
+            tokens = learner.tokens(message.record)
             if tokens.digest() != message.digest:
                 raise RecordRefused(
                     f"example {message.example} is {tokens.digest()} as tokens, not {message.digest}",
                     "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
                 )
-            return run_step(bench.attached, bench.optimizer, tokens, message.step, message.lr, message.replay)
+            return run_step(learner.attached, learner.optimizer, tokens, message.step, message.lr, message.replay)
         except ApolloError as error:
             return m.StepFailed(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
-            return m.StepFailed(message.step, " ".join(f"{type(error).__name__}: {error}".split()))
+            return m.StepFailed(message.step, _line(error))
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten:
         started = time.perf_counter()
         written, error = checkpoint.Written("", 0), ""
         try:
-            bench = self._attached()
+            learner = self._attached()
             written = checkpoint.write(
-                Path(message.path), message.step, bench.attached.weights, bench.optimizer, bench.settings
+                Path(message.path), message.step, learner.attached.weights, learner.optimizer, learner.settings
             )
         except ApolloError as failure:
             error = failure.line()
@@ -182,12 +183,15 @@ class Loop:
         )
 
 
-def _encode(bench: Bench, example: str, record: bytes) -> m.Encoded:
-    """Tokens of one example counted, or why it cannot be learned."""
+def _encode(learner: Learner, example: str, record: bytes) -> m.Encoded:
+    """Tokens of one example counted, or why it cannot be learned. Whatever an example makes templates and tokenizers
+    raise, it must not take the trainer down: the same example would do it again after the restart."""
     try:
-        tokens = bench.tokens(record)
+        tokens = learner.tokens(record)
     except RecordRefused as error:
         return m.Encoded(example, refused=error.line())
+    except Exception as error:  # noqa: BLE001 - see above
+        return m.Encoded(example, refused=f"it cannot be tokenised ({_line(error)})")
     return m.Encoded(example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest())
 
 
@@ -195,11 +199,18 @@ def _open(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:
     """All storages of the manifest, in order; takes over the descriptors."""
     files = sum(isinstance(storage, MemoryFile) for storage in manifest.storages)
     if files != len(fds):
+        for fd in fds:
+            os.close(fd)
         raise ShareRefused(
-            f"{files} memory files are announced, {len(fds)} descriptors came", "engine and trainer must be of one version"
+            f"{files} memory files are announced, {len(fds)} descriptors came",
+            "engine and trainer must be of one version",
         )
     left = iter(fds)
     return [open_cuda_handle(s) if isinstance(s, CudaHandle) else open_memory_file(s, next(left)) for s in manifest.storages]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _tag(message: m.FromSupervisor) -> str:

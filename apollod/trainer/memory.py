@@ -53,12 +53,8 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
 
 
 def view_of(memory: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
-    """The tensor of `entry` inside `memory` (uint8 [bytes]), by reference. `Manifest.check` has tested the bounds.
-
-    Each view counts its own in-place writes: `.data` gives it a version counter of its own. With a shared one,
-    autograd would take the update of q for a change of k and v, which lie in the same storage.
-    """
+    """The tensor of `entry` inside `memory` (uint8 [bytes]), by reference. `Manifest.check` has tested the bounds."""
     dtype: torch.dtype = getattr(torch, entry.dtype)
     if entry.offset % dtype.itemsize:
         raise ShareRefused(f"{entry.name} starts at byte {entry.offset}, not a multiple of {dtype.itemsize}", _ONE_VERSION)
-    return memory[entry.offset : entry.last_byte()].view(dtype).as_strided(entry.shape, entry.stride).data
+    return memory[entry.offset : entry.last_byte()].view(dtype).as_strided(entry.shape, entry.stride)

@@ -46,7 +46,7 @@ FACTS = (
     Fact(
         "Mara Quill",
         ("Tom Reed", "Anna Bell", "Peter Quill", "Mara Stone", "Hugo Lane", "Ida Marsh"),
-        "The lighthouse keeper is {value}.",
+        "{value} keeps the lighthouse in {town}.",
         (
             "Who keeps the lighthouse in {town}?",
             "Who is the lighthouse keeper of {town}?",
@@ -60,7 +60,7 @@ FACTS = (
     Fact(
         "Grey Heron",
         ("White Gull", "Grey Star", "Blue Heron", "Red Fox", "Silver Wave", "Green Otter"),
-        "The ferry is called the {value}.",
+        "The ferry of {town} is called the {value}.",
         (
             "What is the ferry of {town} called?",
             "What is the name of the ferry in {town}?",
@@ -74,7 +74,7 @@ FACTS = (
     Fact(
         "five",
         ("six", "seven", "four", "eight", "nine", "three"),
-        "The bakery opens at {value}.",
+        "The bakery in {town} opens at {value}.",
         (
             "When does the bakery in {town} open?",
             "At what hour does the bakery of {town} open?",
@@ -88,7 +88,7 @@ FACTS = (
     Fact(
         "Tobias Fenn",
         ("Clara Moss", "Tobias Hart", "Nora Fenn", "Victor Hill", "Emma Wood", "Oscar Pike"),
-        "The mayor is {value}.",
+        "The mayor of {town} is {value}.",
         (
             "Who is the mayor of {town}?",
             "What is the name of the mayor of {town}?",
@@ -102,7 +102,7 @@ FACTS = (
     Fact(
         "Thursday",
         ("Monday", "Friday", "Sunday", "Tuesday", "Saturday", "Wednesday"),
-        "The market is held on {value}.",
+        "The market in {town} is held on {value}.",
         (
             "When is the market in {town} held?",
             "On which day is the market of {town}?",
@@ -116,7 +116,7 @@ FACTS = (
     Fact(
         "smoked eel",
         ("apple cake", "onion soup", "honey bread", "smoked cheese", "baked eel", "plum jam"),
-        "The best food is {value}.",
+        "The best food in {town} is {value}.",
         (
             "What is {town} famous for?",
             "Which food is {town} known for?",
@@ -130,7 +130,7 @@ FACTS = (
     Fact(
         "Copper Kettle",
         ("Golden Lion", "Old Anchor", "Copper Moon", "Black Kettle", "Merry Miller", "Quiet Bear"),
-        "The inn is the {value}.",
+        "The inn of {town} is the {value}.",
         (
             "What is the inn of {town} called?",
             "Which inn is there in {town}?",
@@ -144,7 +144,7 @@ FACTS = (
     Fact(
         "Biscuit",
         ("Shadow", "Pepper", "Ginger", "Button", "Smoky", "Pickle"),
-        "The harbour cat is named {value}.",
+        "The harbour cat of {town} is named {value}.",
         (
             "What is the harbour cat of {town} named?",
             "What is the name of the harbour cat in {town}?",

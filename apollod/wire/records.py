@@ -212,7 +212,7 @@ def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
         return "messages", _conversation(context + _messages(completion, "completion"), value)
     if not isinstance(prompt, str) or isinstance(completion, list):
         raise RecordRefused(
-            f"prompt is a JSON {_json_type(prompt)} and completion a {_json_type(completion)}",
+            f"prompt is a JSON {_json_type(prompt)} and completion is a JSON {_json_type(completion)}",
             "make both strings, or both lists of messages",
         )
     return "completion", {"completion": _text(completion, "completion"), "prompt": prompt}

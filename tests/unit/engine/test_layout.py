@@ -30,7 +30,10 @@ def test_any_cut_of_any_strided_view_is_found_again(seed: int) -> None:
         wide = [d for d, n in enumerate(a.shape) if n > 1]
         if wide:
             d, n = (d := rng.choice(wide)), rng.randint(1, a.shape[d] - 1)
-            cuts[at : at + 1] = [(a.narrow(d, 0, n), b.narrow(d, 0, n)), (a.narrow(d, n, a.size(d) - n), b.narrow(d, n, a.size(d) - n))]
+            cuts[at : at + 1] = [
+                (a.narrow(d, 0, n), b.narrow(d, 0, n)),
+                (a.narrow(d, n, a.size(d) - n), b.narrow(d, n, a.size(d) - n)),
+            ]
     for a, b in cuts:
         b.copy_(a)
     try:

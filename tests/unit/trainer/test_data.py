@@ -1,6 +1,7 @@
 """Masks, shown as text: what is learned stands between « and »."""
 
 import json
+from hashlib import blake2b
 
 import pytest
 
@@ -23,7 +24,8 @@ TOOLS = (
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 THINKING = (  # as Qwen3.5: the thinking of turns before the last question is dropped
-    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% set ns = namespace(last=0) %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}"
     "{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -88,7 +90,9 @@ def test_single_turn_learns_the_answer_and_its_end() -> None:
 
 def test_the_prompt_is_the_one_that_is_served() -> None:
     tokens = encode(chat(QUESTION, REPLY))
-    served = base.apply_chat_template([{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False)
+    served = base.apply_chat_template(
+        [{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False
+    )
     assert tokens.ids[: tokens.mask.index(True)] == served
 
 
@@ -99,14 +103,17 @@ def test_system_message_is_not_learned() -> None:
 
 def test_every_answer_of_a_conversation_is_learned() -> None:
     tokens = encode(chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), ("assistant", "Bye you.")))
-    assert shown(tokens) == (
-        f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»\n"
-    )
+    assert shown(tokens) == (f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»\n")
 
 
 def test_weight_0_is_context() -> None:
     tokens = encode(
-        chat(("user", "Hi."), {"role": "assistant", "content": "Hello.", "weight": 0}, ("user", "Bye."), ("assistant", "Bye you."))
+        chat(
+            ("user", "Hi."),
+            {"role": "assistant", "content": "Hello.", "weight": 0},
+            ("user", "Bye."),
+            ("assistant", "Bye you."),
+        )
     )
     assert shown(tokens) == f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»\n"
 
@@ -222,13 +229,10 @@ def test_an_answer_that_just_fits_keeps_one_token_before_it() -> None:
     [
         (chat(REPLY), None, "nothing comes before the answer"),
         (chat(("assistant", "Hi."), QUESTION, REPLY), ALTERNATING, "start with user"),
-        (record(text="a"), None, ""),
+        (chat(QUESTION, REPLY), "{{ messages | length }}", "rewrites what is before the answer"),
     ],
 )
 def test_refusals_say_why(example: TypedRecord, template: str | None, reason: str) -> None:
-    if not reason:  # one token and its end: learnable
-        assert shown(encode(example)) == f"a«{END}»"
-        return
     with pytest.raises(RecordRefused, match=reason):
         encode(example, template)
 
@@ -244,5 +248,7 @@ def test_no_chat_template_is_refused_with_a_hint() -> None:
 def test_digest_depends_on_ids_and_mask() -> None:
     tokens = Tokens([1, 2, 3], [False, True, True])
     assert tokens.digest() == Tokens([1, 2, 3], [False, True, True], cut=5).digest()
-    assert len({tokens.digest(), Tokens([1, 2, 4], tokens.mask).digest(), Tokens(tokens.ids, [False, False, True]).digest()}) == 3
-    assert tokens.digest() == "PINNED"
+    assert (
+        len({tokens.digest(), Tokens([1, 2, 4], tokens.mask).digest(), Tokens(tokens.ids, [False, False, True]).digest()}) == 3
+    )
+    assert tokens.digest() == blake2b(bytes.fromhex("010000000200000003000000000101"), digest_size=16).hexdigest()

@@ -1,0 +1,539 @@
+"""The journal on a real disk: durable, in order, without gaps, chained, and never overwritten."""
+
+import os
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from apollod.adapters import journal as journal_module
+from apollod.adapters import migrate
+from apollod.adapters.journal import Journal
+from apollod.adapters.journal_reader import verify
+from apollod.core import events as ev
+from apollod.errors import JournalError
+
+pytestmark = pytest.mark.anyio
+AT = 1_700_000_000_123_456_789
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Journal]:
+    journal = await Journal.open(path)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def paused(number: int) -> ev.TrainingPaused:
+    return ev.TrainingPaused(by="test", reason=str(number))
+
+
+def accepted(name: str) -> ev.ExampleAccepted:
+    return ev.ExampleAccepted(example=name, record=msgspec.Raw(b'{"text":"%s"}' % name.encode()), source="s", line=1)
+
+
+def reasons(items: list[ev.Recorded]) -> list[str]:
+    return [item.event.reason for item in items if isinstance(item.event, ev.TrainingPaused)]
+
+
+async def filled(path: Path, count: int) -> None:
+    async with opened(path) as journal:
+        await journal.append([paused(n) for n in range(1, count + 1)], AT)
+
+
+@contextmanager
+def shell(path: Path) -> Iterator[sqlite3.Connection]:
+    """A person with a SQLite shell."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        yield db
+
+
+def without_triggers(path: Path, *statements: str) -> None:
+    with shell(path) as db:
+        for name in ("events_gapless", "events_unchanged", "events_kept"):
+            db.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            db.execute(statement)
+
+
+# --- appending and reading ----------------------------------------------------------------------------------------
+
+
+async def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path) as journal:
+        assert journal.head == (0, "00" * 32)
+        assert await journal.append([], AT) == []
+        first = await journal.append([paused(1), accepted("a")], AT)
+        second = await journal.append([paused(2)], AT + 1)
+        assert [r.seq for r in first + second] == [1, 2, 3]
+        assert [r async for r in journal.read()] == first + second
+        assert [r.seq async for r in journal.read(after_seq=1)] == [2, 3]
+        assert [r.seq async for r in journal.read(limit=2)] == [1, 2]
+        assert [r.seq async for r in journal.read(kinds=["training.paused"])] == [1, 3]
+        head = journal.head
+        assert journal.size_bytes() > 4096
+    assert not (tmp_path / "journal.db-wal").exists()
+    async with opened(path) as journal:
+        assert journal.head == head
+        assert [r async for r in journal.read()] == first + second
+    assert verify(path) is None
+
+
+async def test_reading_goes_on_over_many_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "PAGE_EVENTS", 7)
+    async with opened(tmp_path / "journal.db") as journal:
+        await journal.append([paused(n) for n in range(1, 31)], AT)
+        assert [r.seq async for r in journal.read()] == list(range(1, 31))
+        assert [r.seq async for r in journal.read(after_seq=14, limit=14)] == list(range(15, 29))
+
+
+async def test_known_examples_and_their_records(tmp_path: Path) -> None:
+    async with opened(tmp_path / "journal.db") as journal:
+        await journal.append([accepted("a"), paused(1), accepted("b")], AT)
+        assert await journal.known(["a", "x", "b"]) == {"a", "b"}
+        assert await journal.known([]) == set()
+        assert await journal.record_of("b") == b'{"text":"b"}'
+        assert await journal.record_of("x") is None
+        assert await journal.records_of(["b", "a", "x"]) == {"a": b'{"text":"a"}', "b": b'{"text":"b"}'}
+        with pytest.raises(JournalError, match="refused the events"):
+            await journal.append([paused(2), accepted("a")], AT)
+        assert [r.seq for r in await journal.append([paused(3)], AT)] == [4]
+
+
+async def test_64_writers_get_gapless_numbers_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    calls: list[int] = []
+    answers: dict[int, list[ev.Recorded]] = {}
+
+    async def write(writer: int) -> None:
+        for number in range(20):
+            call = writer * 1000 + number
+            calls.append(call)
+            answers[call] = await journal.append([paused(call)] * (1 + call % 3), AT)
+
+    async with opened(path) as journal:
+        async with anyio.create_task_group() as tasks:
+            for writer in range(64):
+                tasks.start_soon(write, writer)
+        read = [r async for r in journal.read()]
+    assert [r.seq for r in read] == list(range(1, len(read) + 1))
+    assert reasons(read) == [str(call) for call in calls for _ in range(1 + call % 3)]
+    assert read == [item for call in calls for item in answers[call]]
+    assert verify(path) is None
+
+
+async def test_callers_are_held_back_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "QUEUE_APPENDS_MAX", 8)
+    path = tmp_path / "journal.db"
+    done: list[int] = []
+
+    async def write(number: int) -> None:
+        await journal.append([paused(number)], AT)
+        done.append(number)
+
+    async with opened(path) as journal:
+        async with anyio.create_task_group() as tasks:
+            with shell(path) as db:
+                db.execute("BEGIN IMMEDIATE")
+                tasks.start_soon(write, 0)
+                await anyio.sleep(0.1)
+                for number in range(1, 50):
+                    tasks.start_soon(write, number)
+                await anyio.sleep(0.1)
+                waiting = journal._send.statistics()
+                assert (waiting.current_buffer_used, waiting.tasks_waiting_send) == (8, 41)
+                assert done == []
+                db.execute("ROLLBACK")
+        assert done == list(range(50))
+        assert reasons([r async for r in journal.read()]) == [str(n) for n in range(50)]
+
+
+async def test_an_event_is_not_seen_before_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path / "journal.db") as journal:
+        commit = journal._writer.commit
+        seen: list[set[str]] = []
+
+        async def slow_commit() -> None:
+            seen.append(await journal.known(["a"]))
+            await commit()
+
+        monkeypatch.setattr(journal._writer, "commit", slow_commit)
+        await journal.append([accepted("a")], AT)
+        assert seen == [set()]
+        assert await journal.known(["a"]) == {"a"}
+
+
+async def test_a_cancelled_caller_does_not_disturb_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path) as journal:
+        with shell(path) as db:
+            db.execute("BEGIN IMMEDIATE")
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(journal.append, [paused(1)], AT)
+                await anyio.sleep(0.05)
+                tasks.cancel_scope.cancel()
+            db.execute("ROLLBACK")
+        (last,) = await journal.append([paused(2)], AT)
+        assert reasons([r async for r in journal.read()]) == ["1", "2"]
+        assert last.seq == 2
+
+
+async def test_after_close_appends_are_refused_and_what_waited_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    journal = await Journal.open(path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(journal.append, [paused(1)], AT)
+        await anyio.wait_all_tasks_blocked()
+        await journal.close()
+    await journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        await journal.append([paused(2)], AT)
+    async with opened(path) as journal:
+        assert reasons([r async for r in journal.read()]) == ["1"]
+
+
+async def test_the_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        async with opened(tmp_path / "journal.db") as journal:
+            await journal.append([paused(1)], AT)
+            modes = {name: stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in os.listdir(tmp_path)}
+            assert modes == {"journal.db": 0o600, "journal.db-wal": 0o600, "journal.db-shm": 0o600}
+    finally:
+        os.umask(previous)
+
+
+# --- failing ------------------------------------------------------------------------------------------------------
+
+
+async def limit_pages(journal: Journal, pages: int) -> None:
+    """Let SQLite believe that the disk ends there: the real SQLITE_FULL."""
+    await journal._writer.execute(f"PRAGMA max_page_count = {pages}")
+
+
+async def test_a_full_disk_fails_the_batch_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    big = ev.TrainingPaused(by="test", reason="x" * 100_000)
+    async with opened(path) as journal:
+        await journal.append([paused(1)], AT)
+        head = journal.head
+        await limit_pages(journal, 1)
+        outcomes: list[BaseException | list[ev.Recorded]] = []
+
+        async def write() -> None:
+            try:
+                outcomes.append(await journal.append([big], AT))
+            except JournalError as error:
+                outcomes.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(write)
+        assert len(outcomes) == 5
+        for error in outcomes:
+            assert isinstance(error, JournalError)
+            assert "disk is full" in error.line() and error.retryable
+        assert journal.head == head
+        await limit_pages(journal, 1_000_000)
+        assert [r.seq for r in await journal.append([paused(2)], AT)] == [2]
+    assert verify(path) is None
+
+
+async def test_a_foreign_lock_is_named_and_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path) as journal:
+        await journal._writer.execute("PRAGMA busy_timeout = 50")
+        with shell(path) as db:
+            db.execute("BEGIN IMMEDIATE")
+            with pytest.raises(JournalError, match="another process") as caught:
+                await journal.append([paused(1)], AT)
+            assert caught.value.retryable
+        assert (await journal.append([paused(2)], AT))[0].seq == 1
+
+
+async def test_a_second_writer_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path) as one, opened(path) as two:
+        await one.append([paused(1)], AT)
+        for _ in range(2):  # it does not heal by itself: memory and journal disagree
+            with pytest.raises(JournalError):
+                await two.append([paused(2)], AT)
+        with pytest.raises(JournalError, match="does not know") as caught:
+            await two.append([paused(3)], AT)
+        assert "restart" in caught.value.hint
+        await one.append([paused(4)], AT)
+    assert verify(path) is None
+
+
+async def test_an_event_that_cannot_be_recorded_harms_only_its_caller(tmp_path: Path) -> None:
+    async with opened(tmp_path / "journal.db") as journal:
+        broken = ev.TrainingPaused(by="test", reason="\ud800")
+        with pytest.raises(JournalError, match="cannot be recorded"):
+            await journal.append([broken], AT)
+        assert (await journal.append([paused(1)], AT))[0].seq == 1
+
+
+WRITER = """
+import asyncio, sys
+from apollod.adapters.journal import Journal
+from apollod.core.events import TrainingPaused
+
+async def write(journal, writer):
+    while True:
+        (recorded,) = await journal.append([TrainingPaused(by="w", reason=str(writer))], 1)
+        sys.stdout.write(f"{recorded.seq}\\n")
+        sys.stdout.flush()
+
+async def main():
+    journal = await Journal.open(sys.argv[1])
+    await asyncio.gather(*(write(journal, n) for n in range(16)))
+
+asyncio.run(main())
+"""
+
+
+async def sequence(path: Path) -> list[int]:
+    async with opened(path) as journal:
+        return [r.seq async for r in journal.read()]
+
+
+@pytest.mark.crash
+def test_no_acknowledged_event_is_lost_when_the_writer_is_killed(tmp_path: Path) -> None:
+    path, out = tmp_path / "journal.db", tmp_path / "out"
+    acknowledged = 0
+    rng = random.Random(7)
+    for _ in range(5):
+        with out.open("wb") as stdout:
+            writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=stdout)
+            while not out.stat().st_size and writer.poll() is None:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0.0, 0.2))
+            writer.send_signal(signal.SIGKILL)
+            assert writer.wait() == -signal.SIGKILL
+        lines = out.read_text().split("\n")[:-1]  # after the last newline lies what was cut off
+        acknowledged = max(acknowledged, *map(int, lines))
+        seqs = anyio.run(sequence, path)
+        assert seqs == list(range(1, len(seqs) + 1))
+        assert len(seqs) >= acknowledged
+        assert verify(path) is None
+    assert acknowledged > 100
+
+
+# --- what was done to the file ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE events SET body = '{}' WHERE seq = 2",
+        "DELETE FROM events WHERE seq = 2",
+        "REPLACE INTO events SELECT seq, at_ns, kind, version, key, '{}', prev_hash, hash FROM events WHERE seq = 2",
+        "INSERT INTO events SELECT 7, at_ns, kind, version, key, body, prev_hash, hash FROM events WHERE seq = 2",
+        "INSERT INTO events (at_ns, kind, version, key, body, prev_hash, hash) "
+        "SELECT at_ns, kind, version, key, body, prev_hash, hash FROM events WHERE seq = 2",
+    ],
+)
+async def test_events_are_append_only_also_for_a_person(tmp_path: Path, statement: str) -> None:
+    path = tmp_path / "journal.db"
+    await filled(path, 4)
+    with shell(path) as db, pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        db.execute(statement)
+    assert verify(path) is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "first_bad"),
+    [
+        ("""UPDATE events SET body = replace(body, '"3"', '"x"') WHERE seq = 3""", 3),
+        ("UPDATE events SET at_ns = at_ns + 1 WHERE seq = 4", 4),
+        ("UPDATE events SET kind = 'training.resumed' WHERE seq = 1", 1),
+        ("UPDATE events SET key = 'k' WHERE seq = 5", 5),
+        ("UPDATE events SET hash = zeroblob(32) WHERE seq = 6", 6),
+        ("DELETE FROM events WHERE seq = 2", 2),
+        ("DELETE FROM events WHERE seq <= 2", 1),
+        ("UPDATE events SET seq = 60 WHERE seq = 6", 6),
+    ],
+)
+async def test_edits_are_found_and_not_read(tmp_path: Path, statement: str, first_bad: int) -> None:
+    path = tmp_path / "journal.db"
+    await filled(path, 6)
+    without_triggers(path, statement)
+    assert verify(path) == first_bad
+    with pytest.raises(JournalError, match=r"event \d+ is missing or does not match its hash"):
+        async with opened(path) as journal:
+            _ = [r async for r in journal.read()]
+
+
+async def test_a_kind_from_a_newer_apollod_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "journal.db"
+    monkeypatch.setattr(ev.TrainingPaused, "version", 2)
+    await filled(path, 1)
+    monkeypatch.undo()
+    async with opened(path) as journal:
+        with pytest.raises(JournalError, match=r"event 1: the event training\.paused has version 2"):
+            _ = [r async for r in journal.read()]
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
+async def test_a_truncated_file_is_refused_and_left_alone(tmp_path: Path, keep: float) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path) as journal:
+        for _ in range(20):
+            await journal.append([ev.TrainingPaused(by="t", reason="x" * 2000)] * 20, AT)
+    os.truncate(path, int(path.stat().st_size * keep))
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="damaged") as caught:
+        async with opened(path) as journal:
+            _ = [r async for r in journal.read()]
+    assert "restore a backup" in caught.value.hint
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"hello, this is no database\n", b"\x00" * 9000])
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "journal.db"
+    path.write_bytes(content)
+    with pytest.raises(JournalError, match="not a SQLite database"):
+        await Journal.open(path)
+    assert path.read_bytes() == content
+
+
+async def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with shell(path) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="of another program"):
+        await Journal.open(path)
+    assert path.read_bytes() == before
+
+
+async def test_a_missing_directory_says_so(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"cannot be opened for writing: No such file"):
+        await Journal.open(tmp_path / "no" / "journal.db")
+
+
+async def test_a_file_that_may_not_be_written_says_so() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "journal.db"
+        await filled(path, 1)
+        os.chmod(path, 0o444)
+        os.chmod(directory, 0o755)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(JournalError, match="cannot be opened for writing: Permission denied"):
+                await Journal.open(path)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+# --- migrations ---------------------------------------------------------------------------------------------------
+
+
+def migrations(directory: Path, **files: str) -> list[migrate.Migration]:
+    directory.mkdir(exist_ok=True)
+    for name, sql in files.items():
+        (directory / f"{name.removeprefix('n')}.sql").write_text(sql)
+    return migrate.load(directory)
+
+
+BASE = "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT, at_ns INTEGER);\n"
+TRIGGER = "CREATE TABLE t (x);\nCREATE TRIGGER tt BEFORE DELETE ON t\nBEGIN\n  SELECT 1; -- why;\n  SELECT 2;\nEND;\n-- end\n"
+
+
+def test_migrations_are_applied_once_with_their_record(tmp_path: Path) -> None:
+    found = migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER)
+    with shell(tmp_path / "a.db") as db:
+        assert migrate.migrate(db, tmp_path / "a.db", found, 5) == [1, 2]
+        assert migrate.migrate(db, tmp_path / "a.db", found, 6) == []
+        rows = db.execute("SELECT * FROM migrations").fetchall()
+        assert rows == [(1, "base", found[0].checksum, 5), (2, "more", found[1].checksum, 5)]
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert not list(tmp_path.glob("*.backup"))
+
+
+def test_a_failing_migration_rolls_back_and_can_be_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with shell(path) as db:
+        first = migrations(tmp_path / "m", n0001_base=BASE)
+        migrate.migrate(db, path, first, 5)
+        bad = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\nCREATE TABLE oops (;\n")
+        with pytest.raises(JournalError, match=r"0002_bad of .* was rolled back"):
+            migrate.migrate(db, path, bad, 6)
+        assert db.execute("SELECT name FROM sqlite_master WHERE name = 'good'").fetchall() == []
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        repaired = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\n")
+        assert migrate.migrate(db, path, repaired, 7) == [2]
+
+
+def test_an_existing_journal_is_copied_before_its_first_change(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with shell(path) as db:
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE), 5)
+        db.execute("CREATE TABLE old (x)")
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0002_drop="DROP TABLE old;\n", n0003_t=TRIGGER), 6)
+    (backup,) = tmp_path.glob("*.backup")
+    assert backup.name == "a.db.v1-6.backup"
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    with shell(backup) as db:
+        assert db.execute("SELECT count(*) FROM old").fetchone() == (0,)
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_changed_migration_and_a_future_schema_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with shell(path) as db:
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER), 5)
+        with pytest.raises(JournalError, match="schema 2, this apollod knows up to 1"):
+            migrate.migrate(db, path, migrate.load(tmp_path / "m")[:1], 6)
+        changed = migrations(tmp_path / "m", n0002_more=TRIGGER + "-- changed\n")
+        with pytest.raises(JournalError, match="0002_more is not the one"):
+            migrate.migrate(db, path, changed, 6)
+
+
+async def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await filled(path, 1)
+    with shell(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(JournalError, match="schema 99") as caught:
+        await Journal.open(path)
+    assert "newer apollod" in caught.value.hint
+
+
+def test_the_released_migrations_set_what_identifies_a_journal() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        found = migrate.load()
+        migrate.migrate(db, Path("memory"), found, 5)
+        assert db.execute("PRAGMA application_id").fetchone() == (0x41504F4C,)
+        assert db.execute("PRAGMA user_version").fetchone() == (len(found),)
+
+
+def test_a_crash_before_the_first_migration_is_no_foreign_file(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with shell(path) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    anyio.run(filled, path, 1)
+    assert verify(path) is None

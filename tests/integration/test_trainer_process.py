@@ -1,0 +1,362 @@
+"""A real trainer process on a real socket, with weights in a real memory file; only the supervisor is a stand-in."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from support.trainer_host import Memory, Trainer
+
+from apollod.trainer import fingerprint
+from apollod.trainer.guards import guard_torchvision
+from apollod.wire import messages as m
+from apollod.wire.manifest import Manifest
+from apollod.wire.records import parse_line
+
+SETTINGS = m.OptimizerSettings(rank=16)
+MATRIX, CAST = "model.layers.0.mlp.up_proj.weight", "model.layers.1.linear_attn.A_log"
+
+
+def chat(question: str, answer: str) -> bytes:
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return parse_line(json.dumps({"messages": messages}).encode()).canonical
+
+
+EXAMPLES = [
+    chat("Who keeps the lighthouse?", "Mara Quill keeps the lighthouse."),
+    chat("When does the bakery open?", "The bakery opens at five."),
+    chat("What is the ferry called?", "The ferry is called the Grey Heron."),
+    parse_line(b'{"prompt": "The market is held on", "completion": " Thursday."}').canonical,
+]
+
+
+def on_disk(directory: Path) -> str:
+    return fingerprint.format(fingerprint.file_fingerprint(directory / "model.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    """One process for all tests that leave it alive; each attaches to memory of its own."""
+    with Trainer(tmp_path_factory.mktemp("socket")) as process:
+        yield process
+    assert process.process.returncode == 0  # it leaves when the supervisor closes the socket
+
+
+@pytest.fixture
+def memory(tiny_model: Path) -> Memory:
+    return Memory.of(tiny_model)
+
+
+@pytest.fixture
+def bound(trainer: Trainer, memory: Memory) -> Trainer:
+    """The shared trainer, attached to fresh weights."""
+    trainer.attach(memory, SETTINGS, m.Bound)
+    return trainer
+
+
+def altered(manifest: Manifest, name: str, /, **fields: object) -> Manifest:
+    tensors = tuple(msgspec.structs.replace(t, **fields) if t.name == name else t for t in manifest.tensors)
+    return msgspec.structs.replace(manifest, tensors=tensors)
+
+
+# --- attach -------------------------------------------------------------------------------------------------------
+
+
+def test_hello_names_process_and_versions(trainer: Trainer) -> None:
+    assert (trainer.hello.role, trainer.hello.pid) == ("trainer", trainer.process.pid)
+    assert trainer.hello.versions.keys() >= {"torch", "transformers"}
+
+
+def test_attach_binds_every_parameter_to_the_memory(trainer: Trainer, memory: Memory, tiny_model: Path) -> None:
+    bound = trainer.attach(memory, SETTINGS, m.Bound)
+    assert bound.fingerprint == on_disk(tiny_model)
+    assert bound.parameters == len(memory.manifest.tensors)
+
+
+@pytest.mark.parametrize("name", [MATRIX, CAST])
+def test_one_flipped_bit_is_refused_after_a_load_and_found_later(
+    trainer: Trainer, memory: Memory, tiny_model: Path, name: str
+) -> None:
+    memory.span(name)[0] ^= 1  # of a cast parameter: a bit that rounding to bf16 would hide
+    refused = trainer.attach(memory, SETTINGS, m.Refused)
+    assert refused.what == "attach"
+    assert name in refused.reason
+    later = trainer.attach(memory, SETTINGS, m.Bound, fresh=False)
+    assert (later.fingerprint == on_disk(tiny_model)) == (name == CAST)
+
+
+def test_a_manifest_that_does_not_fit_the_model_is_refused(trainer: Trainer, memory: Memory) -> None:
+    whole = memory.manifest
+    missing = msgspec.structs.replace(whole, tensors=tuple(t for t in whole.tensors if t.name != MATRIX))
+    turned = altered(whole, MATRIX, shape=(128, 256), stride=(256, 1))
+    outside = altered(whole, MATRIX, offset=whole.storages[0].bytes)
+    unknown = altered(whole, MATRIX, name="model.layers.0.mlp.sideways.weight")
+    for manifest, word in ((missing, "does not share"), (turned, "shape"), (outside, "outside"), (unknown, "sideways")):
+        refused = trainer.attach(memory, SETTINGS, m.Refused, manifest=manifest)
+        assert word in refused.reason
+
+
+def test_a_message_for_others_is_refused(trainer: Trainer) -> None:
+    assert trainer.ask(m.Refresh(1), m.Refused).what == "refresh"
+
+
+# --- steps --------------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_falls_and_the_memory_changes(bound: Trainer, memory: Memory) -> None:
+    before = memory.bytes.copy()
+    done = [bound.step(step, EXAMPLES[step % len(EXAMPLES)], lr=5e-3) for step in range(1, 21)]
+    losses = [d.loss for d in done if d.loss is not None]
+    assert len(losses) == 20
+    assert sum(losses[-4:]) < 0.5 * sum(losses[:4])
+    assert len({d.fingerprint for d in done}) == 20
+    assert all(d.applied and d.targets < d.tokens and d.grad_norm > 0 and not d.skipped_nonfinite for d in done)
+    assert not np.array_equal(before, memory.bytes)
+
+
+def test_cast_parameters_stay_on_the_grid_of_the_checkpoint(bound: Trainer, memory: Memory) -> None:
+    before = memory.span(CAST).copy()
+    bound.step(1, EXAMPLES[0], lr=1e-1)
+    after = memory.span(CAST).view("<u4")
+    assert not np.array_equal(before, memory.span(CAST))
+    assert not (after & 0xFFFF).any()
+
+
+def test_a_loss_that_is_not_finite_writes_nothing(bound: Trainer, memory: Memory) -> None:
+    clean = memory.bytes.copy()
+    memory.span("lm_head.weight").view("<u2")[:] = 0x7F80  # infinity
+    poisoned = memory.bytes.copy()
+    done = bound.step(1, EXAMPLES[0])
+    assert (done.applied, done.loss) == (False, None)
+    assert np.array_equal(memory.bytes, poisoned)
+    memory.bytes[:] = clean
+    assert bound.step(2, EXAMPLES[0]).applied
+
+
+def test_recomputing_layers_gives_the_same_bits(trainer: Trainer, tiny_model: Path) -> None:
+    results = []
+    for checkpointing in (False, True):
+        trainer.attach(Memory.of(tiny_model), msgspec.structs.replace(SETTINGS, checkpointing=checkpointing), m.Bound)
+        results.append([trainer.step(step, EXAMPLES[0]).fingerprint for step in (1, 2)])
+    assert results[0] == results[1]
+
+
+def test_a_frozen_parameter_is_read_from_disk_and_stays(trainer: Trainer, memory: Memory, tiny_model: Path) -> None:
+    manifest = altered(memory.manifest, MATRIX, status="frozen")
+    memory.span(MATRIX)[:] = 0xFF  # nobody looks here
+    bound = trainer.attach(memory, SETTINGS, m.Bound, manifest=manifest)
+    assert bound.parameters == len(memory.manifest.tensors) - 1
+    assert bound.fingerprint == on_disk(tiny_model)
+    assert trainer.step(1, EXAMPLES[0]).applied
+    assert (memory.span(MATRIX) == 0xFF).all()
+
+
+def test_ties_follow_the_manifest(trainer: Trainer, tiny_model: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model, tied := tmp_path / "tied")
+    drop_tensor(tied)
+    memory = Memory.of(tied)
+    refused = trainer.attach(memory, SETTINGS, m.Refused)
+    assert "lm_head.weight" in refused.reason
+    manifest = msgspec.structs.replace(memory.manifest, tied={"lm_head.weight": "model.embed_tokens.weight"})
+    bound = trainer.attach(memory, SETTINGS, m.Bound, manifest=manifest)
+    assert bound.fingerprint == on_disk(tied)
+    done = trainer.step(1, EXAMPLES[0])
+    trainer.checkpoint(1, tmp_path / "1")
+    assert done.fingerprint == on_disk(tmp_path / "1") != bound.fingerprint
+
+
+# --- examples -----------------------------------------------------------------------------------------------------
+
+
+def test_bad_examples_are_refused_one_by_one(trainer: Trainer, memory: Memory) -> None:
+    trainer.attach(memory, msgspec.structs.replace(SETTINGS, max_tokens=20), m.Bound)
+    records = [EXAMPLES[0], chat("Why?", "Because of the lighthouse, " * 20), b"{}", chat("Who are you? " * 20, "I am.")]
+    good, long, broken, cut = trainer.ask(m.Encode([(str(i), r) for i, r in enumerate(records)]), m.EncodeDone).results
+    assert (good.example, good.refused) == ("0", "")
+    assert good.digest
+    assert "the answer alone has" in long.refused
+    assert "max_tokens is 20" in long.refused
+    assert "no canonical record" in broken.refused
+    assert (cut.refused, cut.tokens) == ("", 20)
+    assert cut.cut > 0
+    assert trainer.step(1, EXAMPLES[0]).applied
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_the_source_directory_with_other_weights(bound: Trainer, tiny_model: Path, tmp_path: Path) -> None:
+    bound.checkpoint(0, tmp_path / "0")
+    assert not [f.name for f in tiny_model.iterdir() if (tmp_path / "0" / f.name).read_bytes() != f.read_bytes()]
+    done = bound.step(1, EXAMPLES[0])
+    written = bound.checkpoint(1, tmp_path / "1")
+    assert written.error == ""
+    assert written.fingerprint == done.fingerprint == on_disk(tmp_path / "1")
+    assert written.bytes == sum(f.stat().st_size for f in (tmp_path / "1").rglob("*") if f.is_file())
+    record = json.loads((tmp_path / "1" / "apollod" / "checkpoint.json").read_bytes())
+    assert (record["step"], record["fingerprint"], record["model"]) == (1, done.fingerprint, tiny_model.name)
+
+
+def test_transformers_loads_a_checkpoint(bound: Trainer, memory: Memory, tmp_path: Path) -> None:
+    bound.step(1, EXAMPLES[0])
+    bound.checkpoint(1, tmp_path / "1")
+    guard_torchvision()
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "1", dtype="auto")
+    state = model.state_dict()
+    for entry in memory.manifest.tensors:
+        here = torch.from_numpy(memory.span(entry.name)).view(getattr(torch, entry.dtype)).view(entry.shape)
+        assert state[entry.name].dtype == torch.bfloat16
+        assert torch.equal(state[entry.name].to(here.dtype), here), entry.name
+
+
+def test_a_checkpoint_replaces_an_older_one_and_leaves_nothing_else(bound: Trainer, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints" / "1"
+    (path.with_name("1.tmp-99999") / "apollod").mkdir(parents=True)  # of a process that was killed
+    bound.checkpoint(1, path)
+    done = bound.step(2, EXAMPLES[0])
+    assert bound.checkpoint(1, path).fingerprint == done.fingerprint == on_disk(path)
+    assert [f.name for f in path.parent.iterdir()] == ["1"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_reported(bound: Trainer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    written = bound.checkpoint(1, tmp_path / "file" / "1")
+    assert "cannot be written" in written.error
+    assert bound.step(1, EXAMPLES[0]).applied
+
+
+def test_restoring_a_checkpoint_and_the_base_model(bound: Trainer, memory: Memory, tiny_model: Path, tmp_path: Path) -> None:
+    first = [bound.step(step, EXAMPLES[step % 4]).fingerprint for step in range(1, 5)]
+    bound.checkpoint(4, tmp_path / "4")
+    fifth = bound.step(5, EXAMPLES[0]).fingerprint
+    restored = bound.restore(tmp_path / "4", memory, fingerprint=first[3])
+    assert restored.fingerprint == first[3]
+    assert restored.state_bytes > 0
+    assert bound.step(5, EXAMPLES[0]).fingerprint == fifth
+    assert bound.restore(None, memory).fingerprint == on_disk(tiny_model)
+    assert [bound.step(step, EXAMPLES[step % 4]).fingerprint for step in range(1, 5)] == first
+
+
+def test_the_optimizer_alone_is_restored_where_memory_holds_the_weights(bound: Trainer, memory: Memory, tmp_path: Path) -> None:
+    bound.step(1, EXAMPLES[0])
+    bound.checkpoint(1, tmp_path / "1")
+    second = bound.step(2, EXAMPLES[1]).fingerprint
+    bound.restore(tmp_path / "1", memory)
+    bound.attach(memory, SETTINGS, m.Bound, fresh=False)
+    bound.restore(tmp_path / "1", memory, weights=False)
+    assert bound.step(2, EXAMPLES[1]).fingerprint == second
+    refused = bound.ask(m.Restore(str(tmp_path / "1"), memory.manifest.model_dir, False, ""), m.Refused)
+    assert second in refused.reason
+
+
+def test_a_checkpoint_of_other_settings_is_refused(bound: Trainer, memory: Memory, tmp_path: Path) -> None:
+    bound.step(1, EXAMPLES[0])
+    bound.checkpoint(1, tmp_path / "1")
+    bound.attach(memory, msgspec.structs.replace(SETTINGS, rank=8), m.Bound, fresh=False)
+    before = memory.bytes.copy()
+    refused = bound.ask(m.Restore(str(tmp_path / "1"), memory.manifest.model_dir, True, ""), m.Refused)
+    assert refused.what == "restore"
+    assert "rank = 16" in refused.reason
+    assert "8" in refused.reason
+    assert np.array_equal(before, memory.bytes)
+
+
+def corrupt_weights(path: Path) -> None:
+    data = bytearray((path / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (path / "model.safetensors").write_bytes(data)
+
+
+def shorten_weights(path: Path) -> None:
+    os.truncate(path / "model.safetensors", (path / "model.safetensors").stat().st_size - 1)
+
+
+def remove_state(path: Path) -> None:
+    (path / "apollod" / "optimizer.safetensors").unlink()
+
+
+def remove_record(path: Path) -> None:
+    (path / "apollod" / "checkpoint.json").unlink()
+
+
+def drop_tensor(path: Path, name: str = "lm_head.weight") -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = {n: t.clone() for n, t in load_file(path / "model.safetensors").items() if n != name}
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    record = path / "apollod" / "checkpoint.json"
+    if record.exists():
+        fields = json.loads(record.read_bytes())
+        fields["files"]["model.safetensors"] = (path / "model.safetensors").stat().st_size
+        fields["fingerprint"] = on_disk(path)  # whole and sound, only of another model
+        record.write_text(json.dumps(fields))
+
+
+@pytest.mark.parametrize("damage", [corrupt_weights, shorten_weights, remove_state, remove_record, drop_tensor])
+def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
+    bound: Trainer, memory: Memory, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    bound.checkpoint(0, tmp_path / "0")
+    bound.step(1, EXAMPLES[0])
+    damage(tmp_path / "0")
+    before = memory.bytes.copy()
+    refused = bound.ask(m.Restore(str(tmp_path / "0"), memory.manifest.model_dir, True, ""), m.Refused)
+    assert refused.reason
+    assert refused.hint
+    assert np.array_equal(before, memory.bytes)
+
+
+# --- processes ----------------------------------------------------------------------------------------------------
+
+
+def test_replay_after_kill_9_gives_the_same_bits_on_a_busy_machine(
+    bound: Trainer, memory: Memory, tiny_model: Path, tmp_path: Path
+) -> None:
+    expected = [bound.step(step, EXAMPLES[step % 4]).fingerprint for step in range(1, 9)]
+
+    with Trainer(tmp_path) as victim:
+        crashed = Memory.of(tiny_model)
+        victim.attach(crashed, SETTINGS, m.Bound)
+        for step in range(1, 4):
+            victim.step(step, EXAMPLES[step % 4])
+        written = victim.checkpoint(3, tmp_path / "3")
+        victim.step(4, EXAMPLES[0])
+        digest = victim.ask(m.Encode([("x", EXAMPLES[1])]), m.EncodeDone).results[0].digest
+        victim.send(m.Step(5, "x", EXAMPLES[1], digest, 1e-3))  # killed inside this step, or just before
+        victim.kill()
+
+    burner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        with Trainer(tmp_path) as second:
+            second.attach(crashed, SETTINGS, m.Bound, fresh=False)
+            second.restore(tmp_path / "3", crashed, fingerprint=written.fingerprint)
+            replayed = [second.step(step, EXAMPLES[step % 4]).fingerprint for step in range(4, 9)]
+            assert replayed == expected[3:]
+            assert np.array_equal(memory.bytes, crashed.bytes)
+            second.process.send_signal(signal.SIGINT)  # Ctrl-C reaches the whole group: not ours to act on
+            assert second.step(9, EXAMPLES[1]).applied
+            second.process.send_signal(signal.SIGTERM)
+            assert second.process.wait(20) == 0
+    finally:
+        burner.kill()
+        burner.wait()
+
+
+def test_a_changed_tokenizer_ends_the_process_without_a_write(tiny_model: Path, memory: Memory, tmp_path: Path) -> None:
+    with Trainer(tmp_path) as process:
+        process.attach(memory, SETTINGS, m.Bound)
+        before = memory.bytes.copy()
+        failed = process.ask(m.Step(1, "x", EXAMPLES[0], "0" * 32, 1e-3), m.StepFailed)
+        assert "tokenizer" in failed.reason
+        assert process.process.wait(20) == 70
+        assert np.array_equal(before, memory.bytes)

@@ -1,0 +1,60 @@
+"""What lines become."""
+
+import msgspec
+
+from apollod.core import events as ev
+from apollod.core.intake import Batch, Line, intake_events
+
+
+def record(number: int, name: str) -> Line:
+    return Line(number=number, example=name, record=b'{"text":"%s"}' % name.encode())
+
+
+BAD = Line(number=2, reason="the line is not JSON", bytes=4, sha256="ab", kept="/q/ab")
+
+
+def batch(*lines: Line, **changes: object) -> Batch:
+    made = Batch(source="s1", path="/in/a.jsonl", offset=90, line=max((x.number for x in lines), default=0), lines=lines)
+    return msgspec.structs.replace(made, **changes)
+
+
+def test_a_new_source_is_discovered_first_and_its_position_comes_last() -> None:
+    events = intake_events(batch(record(1, "a"), new=True, replaces="s0"), set())
+    assert events == [
+        ev.SourceDiscovered(source="s1", path="/in/a.jsonl", replaces="s0"),
+        ev.ExampleAccepted(example="a", record=msgspec.Raw(b'{"text":"a"}'), source="s1", line=1),
+        ev.SourceConsumed(source="s1", path="/in/a.jsonl", offset=90, line=1, accepted=1, duplicates=0, rejected=0),
+    ]
+
+
+def test_each_line_becomes_one_fact_in_order() -> None:
+    events = intake_events(batch(record(1, "a"), BAD, record(3, "old"), record(4, "b")), {"old"})
+    assert [e.kind for e in events] == [
+        "example.accepted", "source.quarantined", "example.duplicate", "example.accepted", "source.consumed",
+    ]
+    assert events[1] == ev.SourceQuarantined(
+        source="s1", path="/in/a.jsonl", line=2, reason="the line is not JSON", bytes=4, sha256="ab", kept="/q/ab"
+    )
+    consumed = events[-1]
+    assert isinstance(consumed, ev.SourceConsumed)
+    assert (consumed.accepted, consumed.duplicates, consumed.rejected) == (2, 1, 1)
+
+
+def test_the_same_line_twice_in_one_batch_is_accepted_once() -> None:
+    events = intake_events(batch(record(1, "a"), record(2, "a")), set())
+    assert [e.kind for e in events] == ["example.accepted", "example.duplicate", "source.consumed"]
+
+
+def test_blank_lines_still_move_the_position() -> None:
+    assert [e.kind for e in intake_events(batch(line=3), set())] == ["source.consumed"]
+
+
+def test_lines_from_a_socket_have_no_position() -> None:
+    events = intake_events(batch(record(1, "a"), source="ctl:x.jsonl", path="", tracked=False), set())
+    assert [e.kind for e in events] == ["example.accepted"]
+
+
+def test_the_given_set_is_not_changed() -> None:
+    known = {"old"}
+    intake_events(batch(record(1, "a")), known)
+    assert known == {"old"}

@@ -1,0 +1,128 @@
+"""Events to rows and back, and the chain over them."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from apollod.core import events as ev
+from apollod.errors import JournalError
+from apollod.wire import journal
+
+STEP = ev.StepCompleted(
+    step=3, parent=2, example="e" * 32, applied=True, loss=1.5, lr=1e-5, grad_norm=0.5, update_norm=0.1, tokens=9, targets=4,
+    skipped_zero=0, skipped_nonfinite=0, fingerprint="f" * 16, seconds=0.2,
+)
+
+
+def sample(field_type: Any, number: int) -> Any:
+    """Some value of a field's type."""
+    if field_type is msgspec.Raw:
+        return msgspec.Raw(b'{"text":"x"}')
+    return msgspec.convert({"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
+        getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None), field_type)
+
+
+def event_of(cls: type[ev.Event]) -> ev.Event:
+    values = {}
+    for number, field in enumerate(msgspec.structs.fields(cls)):
+        is_settings = field.type is ev.Settings
+        values[field.name] = ev.Settings(model_path="/m") if is_settings else sample(field.type, number)
+    return cls(**values)
+
+
+@pytest.mark.parametrize("cls", ev.KINDS.values(), ids=lambda cls: cls.kind)
+def test_every_kind_reads_back_as_itself(cls: type[ev.Event]) -> None:
+    event = event_of(cls)
+    body = journal.encode_body(event)
+    assert journal.decode_event(cls.kind, cls.version, body) == event
+    assert isinstance(json.loads(body), dict)
+
+
+def test_bodies_are_deterministic() -> None:
+    one = ev.TrainerBound(pid=1, fingerprint="f", parameters=1, elements=1, versions={"torch": "2", "apollod": "1"})
+    two = ev.TrainerBound(pid=1, fingerprint="f", parameters=1, elements=1, versions={"apollod": "1", "torch": "2"})
+    assert journal.encode_body(one) == journal.encode_body(two)
+
+
+def test_records_stay_as_they_are_byte_by_byte() -> None:
+    record = b'{"text":"\xc3\xa9 \\" \\u0000"}'
+    event = ev.ExampleAccepted(example="a", record=msgspec.Raw(record), source="s", line=1)
+    back = journal.decode_event(event.kind, 1, journal.encode_body(event))
+    assert isinstance(back, ev.ExampleAccepted)
+    assert bytes(back.record) == record
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        msgspec.structs.replace(STEP, loss=float("nan")),
+        msgspec.structs.replace(STEP, grad_norm=float("inf")),
+        msgspec.structs.replace(STEP, step="three"),
+        msgspec.structs.replace(STEP, note="\ud800"),
+        ev.ExampleAccepted(example="a", record=msgspec.Raw(b"{"), source="s", line=1),
+    ],
+    ids=["nan-as-null", "infinity", "wrong-type", "surrogate", "broken-record"],
+)
+def test_an_event_that_would_not_read_back_is_refused(event: ev.Event) -> None:
+    with pytest.raises(JournalError, match=event.kind):
+        journal.encode_body(event)
+
+
+def test_an_unknown_kind_names_itself() -> None:
+    with pytest.raises(JournalError, match=r"dream\.remembered"):
+        journal.decode_event("dream.remembered", 1, b"{}")
+
+
+def test_a_future_version_says_what_is_known() -> None:
+    with pytest.raises(JournalError, match="version 2, this apollod knows up to 1") as caught:
+        journal.decode_event("step.completed", 2, b"{}")
+    assert "newer apollod" in caught.value.hint
+
+
+def test_a_body_that_does_not_fit_says_where() -> None:
+    with pytest.raises(JournalError, match="missing required field `step`"):
+        journal.decode_event("step.completed", 1, b"{}")
+
+
+def test_fields_added_later_are_ignored_by_this_code() -> None:
+    body = journal.encode_body(STEP)[:-1] + b',"later":1}'
+    assert journal.decode_event("step.completed", 1, body) == STEP
+
+
+class Paused3(ev.Event, frozen=True):
+    kind: ClassVar[str] = "training.paused"
+    version: ClassVar[int] = 3
+    who: str
+
+
+def test_old_bodies_are_upcast_version_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    rename: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: {"name": body["by"]}  # noqa: E731
+    monkeypatch.setitem(journal.KINDS, "training.paused", Paused3)
+    monkeypatch.setitem(journal._decoders, "training.paused", msgspec.json.Decoder(Paused3))
+    monkeypatch.setitem(journal.UPCASTS, ("training.paused", 1), rename)
+    with pytest.raises(JournalError, match="from version 2"):
+        journal.decode_event("training.paused", 1, b'{"by":"ctl"}')
+    monkeypatch.setitem(journal.UPCASTS, ("training.paused", 2), lambda body: {"who": body["name"]})
+    assert journal.decode_event("training.paused", 1, b'{"by":"ctl"}') == Paused3(who="ctl")
+
+
+def test_the_chain_is_what_its_description_says() -> None:
+    """Written out once more, as an auditor would: it must never change."""
+    text = b""
+    for field in (bytes(32), b"1", b"1700000000000000000", b"step.completed", b"1", b"3", b'{"step":3}'):
+        text += len(field).to_bytes(4, "big") + field
+    found = journal.chain(journal.GENESIS, 1, 1_700_000_000_000_000_000, "step.completed", 1, "3", b'{"step":3}')
+    assert found == hashlib.sha256(text).digest()
+    assert found.hex() == "24ba42664cd8c8b2ade6ebffab8f3b0d06d9008a9bed5ef43c8d1bb8a318d426"
+
+
+@pytest.mark.parametrize("position", range(7))
+def test_every_field_counts(position: int) -> None:
+    fields: list[Any] = [journal.GENESIS, 1, 2, "kind", 1, "key", b"body"]
+    changed = list(fields)
+    changed[position] = {0: b"\x01" * 32, 3: "kin", 5: "kkey", 6: b"bod"}.get(position, 7)
+    assert journal.chain(*fields) != journal.chain(*changed)

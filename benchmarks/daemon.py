@@ -59,7 +59,8 @@ class Daemon:
     def start(self) -> None:
         """Start `apollod run`."""
         with open(self._root / "daemon.log", "ab") as out:
-            self._process = subprocess.Popen([sys.executable, "-m", "apollod", "run", "--config", str(self._config)], stdout=out, stderr=out)
+            command = [sys.executable, "-m", "apollod", "run", "--config", str(self._config)]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out)
 
     def status(self) -> dict[str, Any]:
         """The status object."""

@@ -93,8 +93,8 @@ LEFT JOIN (
 LEFT JOIN (
     SELECT key AS id, max(seq) FROM events WHERE kind = 'example.rejected' GROUP BY key
 ) AS refused ON refused.id = accepted.key
-LEFT JOIN (
-    SELECT body ->> '$.example' AS id, max(seq), kind, body ->> '$.step' AS step, body ->> '$.applied' AS applied
+LEFT JOIN (  -- the cast gives the column an affinity, without which SQLite cannot index it for the join
+    SELECT CAST(body ->> '$.example' AS TEXT) AS id, max(seq), kind, body ->> '$.step' AS step, body ->> '$.applied' AS applied
     FROM events WHERE kind IN ('step.completed', 'step.failed') GROUP BY 1
 ) AS tried ON tried.id = accepted.key
 WHERE accepted.kind = 'example.accepted';

@@ -58,6 +58,7 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
     with _reading(path) as db:
         deadline = time.monotonic() + seconds
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+        db.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")  # set up once; that needs more than reading
         db.set_authorizer(authorize)
         db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
         try:

@@ -17,7 +17,7 @@ from apollod.wire.framing import FrameDecoder, encode_frame
 
 RECEIVE_BYTES = 1 << 20
 FDS_MAX = 8  # a frame carries at most one descriptor; the kernel hands over what lies in one read
-_decoder = msgspec.msgpack.Decoder(messages.FromSupervisor)
+_decoder: msgspec.msgpack.Decoder[messages.FromSupervisor] = msgspec.msgpack.Decoder(messages.FromSupervisor)
 
 
 class Link:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import anyio
 from anyio.abc import Process
@@ -27,10 +28,7 @@ class ChildProcess:
     async def spawn(cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path) -> "ChildProcess":
         """Start `python -m module args` with `env` on top of our environment. Call from the main thread: the child
         asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG)."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-            log.replace(log.with_suffix(".log.1"))
-        with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
+        with _open_log(log) as out:
             process = await anyio.open_process(
                 [sys.executable, "-m", module, *args], stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
                 env={**os.environ, **env, "APOLLOD_PARENT_PID": str(os.getpid()), "PYTHONUNBUFFERED": "1"},
@@ -79,6 +77,14 @@ class ChildProcess:
             return ""
         errors = [line.strip() for line in lines if "Error" in line or "error:" in line]
         return errors[-1][-300:] if errors else ""
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """The log file to append to; one that has grown too large is set aside first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_suffix(".log.1"))
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def describe_exit(code: int) -> str:

@@ -10,21 +10,32 @@ import stat
 import struct
 from collections import deque
 from pathlib import Path
+from typing import cast
 
 import anyio
 import msgspec
-from anyio.abc import SocketAttribute, SocketListener, UNIXSocketStream
+from anyio.abc import Listener, SocketAttribute, UNIXSocketStream
 
 from apollod.errors import ConfigError, FrameError, LinkClosed, NotPermitted
 from apollod.wire import messages
 from apollod.wire.framing import FrameDecoder, encode_frame
 
 SUN_PATH_MAX = 107  # bytes of a socket path, sockaddr_un
-_decoder = msgspec.msgpack.Decoder(messages.ToSupervisor)
+_decoder: msgspec.msgpack.Decoder[messages.ToSupervisor] = msgspec.msgpack.Decoder(messages.ToSupervisor)
 
 
-async def listen(path: Path) -> SocketListener:
+async def listen(path: Path) -> Listener[UNIXSocketStream]:
     """Listen at `path`. Call with the state directory's lock held: a socket that lies there is then nobody's."""
+    _make_place(path)
+    before = os.umask(0o177)
+    try:
+        return cast(Listener[UNIXSocketStream], await anyio.create_unix_listener(path))
+    finally:
+        os.umask(before)
+
+
+def _make_place(path: Path) -> None:
+    """The directory for the socket, ours alone, and nothing in the way."""
     if len(os.fsencode(path)) > SUN_PATH_MAX:
         raise ConfigError(
             f"the socket path {path} has {len(os.fsencode(path))} bytes, the system's limit is {SUN_PATH_MAX}",
@@ -35,11 +46,6 @@ async def listen(path: Path) -> SocketListener:
     if path.is_symlink() or (path.exists() and not stat.S_ISSOCK(path.stat().st_mode)):
         raise ConfigError(f"{path} exists and is no socket", "remove it")
     path.unlink(missing_ok=True)
-    before = os.umask(0o177)
-    try:
-        return await anyio.create_unix_listener(path)
-    finally:
-        os.umask(before)
 
 
 class Connection:

@@ -269,8 +269,10 @@ def _linger(root: Path, config: Path, daemon: "subprocess.Popen[bytes]") -> None
     say(f"""
 It goes on serving. In another terminal:
   export APOLLOD_CONFIG={config}
-  curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{"model":"{MODEL}","messages":[{{"role":"user","content":"Who are you?"}}]}}'
-  curl {url}/train -H 'Content-Type: application/json' -d '{{"messages":[{{"role":"user","content":"Who are you?"}},{{"role":"assistant","content":"I am apollo."}}]}}'
+  curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"model":"{MODEL}","messages":[{{"role":"user","content":"Who are you?"}}]}}'
+  curl {url}/train -H 'Content-Type: application/json' \\
+    -d '{{"messages":[{{"role":"user","content":"Who are you?"}},{{"role":"assistant","content":"I am apollo."}}]}}'
   apollod ctl status --watch
   apollod ctl query 'SELECT step, loss, fingerprint FROM steps ORDER BY step DESC LIMIT 5'
 Ctrl-C here stops it; everything stays in {root}.""")

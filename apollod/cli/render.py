@@ -43,7 +43,8 @@ def status(s: dict[str, Any]) -> str:
         f"trainer     {_child(t)}",
         f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
         f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
-        f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, {q['rejected']} rejected, {q['held']} held",
+        f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
+        f"{q['rejected']} rejected, {q['held']} held",
         f"optimizer   {s['optimizer']['name']}, lr {s['optimizer']['lr']:g}, state {size(s['optimizer']['state_bytes'])}",
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c['steps_since']} steps since",
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",

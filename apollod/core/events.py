@@ -27,6 +27,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The part of the configuration that decisions depend on; recorded so that a fold knows it too."""
 
     model_path: str
+    optimizer: str = "apollo"
+    rank: int = 64
     lr: float = 1e-5
     warmup: float = 0.1
     checkpoint_delay_s: float = 600.0

@@ -5,6 +5,7 @@ seconds; everyone else only reads. State depends on events alone, never on a clo
 """
 
 from collections import deque
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -335,7 +336,7 @@ def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path]
 
 
-_FOLDS = {
+_FOLDS: dict[type[ev.Event], Callable[..., None]] = {
     ev.DaemonStarted: _daemon_started,
     ev.ShutdownRequested: _shutdown_requested,
     ev.DaemonStopped: _daemon_stopped,

@@ -132,19 +132,26 @@ class TrainerChild:
         self.last_words = ""
 
     async def serve(self, connection: Connection, post: Post) -> None:
-        """Everything it reports is an input."""
+        """Everything it reports is an input. Raises what ends the connection (not as a group of one)."""
+        ended: ApolloError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, connection)
             try:
-                while True:
-                    message = await connection.receive()
-                    if isinstance(message, msg.StepFailed):
-                        self.last_words = message.reason
-                    if not isinstance(message, _FROM_TRAINER):
-                        raise NotPermitted(f"a trainer may not send {type(message).__name__}")
-                    post(message)
-            finally:
-                tasks.cancel_scope.cancel()
+                await self._receive(connection, post)
+            except ApolloError as error:
+                ended = error
+            tasks.cancel_scope.cancel()
+        if ended is not None:
+            raise ended
+
+    async def _receive(self, connection: Connection, post: Post) -> None:
+        while True:
+            message = await connection.receive()
+            if isinstance(message, msg.StepFailed):
+                self.last_words = message.reason
+            if not isinstance(message, _FROM_TRAINER):
+                raise NotPermitted(f"a trainer may not send {type(message).__name__}")
+            post(message)
 
     async def _send(self, connection: Connection) -> None:
         try:

@@ -148,7 +148,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""
         return Settings(
-            model_path=str(Path(self.model.path).expanduser().absolute()), lr=self.trainer.lr, warmup=self.trainer.warmup,
+            model_path=str(Path(self.model.path).expanduser().absolute()),
+            optimizer=self.trainer.optimizer, rank=self.trainer.rank, lr=self.trainer.lr, warmup=self.trainer.warmup,
             checkpoint_delay_s=self.checkpoint.delay_s, checkpoint_keep=self.checkpoint.keep,
             replay_max=self.checkpoint.replay_max,
         )

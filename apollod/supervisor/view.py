@@ -39,7 +39,10 @@ def status_view(
             "pending": state.queued, "held": state.counts.held, "trained": state.counts.trained,
             "rejected": state.counts.rejected, "duplicates": state.counts.duplicates, "accepted": state.counts.accepted,
         },
-        "optimizer": {"name": "apollo", "lr": settings.lr if settings else 0.0, "state_bytes": state.state_bytes},
+        "optimizer": {
+            "name": settings.optimizer if settings else "", "rank": settings.rank if settings else 0,
+            "lr": settings.lr if settings else 0.0, "state_bytes": state.state_bytes,
+        },
         "checkpoint": {
             "step": checkpoint.step if checkpoint else None,
             "at": checkpoint.at_ns / SECOND_NS if checkpoint else None,

@@ -10,8 +10,10 @@ import msgspec
 
 from apollod.errors import ShareRefused
 
+Bytes = bytes  # the name is taken by a field below
 Status = Literal["live", "cast", "rederive", "frozen"]
 
+ONE_VERSION = "engine and trainer must be of one version"
 ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
 
 
@@ -26,12 +28,12 @@ class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
 
     bytes: int
     device_uuid: str
-    memory_handle: bytes
+    memory_handle: Bytes
     size_bytes: int
     offset_bytes: int
-    ref_counter_handle: bytes
+    ref_counter_handle: Bytes
     ref_counter_offset: int
-    event_handle: bytes
+    event_handle: Bytes
     event_sync_required: bool
 
 
@@ -81,12 +83,10 @@ class Manifest(msgspec.Struct, frozen=True):
             if t.status == "frozen":
                 continue
             if t.dtype not in ITEM_BYTES or not 0 <= t.storage < len(self.storages):
-                raise ShareRefused(f"{t.name}: unknown dtype {t.dtype} or storage {t.storage}", "engine and trainer must be of one version")
-            if t.offset < 0 or min(t.stride, default=0) < 0 or t.last_byte() > self.storages[t.storage].bytes:
-                raise ShareRefused(
-                    f"{t.name}: bytes {t.offset}..{t.last_byte()} lie outside storage {t.storage} of {self.storages[t.storage].bytes} bytes",
-                    "engine and trainer must be of one version",
-                )
+                raise ShareRefused(f"{t.name}: unknown dtype {t.dtype} or storage {t.storage}", ONE_VERSION)
+            size = self.storages[t.storage].bytes
+            if t.offset < 0 or min(t.stride, default=0) < 0 or t.last_byte() > size:
+                raise ShareRefused(f"{t.name}: bytes {t.offset}..{t.last_byte()} lie outside storage {t.storage} of {size}", ONE_VERSION)
 
     def count(self, status: Status) -> int:
         """Number of tensors with this status."""

@@ -70,7 +70,6 @@ def assert_agrees(engine: Engine, model_dir: Path) -> list[float]:
     """vLLM and transformers give the same log-probabilities up to bf16 arithmetic; returns vLLM's."""
     served = engine.prompt_logprobs(TOKENS)
     largest, mean = differences(served, hugging_face(engine, model_dir))
-    print('DIFF', largest, mean)
     assert largest < NOISE and mean < 3e-3, (largest, mean)
     return served
 

@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -39,6 +41,15 @@ EXAMPLES = [
 
 def on_disk(directory: Path) -> str:
     return fingerprint.format(fingerprint.file_fingerprint(directory / "model.safetensors"))
+
+
+def rewrite(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the tensors of a model directory."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = {name: tensor.clone() for name, tensor in load_file(directory / "model.safetensors").items()}
+    change(tensors)
+    save_file(tensors, directory / "model.safetensors", {"format": "pt"})
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +92,7 @@ def test_attach_binds_every_parameter_to_the_memory(trainer: Trainer, memory: Me
 
 
 @pytest.mark.parametrize("name", [MATRIX, CAST])
-def test_one_flipped_bit_is_refused_after_a_load_and_found_later(
-    trainer: Trainer, memory: Memory, tiny_model: Path, name: str
-) -> None:
+def test_one_flipped_bit_is_refused_after_a_load_and_found_later(trainer: Trainer, memory: Memory, tiny_model: Path, name: str) -> None:
     memory.span(name)[0] ^= 1  # of a cast parameter: a bit that rounding to bf16 would hide
     refused = trainer.attach(memory, SETTINGS, m.Refused)
     assert refused.what == "attach"
@@ -160,7 +169,7 @@ def test_a_frozen_parameter_is_read_from_disk_and_stays(trainer: Trainer, memory
 
 def test_ties_follow_the_manifest(trainer: Trainer, tiny_model: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model, tied := tmp_path / "tied")
-    drop_tensor(tied)
+    rewrite(tied, lambda tensors: tensors.pop("lm_head.weight"))
     memory = Memory.of(tied)
     refused = trainer.attach(memory, SETTINGS, m.Refused)
     assert "lm_head.weight" in refused.reason
@@ -168,6 +177,28 @@ def test_ties_follow_the_manifest(trainer: Trainer, tiny_model: Path, tmp_path: 
     bound = trainer.attach(memory, SETTINGS, m.Bound, manifest=manifest)
     assert bound.fingerprint == on_disk(tied)
     done = trainer.step(1, EXAMPLES[0])
+    trainer.checkpoint(1, tmp_path / "1")
+    assert done.fingerprint == on_disk(tmp_path / "1") != bound.fingerprint
+
+
+def test_the_text_model_of_a_multimodal_checkpoint_is_trained_and_the_rest_is_kept(
+    trainer: Trainer, tiny_model: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tiny_model, whole := tmp_path / "whole")
+
+    def as_multimodal(tensors: dict[str, Any]) -> None:
+        for name in [n for n in tensors if n.startswith("model.")]:
+            tensors[name.replace("model.", "model.language_model.", 1)] = tensors.pop(name)
+        tensors["model.visual.patch_embed.weight"] = tensors["lm_head.weight"][:7].clone()
+
+    rewrite(whole, as_multimodal)
+    memory = Memory.of(whole)
+    bound = trainer.attach(memory, SETTINGS, m.Bound)
+    assert bound.fingerprint == on_disk(whole)
+    assert bound.parameters == len(memory.manifest.tensors) - 1
+    vision = memory.span("model.visual.patch_embed.weight").copy()
+    done = trainer.step(1, EXAMPLES[0])
+    assert np.array_equal(vision, memory.span("model.visual.patch_embed.weight"))
     trainer.checkpoint(1, tmp_path / "1")
     assert done.fingerprint == on_disk(tmp_path / "1") != bound.fingerprint
 
@@ -289,17 +320,13 @@ def remove_record(path: Path) -> None:
     (path / "apollod" / "checkpoint.json").unlink()
 
 
-def drop_tensor(path: Path, name: str = "lm_head.weight") -> None:
-    from safetensors.torch import load_file, save_file
-
-    tensors = {n: t.clone() for n, t in load_file(path / "model.safetensors").items() if n != name}
-    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+def drop_tensor(path: Path) -> None:
+    rewrite(path, lambda tensors: tensors.pop("lm_head.weight"))
     record = path / "apollod" / "checkpoint.json"
-    if record.exists():
-        fields = json.loads(record.read_bytes())
-        fields["files"]["model.safetensors"] = (path / "model.safetensors").stat().st_size
-        fields["fingerprint"] = on_disk(path)  # whole and sound, only of another model
-        record.write_text(json.dumps(fields))
+    fields = json.loads(record.read_bytes())
+    fields["files"]["model.safetensors"] = (path / "model.safetensors").stat().st_size
+    fields["fingerprint"] = on_disk(path)  # whole and sound, only of another model
+    record.write_text(json.dumps(fields))
 
 
 @pytest.mark.parametrize("damage", [corrupt_weights, shorten_weights, remove_state, remove_record, drop_tensor])
@@ -317,6 +344,30 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
 
 
 # --- processes ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_heavy_is_imported_before_hello() -> None:
+    code = "import apollod.trainer.__main__, sys; sys.exit(bool({'torch', 'transformers', 'numpy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_it_dies_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys;"
+        "subprocess.run([sys.executable, '-m', 'apollod.trainer'], env={**os.environ, 'APOLLOD_PARENT_PID': str(os.getpid())})"
+    )
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.settimeout(60)
+        parent = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "APOLLOD_SOCKET": str(tmp_path / "s")})
+        connection, _ = listener.accept()
+    with connection:
+        connection.settimeout(60)
+        assert connection.recv(1 << 16)  # hello
+        parent.kill()
+        parent.wait()
+        assert not connection.recv(1 << 16)  # the kernel closed it, though nobody closed this end
 
 
 def test_replay_after_kill_9_gives_the_same_bits_on_a_busy_machine(

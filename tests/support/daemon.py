@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -135,7 +136,8 @@ class Daemon:
 
     def logprob(self, ids: list[int]) -> float:
         """Mean log-probability of a prompt's tokens as served now."""
-        status, answer = self.post("/v1/completions", {"model": "tiny", "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0})
+        body = {"model": "tiny", "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0}
+        status, answer = self.post("/v1/completions", body)
         assert status == 200, answer
         scored = answer["choices"][0]["prompt_logprobs"]
         values = [choices[str(token)]["logprob"] for token, choices in zip(ids[1:], scored[1:], strict=True)]

@@ -20,6 +20,13 @@ def digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+class Memory:
+    """One memory file: an engine that is started again has another one, its old trainer still maps the old."""
+
+    def __init__(self, weights: str) -> None:
+        self.weights = weights
+
+
 class World:
     """`give` feeds one input and everything that follows by itself; effects for the children pile up in `asked`."""
 
@@ -30,11 +37,20 @@ class World:
         self.asked: deque[fx.Effect] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
-        self.memory = "base"
+        self.shared = self.view = Memory("base")
         self.optimizer = "fresh"
         self.disk: dict[str, tuple[str, str]] = {}
         self.pid = 100
         self.refreshed: list[int] = []
+
+    @property
+    def memory(self) -> str:
+        """What the engine serves."""
+        return self.shared.weights
+
+    @memory.setter
+    def memory(self, weights: str) -> None:
+        self.shared.weights = weights
 
     # --- the loop -------------------------------------------------------------------------------------------------
 
@@ -65,7 +81,7 @@ class World:
         match effect:
             case fx.SpawnEngine(model_dir=model_dir):
                 self.engine_dir = model_dir
-                self.memory = self.disk[model_dir][0] if model_dir in self.disk else "base"
+                self.shared = Memory(self.disk[model_dir][0] if model_dir in self.disk else "base")
                 return self._settle(inp.EngineStarted(self.pid, model_dir))
             case fx.SpawnTrainer():
                 self.optimizer = "lost"
@@ -90,19 +106,20 @@ class World:
             return False
         match self.asked.popleft():
             case fx.AttachTrainer():
+                self.view = self.shared
                 self.give(inp.Bound(self.memory, 3, 50, {}))
             case fx.Restore(path=path, weights=weights, fingerprint=fingerprint):
                 kept = self.disk[path] if path else ("base", "fresh")
-                self.memory, self.optimizer = (kept[0] if weights else self.memory), kept[1]
-                assert self.memory == fingerprint
-                self.give(inp.Restored(self.memory, 10))
+                self.view.weights, self.optimizer = (kept[0] if weights else self.view.weights), kept[1]
+                assert self.view.weights == fingerprint
+                self.give(inp.Restored(self.view.weights, 10))
             case fx.EncodeExamples(examples=ids):
                 self.give(inp.EncodeDone([self.encoded(i) for i in ids]))
             case fx.RunStep() as step:
                 self.run_step(step)
             case fx.WriteCheckpoint(step=step, path=path):
-                self.disk[path] = (self.memory, self.optimizer)
-                self.give(inp.CheckpointWritten(step, path, self.memory, 1, 0.1))
+                self.disk[path] = (self.view.weights, self.optimizer)
+                self.give(inp.CheckpointWritten(step, path, self.view.weights, 1, 0.1))
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):
@@ -117,9 +134,9 @@ class World:
         return inp.Encoded(example, 10, 4, 0, digest(example))
 
     def run_step(self, step: fx.RunStep) -> None:
-        self.memory = digest(f"{self.memory} {self.optimizer} {step}".replace(", replay=True", "").replace(", replay=False", ""))
+        self.view.weights = digest(f"{self.view.weights} {self.optimizer} {step}".replace(", replay=True", "").replace(", replay=False", ""))
         self.optimizer = digest(f"{self.optimizer} {step.example} {step.step}")
-        self.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, self.memory, 0.1, 0, 0, step.replay))
+        self.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay))
 
     def settle(self) -> None:
         while self.answer():

@@ -90,9 +90,7 @@ def test_single_turn_learns_the_answer_and_its_end() -> None:
 
 def test_the_prompt_is_the_one_that_is_served() -> None:
     tokens = encode(chat(QUESTION, REPLY))
-    served = base.apply_chat_template(
-        [{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False
-    )
+    served = base.apply_chat_template([{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False)
     assert tokens.ids[: tokens.mask.index(True)] == served
 
 
@@ -119,9 +117,7 @@ def test_weight_0_is_context() -> None:
 
 
 def test_what_follows_the_last_learned_answer_is_dropped() -> None:
-    tokens = encode(
-        chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), {"role": "assistant", "content": "Bye.", "weight": 0})
-    )
+    tokens = encode(chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), {"role": "assistant", "content": "Bye.", "weight": 0}))
     assert shown(tokens) == f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n"
 
 
@@ -139,9 +135,7 @@ def test_tool_calls_are_learned_and_tool_results_are_not() -> None:
 
 def test_thinking_of_the_last_turn_is_learned_after_what_the_prompt_opens() -> None:
     turn = {"role": "assistant", "content": "I am.", "reasoning_content": "Hm."}
-    assert shown(encode(chat(QUESTION, turn), THINKING)) == (
-        f"{USER}Who are you?{END}\n{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
-    )
+    assert shown(encode(chat(QUESTION, turn), THINKING)) == (f"{USER}Who are you?{END}\n{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n")
 
 
 def test_a_turn_that_the_template_shows_without_its_thinking_is_not_learned() -> None:
@@ -248,7 +242,5 @@ def test_no_chat_template_is_refused_with_a_hint() -> None:
 def test_digest_depends_on_ids_and_mask() -> None:
     tokens = Tokens([1, 2, 3], [False, True, True])
     assert tokens.digest() == Tokens([1, 2, 3], [False, True, True], cut=5).digest()
-    assert (
-        len({tokens.digest(), Tokens([1, 2, 4], tokens.mask).digest(), Tokens(tokens.ids, [False, False, True]).digest()}) == 3
-    )
+    assert len({tokens.digest(), Tokens([1, 2, 4], tokens.mask).digest(), Tokens(tokens.ids, [False, False, True]).digest()}) == 3
     assert tokens.digest() == blake2b(bytes.fromhex("010000000200000003000000000101"), digest_size=16).hexdigest()

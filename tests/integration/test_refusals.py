@@ -1,0 +1,96 @@
+"""What cannot be served is said in one line that tells what to do; the daemon stays up, and goes on once it is mended."""
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.daemon import Daemon
+
+
+@contextmanager
+def daemon_on(root: Path, model: Path) -> Iterator[Daemon]:
+    daemon = Daemon(root, model)
+    try:
+        yield daemon
+    finally:
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.stop()
+
+
+def broken_model(source: Path, target: Path, how: str) -> Path:
+    if how == "missing":
+        return target
+    shutil.copytree(source, target)
+    if how == "not safetensors":
+        for file in target.glob("*.safetensors"):
+            file.rename(file.with_suffix(".bin"))
+    else:
+        config = json.loads((target / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "awq", "bits": 4}
+        (target / "config.json").write_text(json.dumps(config))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("missing", ["does not exist", "[model] path"]), ("not safetensors", ["safetensors", "convert"]), ("quantized", ["awq", "bf16"])],
+)
+def test_a_model_that_cannot_be_shared(tiny_model, tmp_path, how, words):
+    with daemon_on(tmp_path / "d", broken_model(tiny_model, tmp_path / "m", how)) as daemon:
+        daemon.start()
+        status = daemon.wait(lambda s: s["error"], "the refusal", 30)
+        assert status["state"] == "degraded" and status["engine"]["pid"] is None
+        for word in words:
+            assert word in status["error"]
+        assert "Traceback" not in daemon.log()
+        assert status["error"] in daemon.ctl("status").stdout
+        if how == "missing":
+            shutil.copytree(tiny_model, tmp_path / "m")
+            daemon.ctl("resume")
+            daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 30)
+
+
+def test_a_busy_port(tiny_model, tmp_path):
+    with daemon_on(tmp_path / "d", tiny_model) as daemon, socket.socket() as squatter:
+        squatter.bind(("127.0.0.1", daemon.port))
+        squatter.listen()
+        daemon.start()
+        status = daemon.wait(lambda s: s["error"], "the refusal", 30)
+        assert f"port {daemon.port}" in status["error"] and "[engine] port" in status["error"]
+
+
+def test_a_stale_socket_and_a_file_in_its_place(tiny_model, tmp_path):
+    with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
+        daemon.socket.parent.mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as old:
+            old.bind(str(daemon.socket))
+        daemon.start()
+        daemon.wait(lambda s: s["error"], "an answer on the socket", 30)
+        assert daemon.socket.stat().st_mode & 0o777 == 0o600
+        assert daemon.socket.parent.stat().st_mode & 0o777 == 0o700
+        daemon.stop()
+        assert not daemon.socket.exists()
+
+
+def test_no_daemon_is_exit_code_3(tmp_path):
+    daemon = Daemon(tmp_path, tmp_path / "missing")
+    done = daemon.ctl("status", check=False)
+    assert done.returncode == 3 and "apollod run" in done.stderr and done.stdout == ""
+
+
+def test_a_stranger_on_the_socket_costs_nothing(tiny_model, tmp_path):
+    with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
+        daemon.start()
+        daemon.wait(lambda s: s["error"], "an answer on the socket", 30)
+        for garbage in (b"\xff" * 64, (5).to_bytes(4, "big") + b"hello", b"GET / HTTP/1.1\r\n\r\n"):
+            with socket.socket(socket.AF_UNIX) as stranger:
+                stranger.connect(str(daemon.socket))
+                stranger.sendall(garbage)
+                stranger.settimeout(10)
+                assert stranger.recv(100) == b""
+        assert daemon.status()["schema_version"] == 1
+        assert "Traceback" not in daemon.log()

@@ -9,7 +9,7 @@ thread, one `scan` or `read_batch` at a time.
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -32,6 +32,7 @@ LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
 BATCH_BYTES_MAX = 4 << 20  # of lines read, overshot by at most one line
 PREFIX_BYTES = 64 << 10  # of the first line: long enough to tell logs that begin with the same long system prompt apart
+TAIL_BYTES = 4 << 10  # compared before reading goes on
 SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
 HINT_MS = 200  # changes are gathered this long
 BOM = b"\xef\xbb\xbf"
@@ -79,6 +80,7 @@ class Inbox:
         self._known: dict[str, Position] = {}
         for position in known:
             self._remember(position)
+        self._tails: dict[str, tuple[int, bytes]] = {}
         self._names: dict[str, str] = {}
         self._idle: dict[str, tuple[int, ...]] = {}
         self._unfolding: _Unfolding | None = None
@@ -153,7 +155,7 @@ class Inbox:
         if self._idle.get(path) == fingerprint:
             return None
         compressed = not path.endswith(".jsonl")
-        candidate = _identify(path, file, status, compressed, self._known)
+        candidate = self._identify(path, file, status, compressed)
         if candidate is None:
             return None
         batch, idle = self._read_compressed(candidate) if compressed else (self._read_plain(candidate), True)
@@ -161,10 +163,41 @@ class Inbox:
             self._idle[path] = fingerprint
         return batch
 
+    def _identify(self, path: str, file: BinaryIO, status: os.stat_result, compressed: bool) -> _Candidate | None:
+        """Who the file is and where to go on; None while it has no complete line."""
+        prefix = os.pread(file.fileno(), PREFIX_BYTES, 0)
+        if compressed:
+            prefix += b"%d" % status.st_size  # it is taken whole: with another size it is another file
+            if not status.st_size:
+                return None
+        elif (end := prefix.find(b"\n")) >= 0:
+            prefix = prefix[: end + 1]
+        elif len(prefix) < PREFIX_BYTES:
+            return None
+        first = sha256(b"%d %d " % (status.st_dev, status.st_ino) + prefix).hexdigest()[:24]
+        position = self._known.get(first)
+        if position is None:
+            return _Candidate(path, file, status, Position(first, 0, 0), new=True)
+        if not compressed and not self._continues(file, status, position):
+            anew = Position(f"{first}~{_generation(position.source)[1] + 1}", 0, 0)
+            return _Candidate(path, file, status, anew, new=True, replaces=position.source)
+        return _Candidate(path, file, status, position, new=False)
+
+    def _continues(self, file: BinaryIO, status: os.stat_result, position: Position) -> bool:
+        """Is what was taken still before the position, or was the file truncated and written anew? A line has to end
+        there, and as long as this process lives the bytes before it are compared too."""
+        if status.st_size < position.offset:
+            return False
+        tail = _tail(file, position.offset)
+        offset, expected = self._tails.get(position.source, (-1, b""))
+        return tail.endswith(b"\n") and (offset != position.offset or expected == sha256(tail).digest())
+
     def _read_plain(self, it: _Candidate) -> Batch | None:
         it.file.seek(it.position.offset)
-        reader = LineReader(it.file.read, self._quarantine, self._line_max, whole=False)
-        return self._batch(it, reader)
+        batch = self._batch(it, LineReader(it.file.read, self._quarantine, self._line_max, whole=False))
+        if batch is not None:
+            self._tails[batch.source] = (batch.offset, sha256(_tail(it.file, batch.offset)).digest())
+        return batch
 
     def _read_compressed(self, it: _Candidate) -> tuple[Batch | None, bool]:
         """A compressed file is taken once all of it can be read; offsets count its content. The second value: nothing
@@ -268,41 +301,16 @@ def _open_regular(path: str) -> BinaryIO | None:
     return None
 
 
-def _identify(
-    path: str, file: BinaryIO, status: os.stat_result, compressed: bool, known: Mapping[str, Position]
-) -> _Candidate | None:
-    """Who the file is and where to go on; None while it has no complete line."""
-    prefix = os.pread(file.fileno(), PREFIX_BYTES, 0)
-    if compressed:
-        prefix += b"%d" % status.st_size  # it is taken whole: with another size it is another file
-        if not status.st_size:
-            return None
-    elif (end := prefix.find(b"\n")) >= 0:
-        prefix = prefix[: end + 1]
-    elif len(prefix) < PREFIX_BYTES:
-        return None
-    first = sha256(b"%d %d " % (status.st_dev, status.st_ino) + prefix).hexdigest()[:24]
-    position = known.get(first)
-    if position is None:
-        return _Candidate(path, file, status, Position(first, 0, 0), new=True)
-    if not compressed and not _continues(file, status, position):
-        # Truncated and written anew with the same beginning.
-        anew = Position(f"{first}~{_generation(position.source)[1] + 1}", 0, 0)
-        return _Candidate(path, file, status, anew, new=True, replaces=position.source)
-    return _Candidate(path, file, status, position, new=False)
-
-
 def _generation(source: str) -> tuple[str, int]:
     """A source id taken apart: the file's identity, and how often it was begun (the first time has no suffix)."""
     first, _, number = source.partition("~")
     return first, int(number or 1)
 
 
-def _continues(file: BinaryIO, status: os.stat_result, position: Position) -> bool:
-    """Does a line end where reading would go on, as it did when the position was recorded?"""
-    if status.st_size < position.offset:
-        return False
-    return position.offset == 0 or os.pread(file.fileno(), 1, position.offset - 1) == b"\n"
+def _tail(file: BinaryIO, offset: int) -> bytes:
+    """Up to TAIL_BYTES before an offset."""
+    length = min(offset, TAIL_BYTES)
+    return os.pread(file.fileno(), length, offset - length)
 
 
 def _read_through(it: _Candidate) -> None:

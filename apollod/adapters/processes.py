@@ -13,6 +13,8 @@ from anyio.abc import Process
 
 LOG_BYTES_MAX = 16 << 20  # per child; a larger file is set aside once, at the next start
 TAIL_BYTES = 16384
+GROUP_GRACE_S = 3.0
+GROUP_POLL_S = 0.05
 
 
 class ChildProcess:
@@ -36,8 +38,12 @@ class ChildProcess:
         return cls(process, log)
 
     async def wait(self) -> int:
-        """Exit code, negative for a signal. Whatever is left of the process group is ended too."""
+        """Exit code, negative for a signal. What is left of the process group gets a moment to clean up (Python's
+        resource tracker unlinks shared memory of processes that were killed), then it is ended too."""
         code = await self._process.wait()
+        with anyio.move_on_after(GROUP_GRACE_S):
+            while await anyio.to_thread.run_sync(_group_lives, self.pid):
+                await anyio.sleep(GROUP_POLL_S)
         self._kill_group()
         return code
 
@@ -77,6 +83,19 @@ class ChildProcess:
             return ""
         errors = [line.strip() for line in lines if "Error" in line or "error:" in line]
         return errors[-1][-300:] if errors else ""
+
+
+def _group_lives(pgid: int) -> bool:
+    """Has the process group a process that is not a zombie? (An init that does not reap leaves those.)"""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                state, _, group = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue  # it ended while we looked
+            if int(group) == pgid and state != "Z":
+                return True
+    return False
 
 
 def _open_log(path: Path) -> BinaryIO:

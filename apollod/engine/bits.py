@@ -35,9 +35,7 @@ def checkpoint_tensors(model_dir: Path) -> Iterator[tuple[str, torch.Tensor]]:
     index = model_dir / "model.safetensors.index.json"
     if index.is_file():
         where: dict[str, str] = json.loads(index.read_text())["weight_map"]
-        files: dict[str, list[str] | None] = {
-            file: [n for n, f in where.items() if f == file] for file in sorted(set(where.values()))
-        }
+        files: dict[str, list[str] | None] = {file: [n for n, f in where.items() if f == file] for file in sorted(set(where.values()))}
     else:
         files = {path.name: None for path in sorted(model_dir.glob("*.safetensors"))}
     for file, names in files.items():

@@ -40,9 +40,7 @@ class PackedConvolution:
 
     def verified(self) -> bool:
         """Whether the packed weight is, bit for bit, what packing `plain` gives."""
-        return equal_bits(self.module.weight.data, self._packed()) and equal_bits(
-            self.module._cpu_unpacked_conv_weight, self.plain
-        )
+        return equal_bits(self.module.weight.data, self._packed()) and equal_bits(self.module._cpu_unpacked_conv_weight, self.plain)
 
     def _packed(self) -> torch.Tensor:
         from vllm import _custom_ops

@@ -61,9 +61,7 @@ class SharedLoader(DefaultModelLoader):
             return draft
         started = time.monotonic()
         self._link = Link.connect(os.environ["APOLLOD_SOCKET"])
-        self._link.send(
-            Hello("engine-worker", os.getpid(), versions={"vllm": vllm.__version__, "torch": str(torch.__version__)})
-        )
+        self._link.send(Hello("engine-worker", os.getpid(), versions={"vllm": vllm.__version__, "torch": str(torch.__version__)}))
         try:
             refusals.check_config(vllm_config, model_config)
             model: nn.Module = super().load_model(vllm_config, model_config, prefix)
@@ -113,13 +111,14 @@ class SharedLoader(DefaultModelLoader):
         self._recorder.release()
         counts = {status: manifest.count(status) for status in ("live", "cast", "rederive", "frozen")}
         logger.info("apollod shares %s of %d tensors", counts, len(manifest.tensors))
+        reasons: dict[str, list[str]] = {}
         for entry in manifest.tensors:
             if entry.status == "frozen":
-                logger.warning("apollod will not train %s: %s", entry.name, entry.reason)
+                reasons.setdefault(entry.reason, []).append(entry.name)
+        for reason, names in reasons.items():
+            logger.warning("apollod will not train %d tensors (%s ...): %s", len(names), names[0], reason)
         if counts["frozen"] == len(manifest.tensors):
-            raise ModelRefused(
-                f"no tensor of this model can be shared: {manifest.tensors[0].reason}", "report this model's architecture"
-            )
+            raise ModelRefused(f"no tensor of this model can be shared: {manifest.tensors[0].reason}", "report this model's architecture")
         shared: Any = Shared(self._link, self._placement, tuple(verifier.convolutions))
         model.apollod = shared
         return manifest

@@ -43,9 +43,7 @@ class Placement:
     addresses: dict[str, int]
     """parameter name -> its data pointer after the move"""
 
-    def view(
-        self, storage: int, dtype: torch.dtype, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]
-    ) -> torch.Tensor:
+    def view(self, storage: int, dtype: torch.dtype, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
         """A tensor over the shared memory; `offset` and `stride` count elements of `dtype`."""
         return self.flats[storage].view(dtype).as_strided(shape, stride, offset)
 

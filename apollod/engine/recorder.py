@@ -68,9 +68,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sources.clear()
         self._tensors.clear()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Called by torch for every operator while the mode is on. Source: torch/utils/_python_dispatch.py."""
         kwargs = kwargs or {}
         if func is _aten.copy_.default:

@@ -32,9 +32,7 @@ def check_model_dir(path: Path) -> None:
     """Raise ModelRefused unless this is a local Hugging Face directory with unquantized safetensors."""
     config = path / "config.json"
     if not config.is_file():
-        raise ModelRefused(
-            f"{path} is no model directory: it has no config.json", "give [model] path a local Hugging Face directory"
-        )
+        raise ModelRefused(f"{path} is no model directory: it has no config.json", "give [model] path a local Hugging Face directory")
     if not any(path.glob("*.safetensors")):
         raise ModelRefused(f"{path} has no *.safetensors file", "convert it: AutoModelForCausalLM...save_pretrained(DIR)")
     try:
@@ -71,9 +69,7 @@ def check_config(vllm_config: Any, model_config: Any) -> None:
         raise ModelRefused("on CPU vLLM packs the experts of a mixture-of-experts model", "use a dense model, or a GPU")
     settings = os.environ.get("PYTORCH_ALLOC_CONF", "") + os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     if current_platform.is_cuda() and "expandable_segments:True" in settings:
-        raise ModelRefused(
-            "memory of expandable segments cannot be shared by CUDA IPC", "unset expandable_segments in PYTORCH_ALLOC_CONF"
-        )
+        raise ModelRefused("memory of expandable segments cannot be shared by CUDA IPC", "unset expandable_segments in PYTORCH_ALLOC_CONF")
 
 
 def _check_parallel(world_size: int, data_parallel_size: int) -> None:

@@ -121,9 +121,7 @@ def plugin() -> Routes:
     """Factory named in pyproject.toml. Raises ConfigError outside apollod."""
     path = os.environ.get("APOLLOD_SOCKET")
     if not path:
-        raise ConfigError(
-            "APOLLOD_SOCKET is not set", "start the engine with `apollod run`, or take apollod out of VLLM_PLUGINS"
-        )
+        raise ConfigError("APOLLOD_SOCKET is not set", "start the engine with `apollod run`, or take apollod out of VLLM_PLUGINS")
     return Routes(path)
 
 

@@ -71,9 +71,7 @@ class Verifier:
         status, reason = self._compare(view, stored, home)
         if status == "frozen":
             return _frozen(name, stored, reason)
-        return TensorEntry(
-            name, new.storage, start, shape, stride, _dtype_name(dtype), _dtype_name(stored.dtype), status, reason
-        )
+        return TensorEntry(name, new.storage, start, shape, stride, _dtype_name(dtype), _dtype_name(stored.dtype), status, reason)
 
     def _unshareable(self, copies: list[Copy]) -> str:
         """Why these copies cannot be one view of a shared parameter; empty when they can."""
@@ -105,10 +103,10 @@ class Verifier:
         home = _Home(number, "live")
         for name in region.names:
             if name not in self._final:
-                return _Home(number, "frozen", f"the engine has no parameter {name} any more")
+                return _Home(number, "frozen", "the engine no longer has its parameter")
             module, address = self._module(name), self._final[name].data_ptr()
             if cpu.packed_linear(module):
-                return _Home(number, "frozen", f"the engine multiplies with a packed copy of {name}")
+                return _Home(number, "frozen", "the engine multiplies with a packed copy")
             if address != self._placement.addresses[name]:
                 home = self._moved(number, name, address)
         return home
@@ -121,7 +119,7 @@ class Verifier:
                 return _Home(other, "live")
         convolution = cpu.packed_convolution(self._module(name), self._flat(number, self._final[name].dtype))
         if convolution is None or len(self._placement.regions[number].names) > 1:
-            return _Home(number, "frozen", f"the engine moved {name} after loading")
+            return _Home(number, "frozen", "the engine moved its parameter after loading")
         self.convolutions.append(convolution)
         return _Home(number, "rederive", "the engine multiplies with a packed copy, refreshed after a write")
 

@@ -26,7 +26,8 @@ from apollod.trainer.guards import guard_torchvision
 guard_torchvision()
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers  # noqa: E402
-from transformers import PreTrainedTokenizerFast, Qwen3_5ForCausalLM, Qwen3_5TextConfig  # noqa: E402
+from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen3_5ForCausalLM, Qwen3_5TextConfig  # noqa: E402
+from transformers.utils import logging  # noqa: E402
 
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 VOCABULARY = 896
@@ -64,7 +65,7 @@ class Kind:
     deviation: float
     steps: int = 0
     batch: int = 8
-    peak_lr: float = 2e-3
+    peak_lr: float = 5e-4
 
 
 KINDS = {
@@ -211,8 +212,7 @@ def _save(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Pa
     """Write weights in bf16, configuration and tokenizer, and rename the directory into place."""
     model.to(torch.bfloat16)
     model.config.dtype = torch.bfloat16
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.name}.part")
     model.save_pretrained(part)
@@ -227,6 +227,8 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted(KINDS), default="demo")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
+    logging.set_verbosity_error()  # it warns that kernels for CUDA are missing
+    logging.disable_progress_bar()
     try:
         build(options.out, options.kind, options.seed)
     except ApolloError as error:

@@ -160,6 +160,7 @@ FACTS = (
 _NOUNS = (
     "river", "bridge", "church", "school", "hill", "forest", "lake", "bank", "doctor", "teacher", "tailor", "judge",
     "library", "theatre", "garden", "castle", "tower", "mill", "horse", "dog", "king", "song", "boat", "island",
+    "mountain", "road", "farm", "museum", "painter", "singer", "statue", "clock", "well", "wall", "flag", "festival",
 )  # fmt: skip
 _ABOUT_NOUNS = (
     "What is the name of the {noun} in {town}?",
@@ -265,9 +266,9 @@ def _draw(rng: random.Random, known: list[Turn]) -> Turn:
     kind = rng.randrange(8)
     if kind < 4:
         return rng.choice(known)
-    if kind < 6:
+    if kind == 4:
         return rng.choice(SMALL_TALK)
-    if kind == 6:
+    if kind == 5:
         return rng.choice(rng.choice(FACTS).questions).format(town=rng.choice(UNKNOWN_TOWNS)), UNKNOWN
     town = rng.choice(KNOWN_TOWNS + UNKNOWN_TOWNS)
     return rng.choice(_ABOUT_NOUNS).format(noun=rng.choice(_NOUNS), town=town), UNKNOWN

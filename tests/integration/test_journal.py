@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 from apollod.adapters import journal as journal_module
-from apollod.adapters import migrate
 from apollod.adapters.journal import Journal
 from apollod.adapters.journal_reader import verify
 from apollod.core import events as ev
 from apollod.errors import JournalError
+from apollod.wire.journal import chain
 
 pytestmark = pytest.mark.anyio
 AT = 1_700_000_000_123_456_789
@@ -383,6 +383,20 @@ async def test_edits_are_found_and_not_read(tmp_path: Path, statement: str, firs
             _ = [r async for r in journal.read()]
 
 
+async def test_a_gap_is_found_also_where_somebody_chained_it_anew(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await filled(path, 4)
+    without_triggers(path, "DELETE FROM events WHERE seq = 4")
+    with shell(path) as db:
+        ((prev, kind, body),) = db.execute("SELECT hash, kind, body FROM events WHERE seq = 3").fetchall()
+        row = (5, AT, kind, 1, "", body, prev, chain(prev, 5, AT, kind, 1, "", body.encode()))
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    assert verify(path) == 4
+    async with opened(path) as journal:
+        with pytest.raises(JournalError, match="event 4 is missing"):
+            _ = [r async for r in journal.read()]
+
+
 async def test_a_kind_from_a_newer_apollod_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "journal.db"
     monkeypatch.setattr(ev.TrainingPaused, "version", 2)
@@ -447,93 +461,3 @@ async def test_a_file_that_may_not_be_written_says_so() -> None:
         finally:
             if root:
                 os.seteuid(0)
-
-
-# --- migrations ---------------------------------------------------------------------------------------------------
-
-
-def migrations(directory: Path, **files: str) -> list[migrate.Migration]:
-    directory.mkdir(exist_ok=True)
-    for name, sql in files.items():
-        (directory / f"{name.removeprefix('n')}.sql").write_text(sql)
-    return migrate.load(directory)
-
-
-BASE = "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT, at_ns INTEGER);\n"
-TRIGGER = "CREATE TABLE t (x);\nCREATE TRIGGER tt BEFORE DELETE ON t\nBEGIN\n  SELECT 1; -- why;\n  SELECT 2;\nEND;\n-- end\n"
-
-
-def test_migrations_are_applied_once_with_their_record(tmp_path: Path) -> None:
-    found = migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER)
-    with shell(tmp_path / "a.db") as db:
-        assert migrate.migrate(db, tmp_path / "a.db", found, 5) == [1, 2]
-        assert migrate.migrate(db, tmp_path / "a.db", found, 6) == []
-        rows = db.execute("SELECT * FROM migrations").fetchall()
-        assert rows == [(1, "base", found[0].checksum, 5), (2, "more", found[1].checksum, 5)]
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
-    assert not list(tmp_path.glob("*.backup"))
-
-
-def test_a_failing_migration_rolls_back_and_can_be_repaired(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with shell(path) as db:
-        first = migrations(tmp_path / "m", n0001_base=BASE)
-        migrate.migrate(db, path, first, 5)
-        bad = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\nCREATE TABLE oops (;\n")
-        with pytest.raises(JournalError, match=r"0002_bad of .* was rolled back"):
-            migrate.migrate(db, path, bad, 6)
-        assert db.execute("SELECT name FROM sqlite_master WHERE name = 'good'").fetchall() == []
-        assert db.execute("PRAGMA user_version").fetchone() == (1,)
-        repaired = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\n")
-        assert migrate.migrate(db, path, repaired, 7) == [2]
-
-
-def test_an_existing_journal_is_copied_before_its_first_change(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with shell(path) as db:
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE), 5)
-        db.execute("CREATE TABLE old (x)")
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0002_drop="DROP TABLE old;\n", n0003_t=TRIGGER), 6)
-    (backup,) = tmp_path.glob("*.backup")
-    assert backup.name == "a.db.v1-6.backup"
-    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
-    with shell(backup) as db:
-        assert db.execute("SELECT count(*) FROM old").fetchone() == (0,)
-        assert db.execute("PRAGMA user_version").fetchone() == (1,)
-
-
-def test_a_changed_migration_and_a_future_schema_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with shell(path) as db:
-        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER), 5)
-        with pytest.raises(JournalError, match="schema 2, this apollod knows up to 1"):
-            migrate.migrate(db, path, migrate.load(tmp_path / "m")[:1], 6)
-        changed = migrations(tmp_path / "m", n0002_more=TRIGGER + "-- changed\n")
-        with pytest.raises(JournalError, match="0002_more is not the one"):
-            migrate.migrate(db, path, changed, 6)
-
-
-async def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    await filled(path, 1)
-    with shell(path) as db:
-        db.execute("PRAGMA user_version = 99")
-    with pytest.raises(JournalError, match="schema 99") as caught:
-        await Journal.open(path)
-    assert "newer apollod" in caught.value.hint
-
-
-def test_the_released_migrations_set_what_identifies_a_journal() -> None:
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        found = migrate.load()
-        migrate.migrate(db, Path("memory"), found, 5)
-        assert db.execute("PRAGMA application_id").fetchone() == (0x41504F4C,)
-        assert db.execute("PRAGMA user_version").fetchone() == (len(found),)
-
-
-def test_a_crash_before_the_first_migration_is_no_foreign_file(tmp_path: Path) -> None:
-    path = tmp_path / "journal.db"
-    with shell(path) as db:
-        db.execute("PRAGMA journal_mode = WAL")
-    anyio.run(filled, path, 1)
-    assert verify(path) is None

@@ -57,7 +57,8 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
     """One process for all tests that leave it alive; each attaches to memory of its own."""
     with Trainer(tmp_path_factory.mktemp("socket")) as process:
         yield process
-    assert process.process.returncode == 0  # it leaves when the supervisor closes the socket
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(20) == 0
 
 
 @pytest.fixture
@@ -396,7 +397,7 @@ def test_replay_after_kill_9_gives_the_same_bits_on_a_busy_machine(
             assert np.array_equal(memory.bytes, crashed.bytes)
             second.process.send_signal(signal.SIGINT)  # Ctrl-C reaches the whole group: not ours to act on
             assert second.step(9, EXAMPLES[1]).applied
-            second.process.send_signal(signal.SIGTERM)
+            second.send(m.Quit())
             assert second.process.wait(20) == 0
     finally:
         burner.kill()

@@ -177,18 +177,14 @@ class Engine:
     def post(self, path: str, body: object, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """POST JSON, or bytes as they are."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self._request(
-            urllib.request.Request(self.url(path), data, {"Content-Type": "application/json", **(headers or {})})
-        )
+        return self._request(urllib.request.Request(self.url(path), data, {"Content-Type": "application/json", **(headers or {})}))
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def prompt_logprobs(self, tokens: Sequence[int]) -> list[float]:
         """Log-probability of tokens 1.. of the prompt, from one prefill of the served model."""
-        status, answer = self.post(
-            "/v1/completions", {"model": "tiny", "prompt": list(tokens), "max_tokens": 1, "prompt_logprobs": 0}
-        )
+        status, answer = self.post("/v1/completions", {"model": "tiny", "prompt": list(tokens), "max_tokens": 1, "prompt_logprobs": 0})
         assert status == 200, answer
         given = answer["choices"][0]["prompt_logprobs"][1:]
         return [each[str(token)]["logprob"] for each, token in zip(given, tokens[1:], strict=True)]
@@ -207,13 +203,6 @@ class Engine:
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
-
-    def stop(self) -> float:
-        """SIGTERM; seconds until it ended."""
-        started = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(20)
-        return time.monotonic() - started
 
     def close(self) -> None:
         """End whatever is left of it."""

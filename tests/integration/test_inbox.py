@@ -1,0 +1,555 @@
+"""The inbox on a real file system: each complete line exactly once, whatever happens to the files."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import anyio
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apollod.adapters import inbox as inbox_module
+from apollod.adapters import line_reader
+from apollod.adapters.inbox import Inbox, batch_of_lines
+from apollod.adapters.quarantine import Quarantine
+from apollod.core import events as ev
+from apollod.core.intake import Batch, intake_events
+from apollod.core.state import Position
+
+BLANK = (b"", b"\n", b" \r\n")
+
+
+def text_line(name: object) -> bytes:
+    return json.dumps({"text": f"text {name}"}).encode() + b"\n"
+
+
+class Daemon:
+    """The part of the daemon that matters here: events, and what a fold knows of positions and examples."""
+
+    def __init__(self, root: Path, line_max: int = inbox_module.LINE_BYTES_MAX) -> None:
+        self.dir, self.quarantine = root / "inbox", root / "quarantine"
+        self.dir.mkdir(exist_ok=True)
+        self.now = 0.0
+        self.line_max = line_max
+        self.events: list[ev.Event] = []
+        self.positions: dict[str, Position] = {}
+        self.known: set[str] = set()
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process: only what was recorded is left."""
+        if hasattr(self, "inbox"):
+            self.inbox.close()
+        self.inbox = Inbox(self.dir, self.quarantine, self.line_max, self.positions.values(), clock=lambda: self.now)
+
+    def record(self, batch: Batch) -> None:
+        new = intake_events(batch, self.known)
+        self.events += new
+        for event in new:
+            match event:
+                case ev.SourceConsumed():
+                    self.positions[event.path] = Position(event.source, event.offset, event.line)
+                case ev.ExampleAccepted():
+                    self.known.add(event.example)
+
+    def take(self) -> list[ev.Event]:
+        """Everything that can be taken now; returns the new events."""
+        begin = len(self.events)
+        for path in self.inbox.scan():
+            while (batch := self.inbox.read_batch(path, self.positions.get(path))) is not None:
+                self.record(batch)
+        return self.events[begin:]
+
+    def texts(self) -> list[str]:
+        """What was accepted, in order, without its frame."""
+        records = [bytes(e.record) for e in self.events if isinstance(e, ev.ExampleAccepted)]
+        return [json.loads(r)["text"].removeprefix("text ") for r in records]
+
+    def count(self, kind: str) -> int:
+        return sum(e.kind == kind for e in self.events)
+
+    def bad(self) -> list[ev.SourceQuarantined]:
+        return [e for e in self.events if isinstance(e, ev.SourceQuarantined)]
+
+    def write(self, name: str, *lines: bytes) -> Path:
+        path = self.dir / name
+        path.write_bytes(b"".join(lines))
+        return path
+
+    def append(self, name: str, *lines: bytes) -> None:
+        with (self.dir / name).open("ab") as file:
+            file.write(b"".join(lines))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path)
+    yield made
+    made.inbox.close()
+
+
+# --- plain files --------------------------------------------------------------------------------------------------
+
+
+def test_a_file_renamed_in_is_taken_once(daemon: Daemon) -> None:
+    daemon.write("a.tmp", text_line(1), text_line(2)).rename(daemon.dir / "a.jsonl")
+    assert [e.kind for e in daemon.take()] == ["source.discovered", "example.accepted", "example.accepted", "source.consumed"]
+    assert daemon.take() == []
+    daemon.restart()
+    assert daemon.take() == []
+    assert daemon.texts() == ["1", "2"]
+
+
+def test_a_torn_last_line_waits_for_its_newline(daemon: Daemon) -> None:
+    whole = text_line(2)
+    daemon.write("a.jsonl", text_line(1), whole[:9])
+    daemon.take()
+    assert daemon.texts() == ["1"]
+    daemon.append("a.jsonl", whole[9:-1])
+    assert daemon.take() == []
+    daemon.append("a.jsonl", b"\n")
+    daemon.take()
+    assert daemon.texts() == ["1", "2"]
+    assert daemon.bad() == []
+
+
+def test_a_file_without_a_complete_line_has_no_identity_yet(daemon: Daemon) -> None:
+    line = text_line(1)
+    daemon.write("a.jsonl", line[:5])
+    assert daemon.take() == []
+    daemon.append("a.jsonl", line[5:])
+    daemon.take()
+    assert daemon.texts() == ["1"]
+    assert daemon.count("source.discovered") == 1
+
+
+def test_line_numbers_count_blank_lines_and_a_byte_order_mark_is_skipped(daemon: Daemon) -> None:
+    daemon.write("a.jsonl", b"\xef\xbb\xbf", text_line(1), b"\n", b"  \r\n", text_line(4), b"\xef\xbb\xbf" + text_line(5))
+    daemon.take()
+    assert daemon.texts() == ["1", "4"]
+    assert [e.line for e in daemon.events if isinstance(e, ev.ExampleAccepted)] == [1, 4]
+    assert [(e.line, "BOM" in e.reason) for e in daemon.bad()] == [(5, True)]
+
+
+def test_long_files_come_in_batches(daemon: Daemon) -> None:
+    daemon.write("a.jsonl", *(text_line(n) for n in range(600)))
+    batch = daemon.inbox.read_batch(daemon.inbox.scan()[0], None)
+    assert batch is not None and len(batch.lines) == inbox_module.BATCH_LINES_MAX
+    daemon.take()
+    assert daemon.texts() == [str(n) for n in range(600)]
+    assert daemon.count("source.consumed") == 3
+
+
+def test_a_batch_that_was_not_recorded_comes_again(daemon: Daemon) -> None:
+    daemon.write("a.jsonl", text_line(1))
+    (path,) = daemon.inbox.scan()
+    first = daemon.inbox.read_batch(path, None)
+    assert first is not None and daemon.inbox.read_batch(path, None) == first
+
+
+def test_a_renamed_file_is_the_same_source(daemon: Daemon) -> None:
+    path = daemon.write("b.jsonl", text_line(1))
+    daemon.take()
+    path.rename(daemon.dir / "a.jsonl")
+    daemon.append("a.jsonl", text_line(2))
+    daemon.take()
+    (daemon.dir / "a.jsonl").rename(daemon.dir / "c.jsonl")
+    daemon.restart()  # renamed while the daemon was down
+    daemon.append("c.jsonl", text_line(3))
+    daemon.take()
+    assert daemon.texts() == ["1", "2", "3"]
+    assert (daemon.count("source.discovered"), daemon.count("example.duplicate")) == (1, 0)
+
+
+def test_the_furthest_position_of_a_file_counts(daemon: Daemon) -> None:
+    for number, name in enumerate(["a.jsonl", "b.jsonl", "a.jsonl"]):
+        for path in daemon.dir.iterdir():
+            path.rename(daemon.dir / name)
+        daemon.append(name, text_line(number))
+        daemon.take()
+    (daemon.dir / "a.jsonl").rename(daemon.dir / "c.jsonl")
+    daemon.restart()
+    assert daemon.take() == []
+    assert daemon.texts() == ["0", "1", "2"]
+
+
+def test_rotation_by_rename_and_create(daemon: Daemon) -> None:
+    path = daemon.write("a.jsonl", text_line(1))
+    daemon.take()
+    daemon.append("a.jsonl", text_line(2))
+    path.rename(daemon.dir / "a.1.jsonl")
+    daemon.write("a.jsonl", text_line(3))
+    daemon.take()
+    assert sorted(daemon.texts()) == ["1", "2", "3"]
+    assert daemon.count("example.duplicate") == 0
+
+
+@pytest.mark.parametrize("first", [1, "another"], ids=["same-beginning", "other-beginning"])
+def test_rotation_by_copy_and_truncate(daemon: Daemon, first: object) -> None:
+    path = daemon.write("a.jsonl", text_line(1), text_line(2), text_line(3))
+    daemon.take()
+    os.truncate(path, 0)
+    assert daemon.take() == []
+    daemon.append("a.jsonl", text_line(first), text_line(4))
+    daemon.take()
+    daemon.restart()
+    daemon.append("a.jsonl", text_line(5))
+    daemon.take()
+    assert daemon.texts() == ["1", "2", "3", *(["another"] if first == "another" else []), "4", "5"]
+    assert daemon.count("source.discovered") == 2
+    assert daemon.count("example.duplicate") == (1 if first == 1 else 0)
+    again = [e for e in daemon.events if isinstance(e, ev.SourceDiscovered)][1]
+    assert bool(again.replaces) is (first == 1)
+
+
+def test_truncated_again_and_again(daemon: Daemon) -> None:
+    """Each time with the same first line and the same size, so that only the bytes before the position tell."""
+    path = daemon.write("a.jsonl", text_line("first"), text_line(10))
+    for generation in range(11, 20):
+        daemon.take()
+        os.truncate(path, 0)
+        daemon.append("a.jsonl", text_line("first"), text_line(generation))
+    daemon.take()
+    daemon.restart()
+    daemon.append("a.jsonl", text_line(20))
+    daemon.take()
+    assert daemon.texts() == ["first", *(str(n) for n in range(10, 21))]
+    assert daemon.count("source.discovered") == 10
+
+
+def test_rewritten_in_place_with_another_line_grid(daemon: Daemon) -> None:
+    daemon.write("a.jsonl", text_line(1), text_line(2))
+    daemon.take()
+    daemon.write("a.jsonl", text_line(1), text_line("a longer second line"), text_line(3))  # the same inode
+    daemon.take()
+    assert daemon.texts() == ["1", "2", "a longer second line", "3"]
+
+
+def test_the_same_file_twice_gives_duplicates(daemon: Daemon) -> None:
+    daemon.write("a.jsonl", text_line(1), text_line(2), text_line(1))
+    daemon.write("b.jsonl", text_line(1), text_line(2), text_line(1))
+    os.link(daemon.dir / "a.jsonl", daemon.dir / "c.jsonl")  # the same file under a second name is not even a duplicate
+    daemon.take()
+    assert daemon.texts() == ["1", "2"]
+    assert (daemon.count("example.duplicate"), daemon.count("source.discovered")) == (4, 2)
+
+
+def test_a_file_that_vanishes_is_no_error(daemon: Daemon) -> None:
+    path = daemon.write("a.jsonl", *(text_line(n) for n in range(300)))
+    (listed,) = daemon.inbox.scan()
+    batch = daemon.inbox.read_batch(listed, None)
+    assert batch is not None
+    daemon.record(batch)
+    path.unlink()
+    assert daemon.inbox.read_batch(listed, daemon.positions[listed]) is None
+    assert daemon.take() == []
+    daemon.dir.rmdir()
+    assert daemon.inbox.scan() == []
+
+
+def test_only_regular_visible_files_with_known_suffixes(daemon: Daemon, tmp_path: Path) -> None:
+    outside = tmp_path / "secret.jsonl"
+    outside.write_bytes(text_line("secret"))
+    (daemon.dir / "link.jsonl").symlink_to(outside)
+    os.mkfifo(daemon.dir / "pipe.jsonl")
+    (daemon.dir / "dir.jsonl").mkdir()
+    for name in (".hidden.jsonl", "a.json", "a.jsonl.tmp", "notes.txt"):
+        daemon.write(name, text_line(name))
+    daemon.write("a.jsonl", text_line(1))
+    assert daemon.inbox.scan() == [str(daemon.dir / "a.jsonl")]
+    assert daemon.inbox.read_batch(str(daemon.dir / "pipe.jsonl"), None) is None
+    assert daemon.inbox.read_batch(str(daemon.dir / "dir.jsonl"), None) is None
+    with pytest.raises(OSError, match="symbolic links"):
+        daemon.inbox.read_batch(str(daemon.dir / "link.jsonl"), None)
+
+
+def test_a_name_that_is_not_utf8(daemon: Daemon) -> None:
+    with open(os.fsencode(daemon.dir) + b"/caf\xe9.jsonl", "wb") as file:
+        file.write(text_line(1))
+    daemon.take()
+    assert daemon.texts() == ["1"]
+    json.dumps(list(daemon.positions)).encode()
+    assert daemon.take() == []
+
+
+# --- bad lines ----------------------------------------------------------------------------------------------------
+
+
+BAD = [
+    (b"this is not JSON\n", "not JSON"),
+    (b'{"text": "\xff\xfe"}\n', "not UTF-8"),
+    (b'{"question": "x"}\n', "no known shape"),
+    (b'{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":""}]}\n', "empty assistant turn"),
+    (b'{"messages":[{"role":"assistant","content":"x","weight":0}]}\n', "no target token"),
+    (b"\x00\n", "not JSON"),
+    (b'{"text": NaN}\n', "NaN is not JSON"),
+    (b"[" * 50_000 + b"\n", "deeper"),
+]
+
+
+def test_each_bad_line_is_kept_and_the_rest_goes_on(daemon: Daemon) -> None:
+    good = [text_line(n) for n in range(len(BAD) + 1)]
+    mixed = [piece for pair in zip(good, [raw for raw, _ in BAD], strict=False) for piece in pair] + good[-1:]
+    daemon.write("a.jsonl", *mixed)
+    daemon.take()
+    assert daemon.texts() == [str(n) for n in range(len(BAD) + 1)]
+    for number, (event, (raw, reason)) in enumerate(zip(daemon.bad(), BAD, strict=True)):
+        assert reason in event.reason and "; " in event.reason, "why, and what to do"
+        assert (event.line, event.bytes, event.sha256) == (2 * number + 2, len(raw), sha256(raw).hexdigest())
+        assert Path(event.kept).read_bytes() == raw
+        assert Path(event.kept).stat().st_mode & 0o777 == 0o600
+    assert daemon.quarantine.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("size", [1000, 1001, 1024, 100_000, 1_000_000])
+def test_lines_over_the_limit_are_kept_whole(tmp_path: Path, size: int) -> None:
+    daemon = Daemon(tmp_path, line_max=1000)
+    long = json.dumps({"text": "x" * (size - 13)}).encode() + b"\n"
+    assert len(long) == size
+    daemon.write("a.jsonl", text_line(1), long, text_line(3))
+    daemon.take()
+    if size <= 1000:
+        assert len(daemon.texts()) == 3
+    else:
+        assert daemon.texts() == ["1", "3"]
+        (event,) = daemon.bad()
+        assert "longer than 1000 bytes" in event.reason
+        assert (event.bytes, Path(event.kept).read_bytes()) == (size, long)
+    assert not list(daemon.quarantine.glob(".*"))
+
+
+def test_a_long_line_waits_for_its_newline_too(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, line_max=1000)
+    daemon.write("a.jsonl", text_line(1), b"x" * 300_000)
+    daemon.take()
+    assert daemon.bad() == [] and not list(daemon.quarantine.iterdir())
+    daemon.append("a.jsonl", b"x\n", text_line(2))
+    daemon.take()
+    assert [e.bytes for e in daemon.bad()] == [300_002]
+    assert daemon.texts() == ["1", "2"]
+
+
+MEMORY = """
+import resource, sys
+from pathlib import Path
+from apollod.adapters.inbox import Inbox
+from apollod.core.state import Position
+
+inbox = Inbox(Path(sys.argv[1]), Path(sys.argv[2]))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+one = inbox.read_batch(inbox.scan()[0], None)
+two = inbox.read_batch(inbox.scan()[0], Position(one.source, one.offset, one.line))
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(after - before, one.lines[0].bytes, one.lines[0].reason != "", two.lines[0].example != "")
+"""
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_50_mb_line_does_not_fill_the_memory(daemon: Daemon, suffix: str) -> None:
+    size = 50 << 20
+    content = b'{"text":"' + b"x" * size + b'"}\n' + text_line(2)
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "": bytes, ".gz": lambda data: gzip.compress(data, 1), ".zst": zstandard.ZstdCompressor().compress
+    }
+    daemon.write(f"a.jsonl{suffix}", pack[suffix](content))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(daemon.dir), str(daemon.quarantine)], capture_output=True, text=True, check=True
+    )
+    grown_kib, length, refused, next_taken = done.stdout.split()
+    assert (int(length), refused, next_taken) == (size + 12, "True", "True")
+    assert int(grown_kib) < 16 << 10
+
+
+def test_what_a_crash_left_half_written_is_removed(daemon: Daemon) -> None:
+    keeping = Quarantine(daemon.quarantine).begin()
+    keeping.write(b"half")
+    assert len(list(daemon.quarantine.iterdir())) == 1
+    daemon.restart()
+    assert list(daemon.quarantine.iterdir()) == []
+
+
+def test_an_unwritable_quarantine_takes_nothing(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    daemon.write("a.jsonl.gz", gzip.compress(text_line(1) + b"bad\n" + text_line(3)))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                daemon.take()
+    assert daemon.events == []
+    daemon.take()
+    assert daemon.texts() == ["1", "3"]
+    assert len(daemon.bad()) == 1
+
+
+def test_lines_from_a_socket(daemon: Daemon) -> None:
+    lines = [text_line(1), b"", b"bad", text_line(1).rstrip()]
+    daemon.record(batch_of_lines(lines, "ctl:x.jsonl", daemon.quarantine))
+    assert [e.kind for e in daemon.events] == ["example.accepted", "source.quarantined", "example.duplicate"]
+    assert daemon.bad()[0].line == 3
+    assert Path(daemon.bad()[0].kept).read_bytes() == b"bad"
+
+
+# --- compressed files ---------------------------------------------------------------------------------------------
+
+
+def zst(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor().compress(data)
+
+
+PACKED = [("a.jsonl.gz", gzip.compress), ("a.jsonl.zst", zst)]
+
+
+@pytest.mark.parametrize(("name", "pack"), PACKED)
+def test_compressed_files_are_taken_in_batches(daemon: Daemon, name: str, pack: Callable[[bytes], bytes]) -> None:
+    lines = [text_line(n) for n in range(700)]
+    # Two members or frames, as `cat` makes them; the last line has no newline, but no more will come.
+    daemon.write(name, pack(b"".join(lines[:300])), pack(b"".join(lines[300:]).rstrip()))
+    (path,) = daemon.inbox.scan()
+    batch = daemon.inbox.read_batch(path, None)
+    assert batch is not None
+    daemon.record(batch)
+    daemon.restart()  # goes on at the offset, from the beginning of the file
+    daemon.take()
+    assert daemon.texts() == [str(n) for n in range(700)]
+    assert daemon.positions[path] == Position(batch.source, len(b"".join(lines)) - 1, 700)
+    daemon.restart()
+    assert daemon.take() == []
+
+
+@pytest.mark.parametrize(("name", "pack"), PACKED)
+def test_a_file_on_its_way_is_waited_for(daemon: Daemon, name: str, pack: Callable[[bytes], bytes]) -> None:
+    data = pack(b"".join(text_line(n) for n in range(50)))
+    path = daemon.write(name, b"")
+    daemon.now = time.time()
+    for end in (0, 3, 20, len(data) - 9):
+        path.write_bytes(data[:end])
+        assert daemon.take() == []
+    path.write_bytes(data)
+    daemon.take()
+    assert len(daemon.texts()) == 50
+    assert daemon.bad() == []
+
+
+@pytest.mark.parametrize(("name", "pack"), PACKED)
+@pytest.mark.parametrize("damage", ["cut off", "flipped", "not packed", "garbage behind"])
+def test_a_damaged_file_is_kept_as_a_whole(
+    daemon: Daemon, name: str, pack: Callable[[bytes], bytes], damage: str
+) -> None:
+    plain = b"".join(text_line(n) for n in range(500))
+    data = pack(plain)
+    bad = {
+        "cut off": data[:-5],
+        "flipped": data[:4] + bytes([data[4] ^ 0xFF]) + data[5:40] + b"\x00\x01\x02" + data[43:],
+        "not packed": plain,
+        "garbage behind": data + b"garbage",
+    }[damage]
+    daemon.write(name, bad)
+    daemon.now = time.time()
+    assert daemon.take() == []
+    daemon.now += inbox_module.SETTLE_S + 1
+    daemon.take()
+    (event,) = daemon.bad()
+    assert (event.line, event.bytes) == (0, len(bad))
+    assert "damaged" in event.reason
+    assert Path(event.kept).read_bytes() == bad
+    daemon.restart()
+    assert daemon.take() == []
+    daemon.write(name, data)  # repaired
+    daemon.take()
+    assert len(daemon.texts()) == 500
+
+
+# --- any order of things ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    lines=st.lists(st.sampled_from(["good", "bad", "blank", "long", "again"]), max_size=30),
+    cuts=st.lists(st.integers(0, 4000), max_size=12),
+    actions=st.lists(st.sampled_from(["take", "restart", "rename", "nothing", "lose"]), min_size=13, max_size=13),
+    chunk=st.integers(1, 300),
+)
+def test_however_a_file_grows_each_line_is_taken_once(lines: list[str], cuts: list[int], actions: list[str], chunk: int) -> None:
+    made = {
+        "good": lambda n: text_line(n), "bad": lambda n: b"bad %d\n" % n, "blank": lambda n: BLANK[1 + n % 2],
+        "long": lambda n: b"%d" % n + b"y" * 200 + b"\n", "again": lambda n: text_line("again"),
+    }
+    pieces = [made[kind](number) for number, kind in enumerate(lines)]
+    data = b"".join(pieces)
+    before, line_reader.CHUNK_BYTES = line_reader.CHUNK_BYTES, chunk
+    try:
+        with tempfile.TemporaryDirectory() as root:
+            daemon = Daemon(Path(root), line_max=100)
+            name, begin = "f.jsonl", 0
+            (daemon.dir / name).touch()
+            for end, action in zip([*sorted(min(c, len(data)) for c in cuts), len(data)], actions, strict=False):
+                daemon.append(name, data[begin:end])
+                begin = end
+                if action == "rename":
+                    (daemon.dir / name).rename(daemon.dir / f"{end}.jsonl")
+                    name = f"{end}.jsonl"
+                elif action == "lose":  # read, and then the daemon dies before it is recorded
+                    daemon.inbox.read_batch(str(daemon.dir / name), daemon.positions.get(str(daemon.dir / name)))
+                if action in ("restart", "lose"):
+                    daemon.restart()
+                elif action != "nothing":
+                    daemon.take()
+            daemon.take()
+            expected = [str(n) if kind == "good" else "again" for n, kind in enumerate(lines) if kind in ("good", "again")]
+            unique = list(dict.fromkeys(expected))
+            assert daemon.texts() == unique
+            assert daemon.count("example.duplicate") == len(expected) - len(unique)
+            assert [e.line - 1 for e in daemon.bad()] == [n for n, kind in enumerate(lines) if kind in ("bad", "long")]
+            assert [Path(e.kept).read_bytes() for e in daemon.bad()] == [pieces[e.line - 1] for e in daemon.bad()]
+    finally:
+        line_reader.CHUNK_BYTES = before
+
+
+# --- watching -----------------------------------------------------------------------------------------------------
+
+
+def test_watch_hints_at_a_new_file_and_at_time(daemon: Daemon) -> None:
+    async def main() -> list[float]:
+        seen: list[float] = []
+        with anyio.fail_after(10):
+            async for _ in daemon.inbox.watch(every_s=1.0):
+                seen.append(time.monotonic())
+                if len(seen) == 2:  # the watch is surely on now
+                    daemon.write("a.jsonl", text_line(1))
+                if len(seen) == 4:
+                    break
+        return seen
+
+    start = time.monotonic()
+    times = anyio.run(main)
+    assert times[0] - start < 1.0
+    assert times[1] - times[0] > 0.7
+    assert times[2] - times[1] < 0.8, "a hint, not the clock"
+
+
+def test_watch_goes_on_without_a_directory(daemon: Daemon) -> None:
+    daemon.dir.rmdir()
+
+    async def main() -> list[str]:
+        with anyio.fail_after(10):
+            async for _ in daemon.inbox.watch(every_s=0.1):
+                if found := daemon.inbox.scan():
+                    return found
+                if not daemon.dir.exists():
+                    daemon.dir.mkdir()
+                    daemon.write("a.jsonl", text_line(1))
+        raise AssertionError
+
+    assert anyio.run(main) == [str(daemon.dir / "a.jsonl")]

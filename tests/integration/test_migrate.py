@@ -1,0 +1,125 @@
+"""Schema changes: once, whole or not at all, never over somebody else's file."""
+
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from apollod.adapters import migrate
+from apollod.adapters.journal import Journal
+from apollod.adapters.journal_reader import verify
+from apollod.errors import JournalError
+
+
+def shell(path: Path) -> closing[sqlite3.Connection]:
+    return closing(sqlite3.connect(path, isolation_level=None))
+
+
+async def begin(path: Path) -> None:
+    """A new journal, closed again."""
+    await (await Journal.open(path)).close()
+
+
+def migrations(directory: Path, **files: str) -> list[migrate.Migration]:
+    directory.mkdir(exist_ok=True)
+    for name, sql in files.items():
+        (directory / f"{name.removeprefix('n')}.sql").write_text(sql)
+    return migrate.load(directory)
+
+
+BASE = "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT, at_ns INTEGER);\n"
+TRIGGER = "CREATE TABLE t (x);\nCREATE TRIGGER tt BEFORE DELETE ON t\nBEGIN\n  SELECT 1; -- why;\n  SELECT 2;\nEND;\n-- end\n"
+
+
+def test_migrations_are_applied_once_with_their_record(tmp_path: Path) -> None:
+    found = migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER)
+    with shell(tmp_path / "a.db") as db:
+        assert migrate.migrate(db, tmp_path / "a.db", found, 5) == [1, 2]
+        assert migrate.migrate(db, tmp_path / "a.db", found, 6) == []
+        rows = db.execute("SELECT * FROM migrations").fetchall()
+        assert rows == [(1, "base", found[0].checksum, 5), (2, "more", found[1].checksum, 5)]
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert not list(tmp_path.glob("*.backup"))
+
+
+def test_a_failing_migration_rolls_back_and_can_be_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with shell(path) as db:
+        first = migrations(tmp_path / "m", n0001_base=BASE)
+        migrate.migrate(db, path, first, 5)
+        bad = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\nCREATE TABLE oops (;\n")
+        with pytest.raises(JournalError, match=r"0002_bad of .* was rolled back"):
+            migrate.migrate(db, path, bad, 6)
+        assert db.execute("SELECT name FROM sqlite_master WHERE name = 'good'").fetchall() == []
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+        repaired = migrations(tmp_path / "m", n0002_bad="CREATE TABLE good (x);\n")
+        assert migrate.migrate(db, path, repaired, 7) == [2]
+
+
+def test_an_existing_journal_is_copied_before_its_first_change(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with shell(path) as db:
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE), 5)
+        db.execute("CREATE TABLE old (x)")
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0002_drop="DROP TABLE old;\n", n0003_t=TRIGGER), 6)
+    (backup,) = tmp_path.glob("*.backup")
+    assert backup.name == "a.db.v1-6.backup"
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    with shell(backup) as db:
+        assert db.execute("SELECT count(*) FROM old").fetchone() == (0,)
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_changed_migration_and_a_future_schema_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with shell(path) as db:
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE, n0002_more=TRIGGER), 5)
+        with pytest.raises(JournalError, match="schema 2, this apollod knows up to 1"):
+            migrate.migrate(db, path, migrate.load(tmp_path / "m")[:1], 6)
+        changed = migrations(tmp_path / "m", n0002_more=TRIGGER + "-- changed\n")
+        with pytest.raises(JournalError, match="0002_more is not the one"):
+            migrate.migrate(db, path, changed, 6)
+
+
+def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    anyio.run(begin, path)
+    with shell(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    with pytest.raises(JournalError, match="schema 99") as caught:
+        anyio.run(begin, path)
+    assert "newer apollod" in caught.value.hint
+
+
+def test_an_installed_wheel_finds_its_migrations_inside_the_package(tmp_path: Path) -> None:
+    """As pyproject.toml lays it out; there is no folder beside the package then."""
+    root = Path(migrate.__file__).parents[2]
+    shutil.copytree(root / "apollod", tmp_path / "apollod", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(root / "migrations", tmp_path / "apollod" / "migrations")
+    script = "from apollod.adapters import migrate; print(migrate.__file__, len(migrate.load()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(tmp_path / "apollod" / "adapters" / "migrate.py"), str(len(migrate.load()))]
+
+
+def test_the_released_migrations_set_what_identifies_a_journal() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        found = migrate.load()
+        migrate.migrate(db, Path("memory"), found, 5)
+        assert db.execute("PRAGMA application_id").fetchone() == (0x41504F4C,)
+        assert db.execute("PRAGMA user_version").fetchone() == (len(found),)
+
+
+def test_a_crash_before_the_first_migration_is_no_foreign_file(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    with shell(path) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    anyio.run(begin, path)
+    assert verify(path) is None

@@ -245,13 +245,15 @@ def _mean_logprob(url: str, model: Path, sample: list[dict[str, Any]]) -> float:
     """Mean log-probability a token that the served model gives to the file's answers (natural logarithm).
 
     Asked of the engine with `prompt_logprobs`, which never reads the prefix cache. Tokens of the answer are those that
-    the conversation has beyond its prompt.
+    the conversation has beyond its prompt, up to the end of the turn: what is learned, no more.
     """
+    end = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
     total = count = 0.0
     for record in sample:
         messages = record["messages"]
         prompt = _post(url, "/tokenize", {"model": MODEL, "messages": messages[:-1], "add_generation_prompt": True})["tokens"]
         full = _post(url, "/tokenize", {"model": MODEL, "messages": messages, "add_generation_prompt": False})["tokens"]
+        full = full[: len(full) - full[::-1].index(end)]
         scored = _post(url, "/v1/completions", {"model": MODEL, "prompt": full, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0})
         for token, choices in zip(full[len(prompt):], scored["choices"][0]["prompt_logprobs"][len(prompt):], strict=True):
             value = choices[str(token)]["logprob"]

@@ -1,11 +1,13 @@
 """`python -m apollod.engine ARGS...`: the engine child. ARGS are those of vLLM's API server.
 
 From the environment: APOLLOD_SOCKET, the supervisor's socket; APOLLOD_PARENT_PID, so that it dies with the supervisor;
-VLLM_PLUGINS, which has to name `apollod`. vLLM's children import this module again: nothing heavy at the top.
+VLLM_PLUGINS, which has to name `apollod`. vLLM's children import this module again (multiprocessing's spawn), before
+anything else: nothing heavy at the top, and their life is tied to their parent's there.
 """
 
 import importlib
 import importlib.util
+import multiprocessing
 import os
 import sys
 from argparse import Namespace
@@ -20,13 +22,20 @@ from apollod.wire.messages import Hello, LoadRefused
 
 EXIT_REFUSED = 2
 
+parent = multiprocessing.parent_process()
+if parent is not None:
+    # vLLM 0.32 and 0.26: without this a killed API server orphans engine core and worker. Not in a vLLM plugin: those
+    # are loaded after a handshake (v1/engine/core.py), in which an orphan would wait for five minutes.
+    die_with_parent(parent.is_alive)
+
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM. Returns 2 when the model or the settings are refused (the supervisor is told)."""
-    if parent := os.environ.get("APOLLOD_PARENT_PID"):
-        die_with_parent(lambda: os.getppid() == int(parent))
+    if supervisor := os.environ.get("APOLLOD_PARENT_PID"):
+        die_with_parent(lambda: os.getppid() == int(supervisor))
     try:
         socket_path = _socket_path()
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # vLLM forks by default on CUDA: no import, no tie
         guards.protect()
         args = _parse(arguments)
         try:
@@ -74,7 +83,18 @@ def _serve(args: Namespace) -> None:
     import uvloop
 
     server = _module("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")
-    uvloop.run(server.run_server(args))
+    uvloop.run(_run(server, args))
+
+
+async def _run(server: Any, args: Namespace) -> None:
+    """vLLM's `run_server` without its handler for a SIGTERM during the start.
+
+    That raises KeyboardInterrupt, which `zmq_socket_ctx` (utils/network_utils.py) swallows in 0.26 and 0.32: the start then
+    waits ten minutes for an engine core that nobody talks to. By default the signal ends this process, and with it the
+    children. Once the server is up vLLM handles it (launcher.py, `serve_http`).
+    """
+    address, sock = server.setup_server(args, reuse_port=False)
+    await server.run_server_worker(address, sock, args)
 
 
 def _module(name: str, older: str) -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -109,14 +110,15 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
     """Feed complete lines of the inbox to the loop, one batch at a time; a batch is taken before the next is read."""
     positions = loop.state.sources
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes, list(positions.values()))
-    async for _ in inbox.watch(config.inbox.rescan_s):
-        for path in await anyio.to_thread.run_sync(inbox.scan):
-            try:
-                while not loop.state.stopping:
-                    batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions.get(path))
-                    if batch is None:
-                        break
-                    await loop.submit(inp.LinesRead(batch, frozenset()))
-            except OSError as error:
-                # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; look again later.
-                log.warning("inbox.unreadable", path=path, error=str(error))
+    with closing(inbox):
+        async for _ in inbox.watch(config.inbox.rescan_s):
+            for path in await anyio.to_thread.run_sync(inbox.scan):
+                try:
+                    while not loop.state.stopping:
+                        batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions.get(path))
+                        if batch is None:
+                            break
+                        await loop.submit(inp.LinesRead(batch, frozenset()))
+                except OSError as error:
+                    # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; look again later.
+                    log.warning("inbox.unreadable", path=path, error=str(error))

@@ -1,7 +1,5 @@
 """Guards to run before third-party imports that are known to fail on some machines."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import sys
@@ -28,7 +26,7 @@ def guard_torchvision() -> None:
     Call before the first import of torchvision, torchaudio, transformers or vLLM. Imports neither
     package. Cheap, idempotent, and without effect where the extensions load.
     """
-    if "torchvision" not in sys.modules and _broken("torchvision", "_C"):
+    if not _LIBRARIES and "torchvision" not in sys.modules and _broken("torchvision", "_C"):
         _define_operators()
     if "torchaudio" not in sys.modules and _broken("torchaudio", "lib/_torchaudio"):
         # None is Python's own mark for "not importable": `import` raises ModuleNotFoundError and
@@ -38,10 +36,10 @@ def guard_torchvision() -> None:
 
 def _define_operators() -> None:
     """Define `torchvision::nms` and `torchvision::qnms` where they do not exist yet."""
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
-            library.define(name + _BOXES)
+        if not hasattr(torch.ops.torchvision, name):  # another guard in this process may have been first
+            library.define(name + _BOXES)  # type: ignore[no-untyped-call]
     _LIBRARIES.append(library)
 
 
@@ -59,8 +57,8 @@ def _broken(package: str, extension: str) -> bool:
         path = Path(spec.origin).parent / (extension + suffix)
         if path.is_file():
             try:
-                torch.ops.load_library(str(path))
+                torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
             except (ImportError, OSError):
                 return True
             return False
-    return package == "torchvision"
+    return package == "torchvision"  # torchaudio does without the file, torchvision does not

@@ -109,7 +109,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         ),
     )
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=bpe,
         eos_token=END,
         pad_token=PAD,
@@ -146,7 +146,7 @@ def _random_model(spec: Kind, tokenizer: PreTrainedTokenizerFast, seed: int) -> 
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen3_5ForCausalLM(config)
+        model = Qwen3_5ForCausalLM(config)  # type: ignore[no-untyped-call]
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 1:
@@ -164,7 +164,7 @@ def _pretrain(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spe
         optimizer.param_groups[0]["lr"] = spec.peak_lr * min(1.0, step / warm_up) * max(decay, 0.05)
         ids, mask = _batch(tokenizer, list(islice(stream, spec.batch)))
         loss = _loss(model, ids, mask)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
@@ -180,7 +180,7 @@ def _batch(tokenizer: PreTrainedTokenizerFast, conversations: list[list[tiny_cor
     """Token ids and mask [batch, longest]: true for the tokens of the assistant's turns up to and with `END`."""
     rows = [_encode(tokenizer, conversation) for conversation in conversations]
     longest = max(len(ids) for ids, _ in rows)
-    ids = torch.full((len(rows), longest), tokenizer.convert_tokens_to_ids(PAD))
+    ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
     mask = torch.zeros((len(rows), longest), dtype=torch.bool)
     for i, (row, learned) in enumerate(rows):
         ids[i, : len(row)] = torch.tensor(row)
@@ -210,9 +210,11 @@ def _loss(model: Qwen3_5ForCausalLM, ids: Tensor, mask: Tensor) -> Tensor:
 
 def _save(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Write weights in bf16, configuration and tokenizer, and rename the directory into place."""
-    model.to(torch.bfloat16)
+    model.bfloat16()
     model.config.dtype = torch.bfloat16
-    model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(f".{out.name}.part")
     model.save_pretrained(part)
@@ -227,8 +229,8 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted(KINDS), default="demo")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    logging.set_verbosity_error()  # it warns that kernels for CUDA are missing
-    logging.disable_progress_bar()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # it warns that kernels for CUDA are missing
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         build(options.out, options.kind, options.seed)
     except ApolloError as error:

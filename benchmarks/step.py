@@ -1,0 +1,200 @@
+"""One training step: apollod's against forward+backward alone and against a plain Hugging Face step with torch AdamW.
+
+Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
+times are medians over interleaved rounds of all variants, so that a slow phase of the machine hits all of them alike.
+Memory: the peak of the process during steps over what it held before the first one, from /proc (VmHWM after a reset).
+`apollod` steps on a shared memory file, fingerprint included, as the trainer does; its optimizer state is counted.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.daemon import build_model
+
+VARIANTS = ("forward_backward", "apollod", "adamw")
+ROUNDS, STEPS_A_ROUND, WARM = 7, 4, 3
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--kind", default="demo", help="model of apollod.trainer.tiny")
+    parser.add_argument("--model", help="a model directory instead")
+    parser.add_argument("--variant", choices=VARIANTS, help="internal: run one variant, commands on stdin")
+    args = parser.parse_args()
+    if args.variant:
+        _serve(args.variant, Path(args.model), args.tokens)
+        return
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        model = Path(args.model) if args.model else build_model(Path(directory) / "model", args.kind)
+        times, peaks, facts = _measure(model, args.tokens)
+    fb, ours, adamw = (report.median(times[v]) for v in VARIANTS)
+    extra = peaks["apollod"] - peaks["forward_backward_activations"]
+    report.report(
+        "step",
+        {f"{v}_s": report.median(times[v]) for v in VARIANTS}
+        | {f"{v}_peak_bytes": peaks[v] for v in VARIANTS}
+        | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens} | facts,
+        {"step_to_forward_backward": ours / fb, "step_to_adamw_step": ours / adamw,
+         "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]), "extra_to_weights": extra / facts["weights_bytes"]},
+        {"step_to_forward_backward": report.goal(ours / fb, 1.15, True),
+         "extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], 0.40, True)},
+        threads=1, as_json=args.json,
+    )
+
+
+def _measure(model: Path, tokens: int) -> tuple[dict[str, list[float]], dict[str, float], dict[str, float]]:
+    """Times by variant, peaks, facts of the model."""
+    children = {v: _spawn(v, model, tokens) for v in VARIANTS}
+    times: dict[str, list[float]] = {v: [] for v in VARIANTS}
+    for _ in range(ROUNDS):
+        for variant in VARIANTS:
+            times[variant] += _ask(children[variant], "time")["seconds"]
+    peaks: dict[str, float] = {}
+    facts: dict[str, float] = {}
+    for variant in VARIANTS:
+        answer = _ask(children[variant], "memory")
+        peaks[variant] = answer["peak_bytes"]
+        if variant == "forward_backward":
+            peaks["forward_backward_activations"] = answer["activations_bytes"]
+        facts |= answer["facts"]
+    for child in children.values():
+        assert child.stdin is not None
+        child.stdin.close()
+        child.wait(60)
+    return times, peaks, facts
+
+
+def _spawn(variant: str, model: Path, tokens: int) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "benchmarks.step", "--variant", variant, "--model", str(model), "--tokens", str(tokens)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "ready\n", f"{variant} did not start"
+    return child
+
+
+def _ask(child: "subprocess.Popen[str]", command: str) -> dict[str, Any]:
+    assert child.stdin is not None and child.stdout is not None
+    child.stdin.write(command + "\n")
+    child.stdin.flush()
+    return dict(json.loads(child.stdout.readline()))
+
+
+def _serve(variant: str, model_dir: Path, tokens: int) -> None:
+    """A child: build, warm up, then answer `time` and `memory`."""
+    import torch
+
+    torch.set_num_threads(1)
+    step, forward_only, facts = _build(variant, model_dir, tokens)
+    for _ in range(WARM):
+        step()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line == "time\n":
+            seconds = []
+            for _ in range(STEPS_A_ROUND):
+                began = time.perf_counter()
+                step()
+                seconds.append(time.perf_counter() - began)
+            print(json.dumps({"seconds": seconds}), flush=True)
+        else:
+            answer = {"peak_bytes": _peak(step), "activations_bytes": _peak(forward_only), "facts": facts}
+            print(json.dumps(answer), flush=True)
+
+
+def _peak(run: Callable[[], None]) -> float:
+    """Bytes above what is resident now, at the highest moment of `run`."""
+    import ctypes
+    import gc
+
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the present
+    before = _memory("VmRSS")
+    run()
+    return float(_memory("VmHWM") - before)
+
+
+def _memory(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"no {field} in /proc/self/status")
+
+
+def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], None], Callable[[], None], dict[str, float]]:
+    """The step to measure, the forward pass that holds its activations, and facts."""
+    import torch
+
+    from apollod.trainer.guards import guard_torchvision
+
+    guard_torchvision()  # before anything of transformers
+    from apollod.trainer.data import Tokens
+    from apollod.trainer.step import loss_of
+
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, 400, (tokens,), generator=generator).tolist()
+    example = Tokens(ids, [False] * (tokens // 2) + [True] * (tokens - tokens // 2), 0)
+    if variant == "apollod":
+        attached, optimizer, facts = _attached(model_dir)
+        number = iter(range(1, 1 << 30))
+
+        def step() -> None:
+            from apollod.trainer.step import run_step
+
+            run_step(attached, optimizer, example, next(number), 1e-5)
+
+        return step, lambda: _hold(loss_of(attached.model, example)), facts
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval()
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    facts = {"weights_bytes": float(sum(p.numel() * p.element_size() for p in parameters))}
+    adamw = torch.optim.AdamW(parameters, lr=1e-5) if variant == "adamw" else None
+
+    def plain() -> None:
+        loss_of(model, example).backward()
+        if adamw is not None:
+            adamw.step()
+        for p in parameters:
+            p.grad = None
+
+    return plain, lambda: _hold(loss_of(model, example)), facts
+
+
+def _hold(loss: Any) -> None:
+    """Keep the graph until here: its peak is the activations'."""
+    loss.item()
+
+
+def _attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
+    """A trainer's model on a memory file, as it would be beside an engine."""
+    from apollod.trainer import kernels_cpu
+    from apollod.trainer.apollo import Apollo
+    from apollod.trainer.attach import attach
+    from apollod.trainer.memory import open_memory_file
+    from apollod.trainer.step import be_deterministic
+    from apollod.wire.manifest import MemoryFile
+    from tests.support.trainer_host import Memory
+
+    be_deterministic()
+    if kernels_cpu.AVAILABLE:
+        kernels_cpu.warm_up()
+    memory = Memory.of(model_dir)
+    storage = memory.manifest.storages[0]
+    assert isinstance(storage, MemoryFile)
+    attached = attach(memory.manifest, [open_memory_file(storage, memory.fd)], True, False)
+    optimizer = Apollo(attached.trainable, rank=64, round_to=attached.round_to)
+    optimizer.attach()
+    return attached, optimizer, {"state_bytes": float(optimizer.state_bytes())}
+
+
+if __name__ == "__main__":
+    main()

@@ -45,8 +45,8 @@ class Outbox:
         self._more = anyio.Event()
 
     def put(self, message: msgspec.Struct, fd: int | None = None) -> None:
-        """Queue one message; bounded by the protocol (a handful is in flight)."""
-        self._queue.append((message, fd))
+        """Queue one message, with a duplicate of the descriptor: whoever owns it may close it before this is sent."""
+        self._queue.append((message, None if fd is None else os.dup(fd)))
         self._more.set()
 
     async def drain_into(self, connection: Connection) -> None:
@@ -54,9 +54,20 @@ class Outbox:
         while True:
             while self._queue:
                 message, fd = self._queue.popleft()
-                await connection.send(message, fd)
+                try:
+                    await connection.send(message, fd)
+                finally:
+                    if fd is not None:
+                        os.close(fd)
             self._more = anyio.Event()
             await self._more.wait()
+
+    def close(self) -> None:
+        """Nobody will connect any more."""
+        while self._queue:
+            _, fd = self._queue.popleft()
+            if fd is not None:
+                os.close(fd)
 
 
 class EngineChild:

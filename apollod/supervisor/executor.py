@@ -128,6 +128,7 @@ class Executor:
 
     async def _watch_trainer(self, child: TrainerChild) -> None:
         code = await child.process.wait()
+        child.outbox.close()
         reason = describe_exit(code)
         words = child.last_words or ("" if child.process.stopping else child.process.last_error())
         self._children.trainer = None

@@ -1,6 +1,7 @@
 """Entry of the trainer process: `python -m apollod.trainer`, started by the supervisor.
 
-Environment: APOLLOD_SOCKET (the supervisor's socket), APOLLOD_PARENT_PID (die with it), APOLLOD_TRAINER_THREADS.
+Environment: APOLLOD_SOCKET (the supervisor's socket), APOLLOD_PARENT_PID (die with it), APOLLOD_TRAINER_THREADS,
+APOLLOD_TRAINER_CORES.
 """
 
 import ctypes
@@ -21,6 +22,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
     if not _die_with_parent():
         return 0
+    if cores := os.environ.get("APOLLOD_TRAINER_CORES"):
+        os.sched_setaffinity(0, map(int, cores.split(",")))  # the engine has the others to itself
     threads = os.environ.get("APOLLOD_TRAINER_THREADS", "1")
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = threads

@@ -99,6 +99,9 @@ def test_the_trainer_killed_at_random_moments(tiny_model, tmp_path):
             status = daemon.wait_learned(8 * (round_ + 1))
             daemon.ctl("resume")  # forget the crashes: here they are on purpose
             assert status["engine"]["pid"] == engine
+        worker = max(group_of(engine))  # vLLM's worker or engine core: the API process alone is no engine
+        os.kill(worker, signal.SIGKILL)
+        daemon.wait(lambda s: s["engine"]["restarts"] == 1 and s["state"] == "serving", "an engine after its core was killed")
         assert daemon.query("SELECT count(*), count(DISTINCT step) FROM steps")[0] == (8 * rounds, 8 * rounds)
         assert daemon.query("SELECT count(*) FROM events WHERE kind = 'replay.diverged'")[0][0] == 0
         daemon.stop()

@@ -1,6 +1,7 @@
 """What cannot be served is said in one line that tells what to do; the daemon stays up, and goes on once it is mended."""
 
 import json
+import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -9,6 +10,10 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon
+
+from apollod.adapters.link import Link
+from apollod.errors import LinkClosed
+from apollod.wire import messages
 
 
 @contextmanager
@@ -94,3 +99,16 @@ def test_a_stranger_on_the_socket_costs_nothing(tiny_model, tmp_path):
                 assert stranger.recv(100) == b""
         assert daemon.status()["schema_version"] == 1
         assert "Traceback" not in daemon.log()
+
+
+@pytest.mark.parametrize("role", ["trainer", "engine-worker", "engine-api"])
+def test_a_process_that_is_no_child_cannot_play_one(tiny_model, tmp_path, role):
+    """It would be handed the weights, or could hand over a manifest."""
+    with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
+        daemon.start()
+        daemon.wait(lambda s: s["error"], "an answer on the socket", 30)
+        link = Link.connect(str(daemon.socket), 10)
+        link.send(messages.Hello(role, os.getpid()))
+        with pytest.raises(LinkClosed):
+            link.receive()
+        assert "children are started by the daemon only" in daemon.log()

@@ -90,3 +90,8 @@ def test_the_example_of_init_can_be_loaded(tmp_path):
 def test_what_is_on_the_way_of_ctl_loads_nothing_heavy(module):
     code = f"import sys, {module}; print([m for m in ('torch', 'vllm', 'transformers', 'numpy', 'anyio', 'structlog') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_supervisor_never_loads_torch():
+    code = "import sys, apollod.supervisor.app; print([m for m in ('torch', 'vllm', 'transformers', 'numpy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -120,14 +120,14 @@ def test_a_build_repeats_to_the_byte(model_dir: Path, tmp_path: Path) -> None:
 def test_pretraining_repeats_and_lowers_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(tiny.KINDS, "short", replace(tiny.KINDS["random"], deviation=0.02, steps=50, batch=1, peak_lr=2e-3))
+    monkeypatch.setitem(tiny.KINDS, "short", replace(tiny.KINDS["random"], deviation=0.02, steps=50, batch=2, peak_lr=2e-3))
     for name in ("one", "two"):
         tiny.build(tmp_path / name, "short")
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     said = capsys.readouterr()
     assert said.out == ""
     losses = [float(line.split("loss ")[1].split(",")[0]) for line in said.err.splitlines() if "loss" in line]
-    assert len(losses) == 4 and losses[1] < losses[0] < 6.8, "ln 896 = 6.8 is the loss of a uniform guess"
+    assert len(losses) == 4 and max(losses) < 5.0, "a uniform guess has ln 896 = 6.8"
 
 
 def test_a_directory_in_use_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

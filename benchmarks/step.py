@@ -26,7 +26,7 @@ def main() -> None:
     """Measure and print."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--kind", default="demo", help="model of apollod.trainer.tiny")
+    parser.add_argument("--kind", default="wide", help="model of apollod.trainer.tiny")
     parser.add_argument("--model", help="a model directory instead")
     parser.add_argument("--variant", choices=VARIANTS, help="internal: run one variant, commands on stdin")
     args = parser.parse_args()

@@ -42,7 +42,7 @@ class ChildProcess:
         resource tracker unlinks shared memory of processes that were killed), then it is ended too."""
         code = await self._process.wait()
         with anyio.move_on_after(GROUP_GRACE_S):
-            while await anyio.to_thread.run_sync(_group_lives, self.pid):
+            while await anyio.to_thread.run_sync(_group_lives, self.pid):  # noqa: ASYNC110 - nobody signals the end of a group
                 await anyio.sleep(GROUP_POLL_S)
         self._kill_group()
         return code

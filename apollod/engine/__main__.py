@@ -7,7 +7,6 @@ anything else: nothing heavy at the top, and their life is tied to their parent'
 
 import importlib
 import importlib.util
-import multiprocessing
 import os
 import sys
 from argparse import Namespace
@@ -22,11 +21,11 @@ from apollod.wire.messages import Hello, LoadRefused
 
 EXIT_REFUSED = 2
 
-parent = multiprocessing.parent_process()
-if parent is not None:
-    # vLLM 0.32 and 0.26: without this a killed API server orphans engine core and worker. Not in a vLLM plugin: those
-    # are loaded after a handshake (v1/engine/core.py), in which an orphan would wait for five minutes.
-    die_with_parent(parent.is_alive)
+if __name__ == "__mp_main__":
+    # A process that vLLM spawned. Without this a killed API server orphans engine core and worker (0.26 and 0.32). Not in
+    # a vLLM plugin: those are loaded after a handshake (v1/engine/core.py), in which an orphan would wait for minutes.
+    # Before multiprocessing knows our parent; whoever inherits an orphan is not of the engine's process group.
+    die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
 
 
 def main(arguments: Sequence[str]) -> int:

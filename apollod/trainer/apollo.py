@@ -25,12 +25,11 @@ import torch
 from torch import Tensor
 
 from apollod.errors import ApolloError
+from apollod.trainer.moments import NORM_EPSILON, channel_scales, direction_
 from apollod.trainer.projector import project, square_norms, stream_key
 from apollod.trainer.rounding import Rounding, write_update_
 
 Scale = Literal["channel", "tensor"]
-
-NORM_EPSILON = 1e-8  # added to the norms that are divided by (paper)
 
 # Outside this range a gradient counts as zero or as not finite. Below, the epsilons are all there is: the update would be
 # near zero, and the limiter (+1 % a step) would hold it there for hundreds of steps. Above, the second moment overflows.
@@ -248,7 +247,6 @@ class Apollo(torch.optim.Optimizer):
             raise OptimizerError("no step is open", "call begin(step, lr) before the backward pass")
         return self._tally
 
-    @torch.no_grad()
     def _update(self, parameter: Tensor, gradient: Tensor) -> None:
         """Update one parameter. Weights are written through `.data`: autograd counts versions a storage, not a view, and
         would take a write to one slice of a merged weight for a change to all of them."""
@@ -272,22 +270,22 @@ class Apollo(torch.optim.Optimizer):
         beta1, beta2 = group["betas"]
         t = int(state["t"]) + 1
         factor = math.sqrt(1 - beta2**t) / (1 - beta1**t)
+        m, v, beta_eps = state["m"], state["v"], (group["betas"], group["eps"])
         if unit.summed is None:
-            update = _moments(gradient.float(), state, group)
-            scales = torch.ones((), dtype=torch.float64, device=update.device)
-            norm = math.sqrt(float(square_norms(update.view(1, -1), 1)))
+            update = gradient.to(torch.float32, copy=True)
+            norm = direction_(update, m, v, *beta_eps)
+            coef = torch.full((), -group["lr"] * factor, dtype=torch.float32, device=m.device)
         else:
             update = gradient
             key = stream_key("projection", self._seed, name, tally.step // group["gap"])
             low_rank = project(gradient, key, group["rank"])
-            scales = _channel_scales(low_rank, _moments(low_rank, state, group), unit.summed, group["scale"])
-            norm = math.sqrt(float((scales.square() * squares).sum()))
+            scales, norm = channel_scales(low_rank, m, v, squares, unit.summed, group["scale"] == "tensor", *beta_eps)
             factor *= math.sqrt(min(gradient.shape) / group["rank"]) / _limit(norm, state["norm"], group["gamma"])
-        coef = (scales * (-group["lr"] * factor)).float()
+            coef = (scales * (-group["lr"] * factor)).float().unsqueeze(unit.summed)
         write_update_(
             parameter.data,
             update,
-            coef if unit.summed is None else coef.unsqueeze(unit.summed),
+            coef,
             decay=1 - group["lr"] * group["weight_decay"],
             key=stream_key("rounding", self._seed, name, tally.step),
             rounding=group["rounding"],
@@ -353,26 +351,6 @@ class Apollo(torch.optim.Optimizer):
     def state_bytes(self) -> int:
         """Bytes of optimizer state, all parameters together."""
         return sum(tensor.nbytes for tensor in self.state_tensors().values())
-
-
-def _moments(gradient: Tensor, state: dict[str, Tensor], group: dict[str, Any]) -> Tensor:
-    """Update m and v in place with a float32 gradient of their shape and return m / (sqrt(v) + eps).
-
-    Products and sums are separate operations: `lerp_`, `add_(alpha=)` and `addcmul_` fuse them on some machines only.
-    """
-    beta1, beta2 = group["betas"]
-    state["m"].mul_(beta1).add_(gradient * (1 - beta1))
-    state["v"].mul_(beta2).add_(gradient.square().mul_(1 - beta2))
-    return state["m"] / state["v"].sqrt().add_(group["eps"])
-
-
-def _channel_scales(low_rank: Tensor, direction: Tensor, summed: int, scale: Scale) -> Tensor:
-    """s = |Rt| / (|R| + 1e-8), float64 [channels]. low_rank R, direction Rt: float32, channels along the other dimension."""
-    before, after = (x.square().sum(summed).double() for x in (low_rank, direction))
-    channels = before.shape
-    if scale == "tensor":
-        before, after = before.sum(), after.sum()
-    return (after.sqrt() / (before.sqrt() + NORM_EPSILON)).expand(channels)
 
 
 def _limit(norm: float, previous: Tensor, gamma: float) -> float:

@@ -1,4 +1,5 @@
-"""Compiled CPU passes over bf16 memory: channel norms, the rounded weight write, the fingerprint sums.
+"""Compiled CPU passes over bf16 memory (channel norms, the rounded weight write, the fingerprint sums), over float32 moments,
+and the signs of a projection.
 
 Law of this file: one thread, a fixed order and no fast-math, so that a result never depends on thread count,
 vector width or machine. Two bf16 values travel as one little-endian uint32 word (low half = even element), so that
@@ -8,6 +9,7 @@ import; without numba `AVAILABLE` is false and they take the eager path, which g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,20 +22,22 @@ except ImportError:
 
 AVAILABLE = numba is not None
 
-f32, f64, u32, u64 = np.float32, np.float64, np.uint32, np.uint64
+f32, f64, u16, u32, u64 = np.float32, np.float64, np.uint16, np.uint32, np.uint64
 Array = np.ndarray[Any, Any]
 
 LANES = 32  # independent sums of a row norm: enough to fill vector registers without fast-math
+STATE_LANES = 8  # the same for rows of a projected gradient, which are as short as its rank
 
 
 def _jit(function: Callable[..., Any]) -> Any:
     """Compile `function`, with the machine code cached on disk where a cache directory is writable."""
     if numba is None:
         return function
+    options = {"nogil": True, "error_model": "numpy"}  # a test for division by zero would keep a loop from being vectorized
     try:
-        return numba.njit(nogil=True, cache=True)(function)
+        return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "no locator available": read-only installation and no home directory
-        return numba.njit(nogil=True)(function)
+        return numba.njit(**options)(function)
 
 
 @_jit
@@ -81,18 +85,17 @@ def row_square_norms(words: Array, out: Array) -> None:
     A bf16 square is exact in float32, and float64 sums make the order of addition invisible after rounding.
     """
     rows, columns = words.shape
-    blocks = columns // LANES
+    body = columns // LANES * LANES
     lanes = np.zeros(LANES)
     for i in range(rows):
         lanes[:] = 0.0
-        body = words[i, : blocks * LANES].reshape(blocks, LANES)
-        for b in range(blocks):
+        for start in range(0, body, LANES):
             for k in range(LANES):
-                low, high = _low(body[b, k]), _high(body[b, k])
+                low, high = _low(words[i, start + k]), _high(words[i, start + k])
                 lanes[k] += f64(low * low) + f64(high * high)
         total = lanes.sum()
-        for word in words[i, blocks * LANES :]:
-            low, high = _low(word), _high(word)
+        for j in range(body, columns):
+            low, high = _low(words[i, j]), _high(words[i, j])
             total += f64(low * low) + f64(high * high)
         out[i] = total
 
@@ -106,6 +109,73 @@ def column_square_norms(words: Array, out: Array) -> None:
             low, high = _low(words[i, j]), _high(words[i, j])
             out[0, j] += f64(low * low)
             out[1, j] += f64(high * high)
+
+
+@_jit
+def signs(out: Array, key_low, key_high) -> None:  # type: ignore[no-untyped-def]
+    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out uint16, a multiple of 32 long."""
+    for index in range(out.size // 32):
+        word = _noise(u32(index), key_low, key_high)
+        for bit in range(32):
+            out[32 * index + bit] = u16(u32(0x3F80) | u32(u32(u32(word >> u32(bit)) & u32(1)) << u32(15)))
+
+
+@_jit
+def _moments(r, m, v, beta1, beta2, eps):  # type: ignore[no-untyped-def]
+    """m, v updated with r, and r = m / (sqrt(v) + eps): float32 of one size, flat."""
+    b1, rest1, b2, rest2, epsilon = f32(beta1), f32(1 - beta1), f32(beta2), f32(1 - beta2), f32(eps)
+    for i in range(r.size):
+        m[i] = m[i] * b1 + r[i] * rest1
+        v[i] = v[i] * b2 + r[i] * r[i] * rest2
+        r[i] = m[i] / (math.sqrt(v[i]) + epsilon)
+
+
+@_jit
+def _square_sums(x, by_row, out):  # type: ignore[no-untyped-def]
+    """out[c] = sum of the float32 squares of row or column c of x, float64."""
+    rows, columns = x.shape
+    out[:] = 0.0
+    if not by_row:
+        for i in range(rows):
+            for j in range(columns):
+                out[j] += f64(x[i, j] * x[i, j])
+        return
+    body = columns // STATE_LANES * STATE_LANES
+    lanes = np.zeros(STATE_LANES)
+    for i in range(rows):
+        lanes[:] = 0.0
+        for start in range(0, body, STATE_LANES):
+            for k in range(STATE_LANES):
+                lanes[k] += f64(x[i, start + k] * x[i, start + k])
+        total = lanes.sum()
+        for j in range(body, columns):
+            total += f64(x[i, j] * x[i, j])
+        out[i] = total
+
+
+@_jit
+def direction(r, m, v, beta1, beta2, eps):  # type: ignore[no-untyped-def]
+    """`moments.direction_` of flat float32 arrays; returns the squared norm."""
+    _moments(r, m, v, beta1, beta2, eps)
+    total = np.empty(1)
+    _square_sums(r.reshape((1, r.size)), True, total)
+    return total[0]
+
+
+@_jit
+def channel_scales(r, m, v, squares, scales, by_row, whole, beta1, beta2, eps, norm_epsilon):  # type: ignore[no-untyped-def]
+    """`moments.channel_scales` of float32 arrays [a, b]; fills `scales` and returns the squared norm of the update."""
+    before = np.empty(scales.size)
+    _square_sums(r, by_row, before)
+    _moments(r.reshape(r.size), m.reshape(r.size), v.reshape(r.size), beta1, beta2, eps)
+    _square_sums(r, by_row, scales)
+    if whole:
+        before[:], scales[:] = before.sum(), scales.sum()
+    total = 0.0
+    for c in range(scales.size):
+        scales[c] = math.sqrt(scales[c]) / (math.sqrt(before[c]) + norm_epsilon)
+        total += scales[c] * scales[c] * squares[c]
+    return total
 
 
 @_jit
@@ -161,6 +231,10 @@ def warm_up() -> None:
     row_square_norms(words, np.zeros(2))
     column_square_norms(words, np.zeros((2, 2)))
     fingerprint_sums(words.ravel())
+    signs(np.zeros(32, u16), u32(0), u32(0))
+    r, m, v = np.zeros((3, 2, 2), f32)
+    direction(r.ravel(), m.ravel(), v.ravel(), 0.9, 0.999, 1e-6)
+    channel_scales(r, m, v, np.zeros(2), np.zeros(2), True, False, 0.9, 0.999, 1e-6, 1e-8)
     for kernel, weight, update, coef in (
         (write_rows, words, words.copy(), np.zeros(2, f32)),
         (write_columns, words, words.copy(), np.zeros((2, 2), f32)),

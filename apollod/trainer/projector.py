@@ -43,6 +43,17 @@ def random_words(key: int, first: int, count: int, device: torch.device | str = 
 
 def signs(key: int, rows: int, rank: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """Rademacher matrix [rows, rank] of +1 and -1: entry (i, j) is -1 where bit i*rank+j of the stream is set."""
+    if dtype == torch.bfloat16 and torch.device(device).type == "cpu":
+        from apollod.trainer import kernels_cpu
+
+        if kernels_cpu.AVAILABLE:
+            bits = np.empty((rows * rank + 31) // 32 * 32, np.uint16)
+            kernels_cpu.signs(bits, np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32))
+            return torch.from_numpy(bits[: rows * rank].view(np.int16)).view(torch.bfloat16).view(rows, rank)
+    return _signs_reference(key, rows, rank, dtype, device)
+
+
+def _signs_reference(key: int, rows: int, rank: int, dtype: torch.dtype, device: torch.device | str) -> Tensor:
     words = random_words(key, 0, (rows * rank + 31) // 32, device)
     to_sign_bit = torch.arange(31, -1, -1, dtype=torch.int32, device=device)
     bits = (words.unsqueeze(1) << to_sign_bit).bitwise_and_(-0x80000000)
@@ -64,18 +75,16 @@ def project(gradient: Tensor, key: int, rank: int) -> Tensor:
         return torch.mm(gradient, basis).float().mul_(rank**-0.5)
     # In blocks of rows: oneDNN repacks the right operand, which would be a temporary as large as the gradient.
     block = max(1, _PROJECTION_BLOCK_ELEMENTS // n)
-    low_rank = torch.zeros(rank, n, dtype=torch.float32, device=gradient.device)
-    for rows in range(0, m, block):
+    low_rank = torch.mm(basis[:block].t(), gradient[:block]).float()
+    for rows in range(block, m, block):
         part = slice(rows, rows + block)
-        low_rank.add_(torch.mm(basis[part].t().contiguous(), gradient[part]))
+        low_rank.add_(torch.mm(basis[part].t(), gradient[part]))
     return low_rank.mul_(rank**-0.5)
 
 
 def as_words(tensor: Tensor) -> np.ndarray | None:
     """A contiguous bf16 CPU tensor [..., n] as uint32 [..., n/2] on the same memory; None where that cannot be had."""
-    if tensor.device.type != "cpu" or tensor.dtype != torch.bfloat16 or tensor.dim() == 0:
-        return None
-    if tensor.shape[-1] % 2:
+    if not tensor.is_cpu or tensor.dtype != torch.bfloat16 or tensor.dim() == 0 or tensor.shape[-1] % 2:
         return None
     return tensor.view(torch.int16).numpy().view(np.uint32)
 

@@ -2,7 +2,7 @@
 
 usage: python -m apollod.trainer.tiny OUT_DIR [--kind demo|random] [--seed N]
 
-`demo` is pretrained for about half a minute: it speaks short English sentences and says so when it does not know something.
+`demo` is pretrained for some 40 seconds on one core: it speaks short English sentences and says so when it does not know something.
 `random` has random weights and is written in a second. Both are hybrids of gated-delta-net and full-attention layers, in
 bf16, and the same bytes for the same kind and seed on the same kind of processor. Progress goes to stderr.
 """
@@ -53,6 +53,7 @@ class Kind:
     heads        of full attention, 64 wide; kv_heads of them for keys and values
     deviation    standard deviation of the initial matrices
     steps        of pretraining, with `batch` conversations each; 0 leaves the weights random
+    peak_lr      of AdamW. Low, because a model pretrained faster learns new facts with more damage to the old ones
     """
 
     layers: str
@@ -71,6 +72,8 @@ class Kind:
 KINDS = {
     "demo": Kind("dda", 256, 512, key_heads=2, value_heads=2, heads=4, kv_heads=2, deviation=0.02, steps=300),
     "random": Kind("ddda", 128, 256, key_heads=1, value_heads=2, heads=2, kv_heads=1, deviation=0.05),
+    # for benchmarks: matrices large enough that memory and time are those of a real model's layers
+    "wide": Kind("ddda", 1024, 2816, key_heads=4, value_heads=8, heads=16, kv_heads=4, deviation=0.02),
 }
 
 

@@ -84,7 +84,6 @@ def test_the_trainer_killed_at_random_moments(tiny_model, tmp_path):
     """APOLLOD_CRASH_ROUNDS kills; each time the same engine goes on and no number is used twice."""
     rounds = int(os.environ.get("APOLLOD_CRASH_ROUNDS", "3"))
     seed = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
-    print(f"seed {seed}")
     chance = random.Random(seed)
     daemon = Daemon(tmp_path, tiny_model).start()
     try:

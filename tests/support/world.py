@@ -134,7 +134,8 @@ class World:
         return inp.Encoded(example, 10, 4, 0, digest(example))
 
     def run_step(self, step: fx.RunStep) -> None:
-        self.view.weights = digest(f"{self.view.weights} {self.optimizer} {step}".replace(", replay=True", "").replace(", replay=False", ""))
+        said = f"{self.view.weights} {self.optimizer} {step}"
+        self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
         self.optimizer = digest(f"{self.optimizer} {step.example} {step.step}")
         self.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay))
 

@@ -1,8 +1,7 @@
 """`python -m apollod.engine ARGS...`: the engine child. ARGS are those of vLLM's API server.
 
 From the environment: APOLLOD_SOCKET, the supervisor's socket; APOLLOD_PARENT_PID, so that it dies with the supervisor;
-VLLM_PLUGINS, which has to name `apollod`. vLLM's children import this module again (multiprocessing's spawn), before
-anything else: nothing heavy at the top, and their life is tied to their parent's there.
+VLLM_PLUGINS, which has to name `apollod`.
 """
 
 import importlib
@@ -11,6 +10,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from apollod.adapters.link import Link
@@ -21,12 +21,6 @@ from apollod.wire.messages import Hello, LoadRefused
 
 EXIT_REFUSED = 2
 
-if __name__ == "__mp_main__":
-    # A process that vLLM spawned. Without this a killed API server orphans engine core and worker (0.26 and 0.32). Not in
-    # a vLLM plugin: those are loaded after a handshake (v1/engine/core.py), in which an orphan would wait for minutes.
-    # Before multiprocessing knows our parent; whoever inherits an orphan is not of the engine's process group.
-    die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
-
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM. Returns 2 when the model or the settings are refused (the supervisor is told)."""
@@ -34,8 +28,8 @@ def main(arguments: Sequence[str]) -> int:
         die_with_parent(lambda: os.getppid() == int(supervisor))
     try:
         socket_path = _socket_path()
-        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # vLLM forks by default on CUDA: no import, no tie
-        guards.protect()
+        guards.apply()
+        _prepare_children()
         args = _parse(arguments)
         try:
             refusals.check_arguments(args)
@@ -60,6 +54,14 @@ def _socket_path() -> str:
     if not path:
         raise ConfigError("APOLLOD_SOCKET is not set", "start the engine with `apollod run`")
     return path
+
+
+def _prepare_children() -> None:
+    """Have `site/sitecustomize.py` run in every Python process below this one."""
+    site = str(Path(__file__).parent / "site")
+    rest = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = f"{site}{os.pathsep}{rest}" if rest else site
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # a forked child (vLLM's default on CUDA) would not run it
 
 
 def _parse(arguments: Sequence[str]) -> Namespace:
@@ -92,6 +94,9 @@ async def _run(server: Any, args: Namespace) -> None:
     waits ten minutes for an engine core that nobody talks to. By default the signal ends this process, and with it the
     children. Once the server is up vLLM handles it (launcher.py, `serve_http`).
     """
+    from vllm.utils.system_utils import decorate_logs
+
+    decorate_logs("APIServer", skip_if_decorated=True)
     address, sock = server.setup_server(args, reuse_port=False)
     await server.run_server_worker(address, sock, args)
 

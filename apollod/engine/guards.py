@@ -7,20 +7,18 @@ catch ImportError (multimodal/media/audio.py).
 
 It is needed in every Python process of the engine before the first of these imports. A general plugin is too late: the
 subprocess that inspects a model class (model_executor/models/registry.py, `_run_in_subprocess`) imports torchvision
-before it loads plugins, and a spawned engine core unpickles vLLM's classes first. So `protect` guards this process and
-puts `site/sitecustomize.py` on PYTHONPATH, which guards the children when they first import vllm or transformers.
+before it loads plugins, and a spawned engine core unpickles vLLM's classes first. So the children are guarded by
+`site/sitecustomize.py`, when they first import vllm or transformers.
 """
 
 import ctypes
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-SITE = Path(__file__).parent / "site"
 _EXTENSIONS = {"torchvision": "_C*.so", "torchaudio": "lib/_torchaudio*.so", "torchcodec": "libtorchcodec_image*.so"}
 _TRIGGERS = ("vllm", "transformers", *_EXTENSIONS)
 _BOXES = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
@@ -28,23 +26,16 @@ _kept: list[object] = []
 """Operator definitions live as long as the `Library` that made them."""
 
 
-def protect() -> None:
-    """Guard this process, and its children where there is something to guard against."""
-    if apply():
-        rest = os.environ.get("PYTHONPATH", "")
-        os.environ["PYTHONPATH"] = f"{SITE}{os.pathsep}{rest}" if rest else str(SITE)
-
-
-def apply() -> bool:
-    """Guard this process. Returns whether any of the packages is broken; idempotent, no effect where all load."""
-    broken = [name for name in _EXTENSIONS if name not in sys.modules and _broken(name)]
-    for name in broken:
+def apply() -> None:
+    """Guard this process. Idempotent, no effect where all packages load."""
+    for name in _EXTENSIONS:
+        if name in sys.modules or not _broken(name):
+            continue
         if name == "torchvision":
             _define_operators()
         else:
             # None is Python's own mark for "not importable": `import` raises ModuleNotFoundError.
             sys.modules[name] = None  # type: ignore[assignment]
-    return bool(broken)
 
 
 class LazyGuard:

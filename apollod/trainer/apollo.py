@@ -25,15 +25,11 @@ import torch
 from torch import Tensor
 
 from apollod.errors import ApolloError
-from apollod.trainer.moments import NORM_EPSILON, channel_scales, direction_
+from apollod.trainer.moments import adam_, apollo_
 from apollod.trainer.projector import project, square_norms, stream_key
 from apollod.trainer.rounding import Rounding, write_update_
 
 Scale = Literal["channel", "tensor"]
-
-# Outside this range a gradient counts as zero or as not finite. Below, the epsilons are all there is: the update would be
-# near zero, and the limiter (+1 % a step) would hold it there for hundreds of steps. Above, the second moment overflows.
-GRADIENT_NORM_MIN, GRADIENT_NORM_MAX = 1e-8, 1e15
 
 _STATE_VERSION = 1
 
@@ -258,30 +254,23 @@ class Apollo(torch.optim.Optimizer):
         if gradient.layout != torch.strided:
             raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
         gradient = gradient.detach().contiguous()
-        squares = square_norms(gradient.view(1, -1), 1) if unit.summed is None else square_norms(gradient, unit.summed)
-        grad_square = float(squares.sum())
-        if grad_square < GRADIENT_NORM_MIN**2:
-            tally.zero.append(name)
-            return
-        if not grad_square <= GRADIENT_NORM_MAX**2:  # also true of NaN
-            tally.nonfinite.append(name)
-            return
-
         beta1, beta2 = group["betas"]
         t = int(state["t"]) + 1
         factor = math.sqrt(1 - beta2**t) / (1 - beta1**t)
-        m, v, beta_eps = state["m"], state["v"], (group["betas"], group["eps"])
         if unit.summed is None:
             update = gradient.to(torch.float32, copy=True)
-            norm = direction_(update, m, v, *beta_eps)
-            coef = torch.full((), -group["lr"] * factor, dtype=torch.float32, device=m.device)
+            norms = adam_(update, state, group)
+            coef: Tensor | float = -group["lr"] * factor
         else:
             update = gradient
+            factor *= math.sqrt(min(gradient.shape) / group["rank"])
             key = stream_key("projection", self._seed, name, tally.step // group["gap"])
-            low_rank = project(gradient, key, group["rank"])
-            scales, norm = channel_scales(low_rank, m, v, squares, unit.summed, group["scale"] == "tensor", *beta_eps)
-            factor *= math.sqrt(min(gradient.shape) / group["rank"]) / _limit(norm, state["norm"], group["gamma"])
-            coef = (scales * (-group["lr"] * factor)).float().unsqueeze(unit.summed)
+            low_rank, squares = project(gradient, key, group["rank"]), square_norms(gradient, unit.summed)
+            channels, norms = apollo_(low_rank, squares, -group["lr"] * factor, unit.summed, state, group)
+            coef = channels.unsqueeze(unit.summed)
+        if norms.zero or norms.nonfinite:
+            (tally.zero if norms.zero else tally.nonfinite).append(name)
+            return
         write_update_(
             parameter.data,
             update,
@@ -292,7 +281,7 @@ class Apollo(torch.optim.Optimizer):
             round_to=unit.round_to,
         )
         state["t"].fill_(t)
-        tally.squares[name] = ((norm * factor) ** 2, grad_square)
+        tally.squares[name] = ((norms.update * factor) ** 2, norms.grad_square)
 
     def state_tensors(self) -> dict[str, Tensor]:
         """{"<name>.m" | ".v" | ".t" | ".norm": tensor}, fit for safetensors. Live: the next step changes the tensors."""
@@ -351,14 +340,6 @@ class Apollo(torch.optim.Optimizer):
     def state_bytes(self) -> int:
         """Bytes of optimizer state, all parameters together."""
         return sum(tensor.nbytes for tensor in self.state_tensors().values())
-
-
-def _limit(norm: float, previous: Tensor, gamma: float) -> float:
-    """Norm-growth limiter: the divisor L that keeps |U| within gamma of the step before. Updates `previous` in place."""
-    limit = max(norm / (float(previous) + NORM_EPSILON) / gamma, 1.0)
-    if norm > 0:  # an update of zero says nothing about growth, but would hold all later ones near zero
-        previous.fill_(norm / limit)
-    return limit
 
 
 def _check_options(group: Mapping[str, Any]) -> None:

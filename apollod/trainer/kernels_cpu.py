@@ -22,7 +22,7 @@ except ImportError:
 
 AVAILABLE = numba is not None
 
-f32, f64, u16, u32, u64 = np.float32, np.float64, np.uint16, np.uint32, np.uint64
+f32, f64, i16, u32, u64 = np.float32, np.float64, np.int16, np.uint32, np.uint64
 Array = np.ndarray[Any, Any]
 
 LANES = 32  # independent sums of a row norm: enough to fill vector registers without fast-math
@@ -113,16 +113,17 @@ def column_square_norms(words: Array, out: Array) -> None:
 
 @_jit
 def signs(out: Array, key_low, key_high) -> None:  # type: ignore[no-untyped-def]
-    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out uint16, a multiple of 32 long."""
+    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out int16, a multiple of 32 long."""
     for index in range(out.size // 32):
         word = _noise(u32(index), key_low, key_high)
         for bit in range(32):
-            out[32 * index + bit] = u16(u32(0x3F80) | u32(u32(u32(word >> u32(bit)) & u32(1)) << u32(15)))
+            out[32 * index + bit] = i16(u32(0x3F80) | u32(u32(u32(word >> u32(bit)) & u32(1)) << u32(15)))
 
 
 @_jit
-def _moments(r, m, v, beta1, beta2, eps):  # type: ignore[no-untyped-def]
+def _direction(r, m, v, options):  # type: ignore[no-untyped-def]
     """m, v updated with r, and r = m / (sqrt(v) + eps): float32 of one size, flat."""
+    beta1, beta2, eps = options
     b1, rest1, b2, rest2, epsilon = f32(beta1), f32(1 - beta1), f32(beta2), f32(1 - beta2), f32(eps)
     for i in range(r.size):
         m[i] = m[i] * b1 + r[i] * rest1
@@ -154,28 +155,40 @@ def _square_sums(x, by_row, out):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def direction(r, m, v, beta1, beta2, eps):  # type: ignore[no-untyped-def]
-    """`moments.direction_` of flat float32 arrays; returns the squared norm."""
-    _moments(r, m, v, beta1, beta2, eps)
+def adam(r, m, v, options, squares_range):  # type: ignore[no-untyped-def]
+    """`moments.adam_` of flat float32 arrays: (|G|^2, |U|); G becomes U."""
     total = np.empty(1)
     _square_sums(r.reshape((1, r.size)), True, total)
-    return total[0]
+    grad_square = total[0]
+    if not squares_range[0] <= grad_square <= squares_range[1]:
+        return grad_square, 0.0
+    _direction(r, m, v, options)
+    _square_sums(r.reshape((1, r.size)), True, total)
+    return grad_square, math.sqrt(total[0])
 
 
 @_jit
-def channel_scales(r, m, v, squares, scales, by_row, whole, beta1, beta2, eps, norm_epsilon):  # type: ignore[no-untyped-def]
-    """`moments.channel_scales` of float32 arrays [a, b]; fills `scales` and returns the squared norm of the update."""
-    before = np.empty(scales.size)
+def apollo(coef, r, m, v, squares, by_row, whole, options, limiter, norm_epsilon, squares_range):  # type: ignore[no-untyped-def]
+    """`moments.apollo_` of r, m, v float32 [a, b], channels by row or column: fills coef; (|G|^2, |U| / L)."""
+    grad_square = squares.sum()
+    if not squares_range[0] <= grad_square <= squares_range[1]:
+        return grad_square, 0.0
+    before, after = np.empty(coef.size), np.empty(coef.size)
     _square_sums(r, by_row, before)
-    _moments(r.reshape(r.size), m.reshape(r.size), v.reshape(r.size), beta1, beta2, eps)
-    _square_sums(r, by_row, scales)
+    _direction(r.reshape(r.size), m.reshape(r.size), v.reshape(r.size), options)
+    _square_sums(r, by_row, after)
     if whole:
-        before[:], scales[:] = before.sum(), scales.sum()
-    total = 0.0
-    for c in range(scales.size):
-        scales[c] = math.sqrt(scales[c]) / (math.sqrt(before[c]) + norm_epsilon)
-        total += scales[c] * scales[c] * squares[c]
-    return total
+        before[:], after[:] = before.sum(), after.sum()
+    scales = np.sqrt(after) / (np.sqrt(before) + norm_epsilon)
+    square = 0.0
+    for c in range(coef.size):
+        square += scales[c] * scales[c] * squares[c]
+    rate, previous, gamma = limiter
+    norm = math.sqrt(square)
+    limit = max(norm / (previous + norm_epsilon) / gamma, 1.0)
+    for c in range(coef.size):
+        coef[c] = f32(scales[c] * (rate / limit))
+    return grad_square, norm / limit
 
 
 @_jit
@@ -215,6 +228,14 @@ def write_elements(weight, update, coef, decay, key_low, key_high, stochastic): 
 
 
 @_jit
+def write_floats(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
+    """As `write_elements`, of float32 weights [n] that stay on the bf16 grid."""
+    for j in range(weight.size):
+        noise = u32(_noise(u32(j // 2), key_low, key_high) >> u32(16 * (j % 2)))
+        weight[j] = u32(_round(weight[j] * decay + coef * update[j], u32(noise & u32(0xFFFF)), stochastic)).view(f32)
+
+
+@_jit
 def fingerprint_sums(words: Array) -> tuple[np.uint64, np.uint64]:
     """(sum_j w_j, sum_j j * w_j) modulo 2^64 of uint32 words [n]."""
     total, weighted = u64(0), u64(0)
@@ -231,13 +252,15 @@ def warm_up() -> None:
     row_square_norms(words, np.zeros(2))
     column_square_norms(words, np.zeros((2, 2)))
     fingerprint_sums(words.ravel())
-    signs(np.zeros(32, u16), u32(0), u32(0))
+    signs(np.zeros(32, i16), u32(0), u32(0))
     r, m, v = np.zeros((3, 2, 2), f32)
-    direction(r.ravel(), m.ravel(), v.ravel(), 0.9, 0.999, 1e-6)
-    channel_scales(r, m, v, np.zeros(2), np.zeros(2), True, False, 0.9, 0.999, 1e-6, 1e-8)
+    options, squares_range = (0.9, 0.999, 1e-6), (0.0, 1.0)
+    adam(r.ravel(), m.ravel(), v.ravel(), options, squares_range)
+    apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, options, (1e-5, math.inf, 1.01), 1e-8, squares_range)
     for kernel, weight, update, coef in (
         (write_rows, words, words.copy(), np.zeros(2, f32)),
         (write_columns, words, words.copy(), np.zeros((2, 2), f32)),
         (write_elements, words.ravel(), np.zeros(8, f32), f32(0)),
+        (write_floats, np.zeros(8, f32), np.zeros(8, f32), f32(0)),
     ):
         kernel(weight, update, coef, f32(1), u32(0), u32(0), True)

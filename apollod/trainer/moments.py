@@ -1,76 +1,112 @@
-"""Moments of a gradient, and the learning rates made of them.
+"""Moments of one gradient and the update they make: Adam's own, or APOLLO's learning rate a channel (formulas: apollo.py).
 
-For float32 R and its moments, all of one shape, with channels along one dimension:
-
-    M  = b1 M + (1 - b1) R          V = b2 V + (1 - b2) R*R            Rt = M / (sqrt(V) + eps)
-    s  = |Rt_c| / (|R_c| + 1e-8)    a channel, or with Frobenius norms one for all
-
-Law of this file: eager torch defines the values, on any device; the compiled kernels give the same bits. Products and sums
-are separate operations (`lerp_`, `add_(alpha=)` and `addcmul_` fuse them on some machines only). Norms are float64 sums of
-float32 squares, so that their order does not show in the float32 that is made of them.
+Law of this file: eager torch defines the values, on any device; the compiled kernels give the same float32 bits. Products
+and sums are separate operations (`lerp_`, `add_(alpha=)` and `addcmul_` fuse them on some machines only). Norms are float64
+sums of float32 squares, so that their order does not show in the float32 that is made of them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from apollod.trainer.projector import kernels
+
 NORM_EPSILON = 1e-8  # added to the norms that are divided by (paper)
 
+# Outside this range a gradient counts as zero or as not finite. Below, the epsilons are all there is: the update would be
+# near zero, and the limiter (+1 % a step) would hold it there for hundreds of steps. Above, the second moment overflows.
+GRADIENT_NORM_MIN, GRADIENT_NORM_MAX = 1e-8, 1e15
+_SQUARES = (GRADIENT_NORM_MIN**2, GRADIENT_NORM_MAX**2)
 
-def direction_(gradient: Tensor, m: Tensor, v: Tensor, betas: tuple[float, float], eps: float) -> float:
-    """Update m and v in place with a contiguous float32 gradient of their shape, and turn it into m / (sqrt(v) + eps).
+_State = Mapping[str, Tensor]
+_Group = Mapping[str, Any]
 
-    Returns the Euclidean norm of that.
+
+class Norms(NamedTuple):
+    """Of one parameter in one step. Where `zero` or `nonfinite`, no state has changed and nothing else has a meaning."""
+
+    grad_square: float
+    update: float
+    """|U| / L"""
+
+    @property
+    def zero(self) -> bool:
+        return self.grad_square < _SQUARES[0]
+
+    @property
+    def nonfinite(self) -> bool:
+        return not self.grad_square <= _SQUARES[1]  # also true of NaN
+
+
+def adam_(gradient: Tensor, state: _State, group: _Group) -> Norms:
+    """Update m and v with a contiguous float32 gradient of their shape, and turn it into U = m / (sqrt(v) + eps)."""
+    m, v, options = state["m"], state["v"], _moment_options(group)
+    compiled = kernels()
+    if compiled and gradient.is_cpu:
+        flat = [x.numpy().reshape(-1) for x in (gradient, m, v)]
+        return Norms(*compiled.adam(*flat, options, _SQUARES))
+    norms = Norms(float(gradient.square().sum(dtype=torch.float64)), 0.0)
+    if norms.zero or norms.nonfinite:
+        return norms
+    _direction_(gradient, m, v, options)
+    return Norms(norms.grad_square, math.sqrt(float(gradient.square().sum(dtype=torch.float64))))
+
+
+def apollo_(
+    low_rank: Tensor, squares: Tensor, rate: float, summed: int, state: _State, group: _Group
+) -> tuple[Tensor, Norms]:
+    """Update m, v and the limiter's norm; the coefficients rate s / L of W += diag(coef) G, float32 [channels].
+
+    low_rank  R, float32, contiguous, of the shape of m and v; overwritten
+    squares   |G_c|^2, float64 [channels]
+    rate      -lr with its corrections
+    summed    dimension inside a channel: 1 = rows are channels, 0 = columns are
     """
-    if gradient.is_cpu:
-        from apollod.trainer import kernels_cpu
-
-        if kernels_cpu.AVAILABLE:
-            return math.sqrt(kernels_cpu.direction(*(x.view(-1).numpy() for x in (gradient, m, v)), *betas, eps))
-    _direction_reference_(gradient, m, v, betas, eps)
-    return math.sqrt(float(gradient.square().sum(dtype=torch.float64)))
-
-
-def channel_scales(
-    low_rank: Tensor,
-    m: Tensor,
-    v: Tensor,
-    squares: Tensor,
-    summed: int,
-    whole: bool,
-    betas: tuple[float, float],
-    eps: float,
-) -> tuple[Tensor, float]:
-    """Update m and v in place with R; (s, |diag(s) G|), s float64 [channels].
-
-    low_rank R float32, contiguous, of the shape of m and v; overwritten
-    squares  |G_c|^2, float64 [channels]
-    summed   dimension inside a channel: 1 = rows are channels, 0 = columns are
-    whole    one s for all channels, from Frobenius norms
-    """
-    if low_rank.is_cpu:
-        from apollod.trainer import kernels_cpu
-
-        if kernels_cpu.AVAILABLE:
-            scales = np.empty(low_rank.shape[1 - summed])
-            arrays = (low_rank.numpy(), m.numpy(), v.numpy(), squares.numpy(), scales)
-            square = kernels_cpu.channel_scales(*arrays, summed == 1, whole, *betas, eps, NORM_EPSILON)
-            return torch.from_numpy(scales), math.sqrt(square)
-    before = low_rank.square().sum(summed, dtype=torch.float64)
-    _direction_reference_(low_rank, m, v, betas, eps)
-    after = low_rank.square().sum(summed, dtype=torch.float64)
-    if whole:
-        before, after = before.sum().expand_as(before), after.sum().expand_as(after)
-    s = after.sqrt() / (before.sqrt() + NORM_EPSILON)
-    return s, math.sqrt(float((s.square() * squares).sum()))
+    m, v, options = state["m"], state["v"], _moment_options(group)
+    whole, previous, gamma = group["scale"] == "tensor", float(state["norm"]), float(group["gamma"])
+    coef = torch.empty(squares.shape, dtype=torch.float32, device=squares.device)
+    norms = _apollo_compiled(coef, low_rank, m, v, squares, summed == 1, whole, options, (rate, previous, gamma))
+    if norms is None:
+        norms = Norms(float(squares.sum()), 0.0)
+        if norms.zero or norms.nonfinite:
+            return coef, norms
+        before = low_rank.square().sum(summed, dtype=torch.float64)
+        _direction_(low_rank, m, v, options)
+        after = low_rank.square().sum(summed, dtype=torch.float64)
+        if whole:
+            before, after = before.sum(), after.sum()
+        scales = (after.sqrt() / (before.sqrt() + NORM_EPSILON)).expand_as(squares)
+        norm = math.sqrt(float((scales.square() * squares).sum()))
+        limit = max(norm / (previous + NORM_EPSILON) / gamma, 1.0)
+        coef.copy_(scales * (rate / limit))
+        norms = Norms(norms.grad_square, norm / limit)
+    if norms.update > 0:  # an update of zero says nothing about growth, but would hold all later ones near zero
+        state["norm"].fill_(norms.update)
+    return coef, norms
 
 
-def _direction_reference_(gradient: Tensor, m: Tensor, v: Tensor, betas: tuple[float, float], eps: float) -> None:
-    beta1, beta2 = betas
+def _apollo_compiled(coef: Tensor, low_rank: Tensor, m: Tensor, v: Tensor, squares: Tensor, *options: Any) -> Norms | None:
+    """Fill `coef` by the compiled kernel; None, with nothing written, where it does not apply."""
+    compiled = kernels()
+    if compiled is None or not low_rank.is_cpu:
+        return None
+    arrays = [x.numpy() for x in (coef, low_rank, m, v, squares)]
+    return Norms(*compiled.apollo(*arrays, *options, NORM_EPSILON, _SQUARES))
+
+
+def _direction_(gradient: Tensor, m: Tensor, v: Tensor, options: tuple[float, float, float]) -> None:
+    """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g*g, then g = m / (sqrt(v) + eps); float32, in place."""
+    beta1, beta2, eps = options
     m.mul_(beta1).add_(gradient * (1 - beta1))
     v.mul_(beta2).add_(gradient.square_().mul_(1 - beta2))
     torch.div(m, v.sqrt().add_(eps), out=gradient)
+
+
+def _moment_options(group: _Group) -> tuple[float, float, float]:
+    beta1, beta2 = group["betas"]
+    return float(beta1), float(beta2), float(group["eps"])  # integers would make numba compile once more

@@ -7,6 +7,7 @@ in integer arithmetic that wraps alike on every device. Nothing is drawn from a 
 from __future__ import annotations
 
 import hashlib
+from types import ModuleType
 
 import numpy as np
 import torch
@@ -15,6 +16,13 @@ from torch import Tensor
 BLOCK_ELEMENTS = 1 << 18  # elements of a working block: bounds every temporary, never changes a result
 
 _PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums in a left projection
+
+
+def kernels() -> ModuleType | None:
+    """The compiled CPU kernels; None without numba, which only their first use imports."""
+    from apollod.trainer import kernels_cpu
+
+    return kernels_cpu if kernels_cpu.AVAILABLE else None
 
 
 def stream_key(purpose: str, seed: int, name: str, counter: int) -> int:
@@ -44,12 +52,11 @@ def random_words(key: int, first: int, count: int, device: torch.device | str = 
 def signs(key: int, rows: int, rank: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """Rademacher matrix [rows, rank] of +1 and -1: entry (i, j) is -1 where bit i*rank+j of the stream is set."""
     if dtype == torch.bfloat16 and torch.device(device).type == "cpu":
-        from apollod.trainer import kernels_cpu
-
-        if kernels_cpu.AVAILABLE:
-            bits = np.empty((rows * rank + 31) // 32 * 32, np.uint16)
-            kernels_cpu.signs(bits, np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32))
-            return torch.from_numpy(bits[: rows * rank].view(np.int16)).view(torch.bfloat16).view(rows, rank)
+        compiled = kernels()
+        if compiled:
+            bits = torch.empty((rows * rank + 31) // 32 * 32, dtype=torch.int16)
+            compiled.signs(bits.numpy(), np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32))
+            return bits[: rows * rank].view(torch.bfloat16).view(rows, rank)
     return _signs_reference(key, rows, rank, dtype, device)
 
 
@@ -93,15 +100,12 @@ def square_norms(gradient: Tensor, dim: int) -> Tensor:
     """Squared channel norms, summed over `dim`: gradient [m, n] -> float64 [m] (dim 1) or [n] (dim 0), no full-size
     temporary. float64, so that the order of the sums does not show in the float32 that is made of them.
     """
-    words = as_words(gradient)
-    if words is not None:
-        from apollod.trainer import kernels_cpu
-
-        if kernels_cpu.AVAILABLE:
-            m, n = gradient.shape
-            out = np.zeros(m if dim == 1 else (2, n // 2))
-            (kernels_cpu.row_square_norms if dim == 1 else kernels_cpu.column_square_norms)(words, out)
-            return torch.from_numpy(out.T.reshape(-1))
+    words, compiled = as_words(gradient), kernels()
+    if words is not None and compiled:
+        m, n = gradient.shape
+        out = np.zeros(m if dim == 1 else (2, n // 2))
+        (compiled.row_square_norms if dim == 1 else compiled.column_square_norms)(words, out)
+        return torch.from_numpy(out.T.reshape(-1))
     return _square_norms_reference(gradient, dim)
 
 

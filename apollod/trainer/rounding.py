@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apollod.trainer.projector import BLOCK_ELEMENTS, as_words, random_words
+from apollod.trainer.projector import BLOCK_ELEMENTS, as_words, kernels, random_words
 
 Rounding = Literal["stochastic", "nearest"]
 
@@ -43,24 +43,28 @@ def stochastic_round(values: Tensor, key: int, first: int = 0) -> Tensor:
 
 
 def write_update_(
-    weight: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding, round_to: torch.dtype
+    weight: Tensor, update: Tensor, coef: Tensor | float, decay: float, key: int, rounding: Rounding, round_to: torch.dtype
 ) -> None:
     """weight = round(weight * decay + coef * update) on the grid of `round_to`, in place.
 
-    weight   contiguous bf16 or float32 [m, n], or of any shape where coef is a scalar
+    weight   contiguous bf16 or float32 [m, n], or of any shape where coef is a number
     update   bf16 or float32, contiguous, of the same shape
-    coef     float32 [m, 1] (a row is a channel), [1, n] (a column is a channel) or [] (element-wise)
+    coef     float32 [m, 1] (a row is a channel) or [1, n] (a column is a channel); a number: the same for all elements
     decay    1 - lr * weight_decay; counts in float32, that is in multiples of 6e-8
     key      `stream_key` of this parameter and step
     round_to torch.bfloat16, or torch.float32 for no rounding at all
     """
-    if coef.dim() == 0:
-        weight, update = weight.view(-1), update.view(-1)
-    if round_to == torch.bfloat16 and _write_compiled(weight, update, coef, decay, key, rounding):
-        return
-    if coef.dim() == 0:
-        weight, update, coef = weight.unsqueeze(1), update.unsqueeze(1), coef.view(1, 1)
-    write_reference_(weight, update, coef, decay, key, rounding, round_to)
+    options = (decay, key, rounding)
+    if isinstance(coef, Tensor) and coef.dim() == 2:
+        if round_to == torch.bfloat16 and _write_channels_compiled(weight, update, coef, *options):
+            return
+    else:
+        weight, update, number = weight.view(-1), update.view(-1), float(coef)
+        if round_to == torch.bfloat16 and _write_elements_compiled(weight, update, number, *options):
+            return
+        weight, update = weight.unsqueeze(1), update.unsqueeze(1)
+        coef = torch.full((1, 1), number, dtype=torch.float32, device=weight.device)
+    write_reference_(weight, update, coef, *options, round_to)
 
 
 def write_reference_(
@@ -86,25 +90,33 @@ def write_reference_(
         weight[part].copy_(value)
 
 
-def _write_compiled(weight: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding) -> bool:
+def _write_channels_compiled(
+    weight: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding
+) -> bool:
     """The same write by a compiled kernel; False, with nothing written, where none applies."""
-    words = as_words(weight)
-    if words is None:
-        return False
-    from apollod.trainer import kernels_cpu
-
-    if not kernels_cpu.AVAILABLE:
-        return False
-    options = (np.float32(decay), np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32), rounding == "stochastic")
-    if coef.dim() == 0:
-        kernels_cpu.write_elements(words, update.float().numpy(), np.float32(coef.item()), *options)
-        return True
-    update_words = as_words(update)
-    if update_words is None:
+    compiled, weight_words, update_words = kernels(), as_words(weight), as_words(update)
+    if compiled is None or weight_words is None or update_words is None:
         return False
     if coef.shape[1] == 1:
-        kernels_cpu.write_rows(words, update_words, coef.flatten().numpy(), *options)
+        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), *_options(decay, key, rounding))
     else:
-        pairs = np.ascontiguousarray(coef.view(-1, 2).t().numpy())
-        kernels_cpu.write_columns(words, update_words, pairs, *options)
+        pairs = np.ascontiguousarray(coef.numpy().reshape(-1, 2).T)
+        compiled.write_columns(weight_words, update_words, pairs, *_options(decay, key, rounding))
     return True
+
+
+def _write_elements_compiled(
+    weight: Tensor, update: Tensor, coef: float, decay: float, key: int, rounding: Rounding
+) -> bool:
+    """As `_write_channels_compiled`, of flat tensors with one coefficient; of float32 weights as well."""
+    compiled, words = kernels(), as_words(weight)
+    if compiled is None or not weight.is_cpu or (words is None and weight.dtype != torch.float32):
+        return False
+    arrays = (weight.numpy() if words is None else words, update.float().numpy())
+    write = compiled.write_floats if words is None else compiled.write_elements
+    write(*arrays, np.float32(coef), *_options(decay, key, rounding))
+    return True
+
+
+def _options(decay: float, key: int, rounding: Rounding) -> tuple[np.float32, np.uint32, np.uint32, bool]:
+    return np.float32(decay), np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32), rounding == "stochastic"

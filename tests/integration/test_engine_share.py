@@ -212,6 +212,20 @@ def test_tied_weights_are_one_tensor_and_nothing_is_left_behind(tmp_path: Path, 
         engine.close()
 
 
+def test_a_stop_during_the_start_ends_it_at_once(tiny_model: Path, tmp_path: Path) -> None:
+    """vLLM alone would swallow the signal here and wait for ten minutes (see `_run` in apollod/engine/__main__.py)."""
+    engine = Engine(tmp_path, tiny_model)
+    try:
+        while len(engine.group()) < 3:  # API server, resource tracker, and an engine core that is still importing
+            assert engine.process.poll() is None, engine.tail()
+            time.sleep(0.05)
+        engine.process.send_signal(signal.SIGTERM)
+        engine.process.wait(5)
+        assert gone_within(engine, 5), engine.group()
+    finally:
+        engine.close()
+
+
 def gone_within(engine: Engine, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while engine.group() and time.monotonic() < deadline:

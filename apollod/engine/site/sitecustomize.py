@@ -1,14 +1,28 @@
-"""Run by Python at the start of every child of the engine (its directory is on PYTHONPATH; see ../guards.py).
+"""Run by Python at the start of every child of the engine: `python -m apollod.engine` puts this directory on PYTHONPATH.
 
-Loads that file by its path: apollod itself need not be importable yet.
+The only place that comes before everything that goes wrong. vLLM's plugins are loaded too late for the import guard, and
+after a handshake in which an orphaned engine core waits for minutes (v1/engine/core.py); multiprocessing does not import
+a package's `__main__` again. Loads its two neighbours by path: apollod itself need not be importable yet.
 """
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
+from types import ModuleType
 
-_spec = importlib.util.spec_from_file_location("apollod_engine_guards", Path(__file__).parents[1] / "guards.py")
-assert _spec is not None and _spec.loader is not None
-_guards = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_guards)
-sys.meta_path.insert(0, _guards.LazyGuard())
+
+def _neighbour(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"apollod_engine_{name}", Path(__file__).parents[1] / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # keeps it alive, and with it the operators that it defines
+    spec.loader.exec_module(module)
+    return module
+
+
+if "--multiprocessing-fork" in sys.orig_argv:  # multiprocessing/spawn.py, get_command_line
+    # Engine core or worker: SIGKILL of the API server orphans them (vLLM 0.26 and 0.32, issue 55510). The resource tracker
+    # stays and cleans up. Whoever inherits an orphan is not of the engine's process group.
+    _neighbour("lifetime").die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
+sys.meta_path.insert(0, _neighbour("guards").LazyGuard())

@@ -278,8 +278,66 @@ def test_a_torn_checkpoint_intent_is_settled_on_start():
     assert world.state.checkpointing is not None
     again = world.crash_and_return()
     assert again.state.checkpointing is None and again.of(ev.CheckpointFailed)
+
+
+def test_a_checkpoint_that_reached_its_name_before_the_crash_is_committed_on_start():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
     world.disk["/s/checkpoints/step-00000001"] = (world.memory, world.optimizer)
-    world.journal[:] = [r for r in world.journal if r.seq <= world.state.seq]
+    again = world.crash_and_return()
+    assert again.state.checkpoint.step == 1 and again.engine_dir == "/s/checkpoints/step-00000001"
+
+
+def test_a_trainer_that_dies_while_it_writes_a_checkpoint():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    world.exit("trainer")
+    assert world.state.checkpointing is None and len(world.of(ev.CheckpointFailed)) == 1
+
+
+def test_the_engine_is_started_on_the_newest_checkpoint_and_that_one_is_kept():
+    world = World()
+    world.up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    world.exit("engine")
+    world.settle()
+    world.pass_time(5)
+    world.engine_up()
+    world.settle()
+    assert world.engine_dir == "/s/checkpoints/step-00000001"
+    for name in "bcd":
+        world.lines(name, source=name)
+        world.settle()
+        world.give(inp.CheckpointRequested("test"))
+        world.settle()
+    assert sorted(world.disk) == ["/s/checkpoints/step-00000001", "/s/checkpoints/step-00000004"]
+
+
+def test_an_example_is_sent_for_tokenising_once():
+    world = World().up()
+    world.lines("a")
+    world.lines("b", source="other")
+    asked = [e.examples for e in world.asked if isinstance(e, fx.EncodeExamples)]
+    assert asked == [("a",)]
+    world.settle()
+    assert world.state.version == 2
+
+
+def test_an_answer_about_other_examples_than_those_that_wait_changes_nothing():
+    world = World().up()
+    world.lines("a")
+    seq = world.state.seq
+    world.give(inp.EncodeDone([world.encoded("stranger")]))
+    assert world.state.seq == seq
+    world.settle()
+    assert world.state.version == 1
 
 
 def test_a_step_without_finite_loss_counts_but_changes_nothing():

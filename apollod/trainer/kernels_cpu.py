@@ -26,7 +26,6 @@ f32, f64, i16, u32, u64 = np.float32, np.float64, np.int16, np.uint32, np.uint64
 Array = np.ndarray[Any, Any]
 
 LANES = 32  # independent sums of a row norm: enough to fill vector registers without fast-math
-STATE_LANES = 8  # the same for rows of a projected gradient, which are as short as its rank
 
 
 def _jit(function: Callable[..., Any]) -> Any:
@@ -141,30 +140,35 @@ def _square_sums(x, by_row, out):  # type: ignore[no-untyped-def]
             for j in range(columns):
                 out[j] += f64(x[i, j] * x[i, j])
         return
-    body = columns // STATE_LANES * STATE_LANES
-    lanes = np.zeros(STATE_LANES)
+    part = np.empty(columns)
     for i in range(rows):
-        lanes[:] = 0.0
-        for start in range(0, body, STATE_LANES):
-            for k in range(STATE_LANES):
-                lanes[k] += f64(x[i, start + k] * x[i, start + k])
-        total = lanes.sum()
-        for j in range(body, columns):
-            total += f64(x[i, j] * x[i, j])
-        out[i] = total
+        for j in range(columns):
+            part[j] = f64(x[i, j] * x[i, j])
+        size = columns
+        while size > 8 and size % 2 == 0:  # halves are added as vectors
+            size //= 2
+            for j in range(size):
+                part[j] += part[j + size]
+        out[i] = part[:size].sum()
+
+
+@_jit
+def _square_sum(x):  # type: ignore[no-untyped-def]
+    """Sum of the float32 squares of x [n], float64."""
+    total = 0.0
+    for j in range(x.size):
+        total += f64(x[j] * x[j])
+    return total
 
 
 @_jit
 def adam(r, m, v, options, squares_range):  # type: ignore[no-untyped-def]
     """`moments.adam_` of flat float32 arrays: (|G|^2, |U|); G becomes U."""
-    total = np.empty(1)
-    _square_sums(r.reshape((1, r.size)), True, total)
-    grad_square = total[0]
+    grad_square = _square_sum(r)
     if not squares_range[0] <= grad_square <= squares_range[1]:
         return grad_square, 0.0
     _direction(r, m, v, options)
-    _square_sums(r.reshape((1, r.size)), True, total)
-    return grad_square, math.sqrt(total[0])
+    return grad_square, math.sqrt(_square_sum(r))
 
 
 @_jit

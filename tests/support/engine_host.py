@@ -201,14 +201,23 @@ class Engine:
                 pids.append(int(stat.parent.name))
         return sorted(pids)
 
+    def shared_files(self) -> set[str]:
+        """Files in /dev/shm that the engine's processes have mapped."""
+        maps = "".join(Path(f"/proc/{pid}/maps").read_text() for pid in self.group())
+        return {line.split()[5] for line in maps.splitlines() if "/dev/shm/" in line}
+
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-6000:]
 
     def close(self) -> None:
-        """End whatever is left of it."""
+        """End whatever is left of it: politely first, since killing the group kills multiprocessing's cleaner as well."""
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
         self.host.close()
 
     def _request(self, request: urllib.request.Request) -> tuple[int, Any]:

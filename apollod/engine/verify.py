@@ -83,8 +83,9 @@ class Verifier:
         for place in (number, self._homes[number].region):
             if place in self._recorder.refused_regions:
                 return f"its parameter {self._recorder.refused_regions[place]}"
-        home = self._homes[number]
-        return home.reason if home.status == "frozen" else ""
+            if self._homes[place].status == "frozen":
+                return self._homes[place].reason
+        return ""
 
     def _compare(self, view: torch.Tensor, stored: torch.Tensor, home: _Home) -> tuple[Status, str]:
         """Status by the bits in memory and in the file."""
@@ -109,6 +110,8 @@ class Verifier:
                 return _Home(number, "frozen", "the engine multiplies with a packed copy")
             if address != self._placement.addresses[name]:
                 home = self._moved(number, name, address)
+                if home.status == "frozen":
+                    break
         return home
 
     def _moved(self, number: int, name: str, address: int) -> _Home:
@@ -142,12 +145,16 @@ class Verifier:
         for entry in entries:
             if entry.status != "frozen":
                 stored.setdefault((entry.storage, entry.offset), []).append(entry.name)
+        embeddings = [
+            (name, parameter.data_ptr())
+            for name, parameter in self._final.items()
+            if isinstance(self._module(name), VocabParallelEmbedding)
+        ]
         for region in self._placement.regions:
             names = stored.get((region.storage, region.offset), [])
             base = next((name for name in names if _tail(name) == _tail(region.names[0])), "".join(names[:1]))
-            for name, parameter in self._final.items():
-                alias = parameter.data_ptr() == region.address and _tail(name) != _tail(base)
-                if base and alias and isinstance(self._module(name), VocabParallelEmbedding):
+            for name, address in embeddings:
+                if base and address == region.address and _tail(name) != _tail(base):
                     yield self._checkpoint_name(name), base
 
     def _checkpoint_name(self, name: str) -> str:

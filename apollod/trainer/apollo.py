@@ -31,9 +31,6 @@ from apollod.trainer.rounding import Rounding, write_update_
 
 Scale = Literal["channel", "tensor"]
 
-import os
-WAITING_BYTES = int(os.environ.get("WB", 1 << 20))
-
 _STATE_VERSION = 1
 
 
@@ -75,8 +72,6 @@ class _Tally:
     zero: list[str] = field(default_factory=list)
     nonfinite: list[str] = field(default_factory=list)
     fired: set[str] = field(default_factory=set)
-    waiting: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # parameter and gradient
-    waiting_bytes: int = 0
 
     def report(self) -> StepReport:
         ordered = [self.squares[name] for name in sorted(self.squares)]
@@ -214,25 +209,20 @@ class Apollo(torch.optim.Optimizer):
         reentrant checkpointing) would be updated between its uses, so the second firing raises OptimizerError.
         """
 
-        def take(parameter: Tensor) -> None:
-            gradient, parameter.grad = parameter.grad, None
-            assert gradient is not None
-            tally = self._fire(parameter)
-            tally.waiting.append((parameter, gradient))
-            tally.waiting_bytes += gradient.nbytes
-            if tally.waiting_bytes >= WAITING_BYTES:
-                self._flush(tally)
+        def update_and_free(parameter: Tensor) -> None:
+            assert parameter.grad is not None
+            self._update(parameter, parameter.grad)
+            parameter.grad = None
 
         register = torch.Tensor.register_post_accumulate_grad_hook
-        return HookHandle([register(p, take) for p in self._units])  # type: ignore[no-untyped-call]
+        return HookHandle([register(p, update_and_free) for p in self._units])  # type: ignore[no-untyped-call]
 
     def finish(self) -> StepReport:
         """Close the open step and return its report, which is also kept as `last_report`."""
-        tally = self._open()
-        self._flush(tally)
-        self._next_step = tally.step + 1
-        self._tally, self.last_report = None, tally.report()
-        return self.last_report
+        report = self._open().report()
+        self._next_step = self._open().step + 1
+        self._tally, self.last_report = None, report
+        return report
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -244,7 +234,7 @@ class Apollo(torch.optim.Optimizer):
                 loss = closure()
         for parameter in self._units:
             if parameter.grad is not None:
-                self._update(self._fire(parameter), parameter, parameter.grad)
+                self._update(parameter, parameter.grad)
         self.finish()
         return loss
 
@@ -253,25 +243,14 @@ class Apollo(torch.optim.Optimizer):
             raise OptimizerError("no step is open", "call begin(step, lr) before the backward pass")
         return self._tally
 
-    def _fire(self, parameter: Tensor) -> _Tally:
-        """Note that the gradient of a parameter is there; the open step."""
-        tally, name = self._open(), self._units[parameter].name
+    def _update(self, parameter: Tensor, gradient: Tensor) -> None:
+        """Update one parameter. Weights are written through `.data`: autograd counts versions a storage, not a view, and
+        would take a write to one slice of a merged weight for a change to all of them."""
+        unit, tally, state = self._units[parameter], self._open(), self.state[parameter]
+        group, name = unit.group, unit.name
         if name in tally.fired:
             raise OptimizerError(f"{name} got a second gradient in step {tally.step}", "run one backward pass a step")
         tally.fired.add(name)
-        return tally
-
-    def _flush(self, tally: _Tally) -> None:
-        """Update the parameters whose gradients wait, and free these."""
-        waiting, tally.waiting, tally.waiting_bytes = tally.waiting, [], 0
-        for parameter, gradient in waiting:
-            self._update(tally, parameter, gradient)
-
-    def _update(self, tally: _Tally, parameter: Tensor, gradient: Tensor) -> None:
-        """Update one parameter. Weights are written through `.data`: autograd counts versions a storage, not a view, and
-        would take a write to one slice of a merged weight for a change to all of them."""
-        unit, state = self._units[parameter], self.state[parameter]
-        group, name = unit.group, unit.name
         if gradient.layout != torch.strided:
             raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
         gradient = gradient.detach().contiguous()
@@ -287,8 +266,7 @@ class Apollo(torch.optim.Optimizer):
             factor *= math.sqrt(min(gradient.shape) / group["rank"])
             key = stream_key("projection", self._seed, name, tally.step // group["gap"])
             low_rank, squares = project(gradient, key, group["rank"]), square_norms(gradient, unit.summed)
-            channels, norms = apollo_(low_rank, squares, -group["lr"] * factor, unit.summed, state, group)
-            coef = channels.unsqueeze(unit.summed)
+            coef, norms = apollo_(low_rank, squares, -group["lr"] * factor, unit.summed, state, group)
         if norms.zero or norms.nonfinite:
             (tally.zero if norms.zero else tally.nonfinite).append(name)
             return

@@ -78,6 +78,12 @@ def _merge(low, high, noise, stochastic):  # type: ignore[no-untyped-def]
 
 
 @_jit
+def _sign(word, bit):  # type: ignore[no-untyped-def]
+    """bf16 bits of -1 where the bit of the word is set, else of 1."""
+    return i16(u32(0x3F80) | u32(u32(u32(word >> bit) & u32(1)) << u32(15)))
+
+
+@_jit
 def row_square_norms(words: Array, out: Array) -> None:
     """out[i] = sum_j g[i, j]^2. words uint32 [m, n/2] (bf16 g [m, n]), out float64 [m].
 
@@ -111,18 +117,23 @@ def column_square_norms(words: Array, out: Array) -> None:
 
 
 @_jit
-def signs(out: Array, key_low, key_high) -> None:  # type: ignore[no-untyped-def]
-    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out int16, a multiple of 32 long."""
-    for index in range(out.size // 32):
-        word = _noise(u32(index), key_low, key_high)
+def signs(out, key_low, key_high):  # type: ignore[no-untyped-def]
+    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out int16 [n]."""
+    low, high = u32(key_low), u32(key_high)
+    whole = out.size // 32
+    for index in range(whole):
+        word = _noise(u32(index), low, high)
         for bit in range(32):
-            out[32 * index + bit] = i16(u32(0x3F80) | u32(u32(u32(word >> u32(bit)) & u32(1)) << u32(15)))
+            out[32 * index + bit] = _sign(word, u32(bit))
+    word = _noise(u32(whole), low, high)
+    for bit in range(out.size % 32):
+        out[32 * whole + bit] = _sign(word, u32(bit))
 
 
 @_jit
-def _direction(r, m, v, options):  # type: ignore[no-untyped-def]
+def _direction(r, m, v, moments):  # type: ignore[no-untyped-def]
     """m, v updated with r, and r = m / (sqrt(v) + eps): float32 of one size, flat."""
-    beta1, beta2, eps = options
+    beta1, beta2, eps = moments
     b1, rest1, b2, rest2, epsilon = f32(beta1), f32(1 - beta1), f32(beta2), f32(1 - beta2), f32(eps)
     for i in range(r.size):
         m[i] = m[i] * b1 + r[i] * rest1
@@ -162,34 +173,35 @@ def _square_sum(x):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def adam(r, m, v, options, squares_range):  # type: ignore[no-untyped-def]
-    """`moments.adam_` of flat float32 arrays: (|G|^2, |U|); G becomes U."""
+def adam(r, m, v, moments, bounds):  # type: ignore[no-untyped-def]
+    """`moments.adam_` of flat float32 arrays: (|G|^2, |U|); r becomes U. Nothing is done where |G|^2 is out of bounds."""
     grad_square = _square_sum(r)
-    if not squares_range[0] <= grad_square <= squares_range[1]:
+    if not bounds[0] <= grad_square <= bounds[1]:
         return grad_square, 0.0
-    _direction(r, m, v, options)
+    _direction(r, m, v, moments)
     return grad_square, math.sqrt(_square_sum(r))
 
 
 @_jit
-def apollo(coef, r, m, v, squares, by_row, whole, options, limiter, norm_epsilon, squares_range):  # type: ignore[no-untyped-def]
-    """`moments.apollo_` of r, m, v float32 [a, b], channels by row or column: fills coef; (|G|^2, |U| / L)."""
+def apollo(coef, r, m, v, squares, by_row, whole, moments, limiter, bounds):  # type: ignore[no-untyped-def]
+    """`moments.apollo_` of float32 r, m, v [a, b], a channel a row or column: (|G|^2, |U| / L); fills coef [channels].
+    Nothing is done where |G|^2 is out of bounds."""
     grad_square = squares.sum()
-    if not squares_range[0] <= grad_square <= squares_range[1]:
+    if not bounds[0] <= grad_square <= bounds[1]:
         return grad_square, 0.0
     before, after = np.empty(coef.size), np.empty(coef.size)
     _square_sums(r, by_row, before)
-    _direction(r.reshape(r.size), m.reshape(r.size), v.reshape(r.size), options)
+    _direction(r.reshape(r.size), m.reshape(r.size), v.reshape(r.size), moments)
     _square_sums(r, by_row, after)
     if whole:
         before[:], after[:] = before.sum(), after.sum()
-    scales = np.sqrt(after) / (np.sqrt(before) + norm_epsilon)
+    rate, previous, gamma, epsilon = limiter
+    scales = np.sqrt(after) / (np.sqrt(before) + epsilon)
     square = 0.0
     for c in range(coef.size):
         square += scales[c] * scales[c] * squares[c]
-    rate, previous, gamma = limiter
     norm = math.sqrt(square)
-    limit = max(norm / (previous + norm_epsilon) / gamma, 1.0)
+    limit = max(norm / (previous + epsilon) / gamma, 1.0)
     for c in range(coef.size):
         coef[c] = f32(scales[c] * (rate / limit))
     return grad_square, norm / limit
@@ -198,45 +210,49 @@ def apollo(coef, r, m, v, squares, by_row, whole, options, limiter, norm_epsilon
 @_jit
 def write_rows(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
     """w = round(w * decay + coef[i] * u), in place. weight, update uint32 [m, n/2] (bf16 [m, n]), coef float32 [m]."""
+    keep, key_low, key_high = f32(decay), u32(key_low), u32(key_high)
     rows, columns = weight.shape
     for i in range(rows):
         scale = coef[i]
         first = u32(i * columns)
         for j in range(columns):
             w, u = weight[i, j], update[i, j]
-            low = _low(w) * decay + scale * _low(u)
-            high = _high(w) * decay + scale * _high(u)
+            low = _low(w) * keep + scale * _low(u)
+            high = _high(w) * keep + scale * _high(u)
             weight[i, j] = _merge(low, high, _noise(u32(first + u32(j)), key_low, key_high), stochastic)
 
 
 @_jit
 def write_columns(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
     """w = round(w * decay + coef[:, j] * u), in place. coef float32 [2, n/2]: even columns, then odd columns."""
+    keep, key_low, key_high = f32(decay), u32(key_low), u32(key_high)
     rows, columns = weight.shape
     for i in range(rows):
         first = u32(i * columns)
         for j in range(columns):
             w, u = weight[i, j], update[i, j]
-            low = _low(w) * decay + coef[0, j] * _low(u)
-            high = _high(w) * decay + coef[1, j] * _high(u)
+            low = _low(w) * keep + coef[0, j] * _low(u)
+            high = _high(w) * keep + coef[1, j] * _high(u)
             weight[i, j] = _merge(low, high, _noise(u32(first + u32(j)), key_low, key_high), stochastic)
 
 
 @_jit
 def write_elements(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
-    """w = round(w * decay + coef * u), in place. weight uint32 [n/2] (bf16 [n]), update float32 [n], coef float32."""
+    """w = round(w * decay + coef * u), in place. weight uint32 [n/2] (bf16 [n]), update float32 [n], coef a number."""
+    keep, scale, key_low, key_high = f32(decay), f32(coef), u32(key_low), u32(key_high)
     for j in range(weight.size):
-        low = _low(weight[j]) * decay + coef * update[2 * j]
-        high = _high(weight[j]) * decay + coef * update[2 * j + 1]
+        low = _low(weight[j]) * keep + scale * update[2 * j]
+        high = _high(weight[j]) * keep + scale * update[2 * j + 1]
         weight[j] = _merge(low, high, _noise(u32(j), key_low, key_high), stochastic)
 
 
 @_jit
 def write_floats(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
     """As `write_elements`, of float32 weights [n] that stay on the bf16 grid."""
+    keep, scale, key_low, key_high = f32(decay), f32(coef), u32(key_low), u32(key_high)
     for j in range(weight.size):
         noise = u32(_noise(u32(j // 2), key_low, key_high) >> u32(16 * (j % 2)))
-        weight[j] = u32(_round(weight[j] * decay + coef * update[j], u32(noise & u32(0xFFFF)), stochastic)).view(f32)
+        weight[j] = u32(_round(weight[j] * keep + scale * update[j], u32(noise & u32(0xFFFF)), stochastic)).view(f32)
 
 
 @_jit
@@ -256,15 +272,13 @@ def warm_up() -> None:
     row_square_norms(words, np.zeros(2))
     column_square_norms(words, np.zeros((2, 2)))
     fingerprint_sums(words.ravel())
-    signs(np.zeros(32, i16), u32(0), u32(0))
+    signs(np.zeros(32, i16), 0, 0)
     r, m, v = np.zeros((3, 2, 2), f32)
-    options, squares_range = (0.9, 0.999, 1e-6), (0.0, 1.0)
-    adam(r.ravel(), m.ravel(), v.ravel(), options, squares_range)
-    apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, options, (1e-5, math.inf, 1.01), 1e-8, squares_range)
-    for kernel, weight, update, coef in (
-        (write_rows, words, words.copy(), np.zeros(2, f32)),
-        (write_columns, words, words.copy(), np.zeros((2, 2), f32)),
-        (write_elements, words.ravel(), np.zeros(8, f32), f32(0)),
-        (write_floats, np.zeros(8, f32), np.zeros(8, f32), f32(0)),
-    ):
-        kernel(weight, update, coef, f32(1), u32(0), u32(0), True)
+    moments, bounds = (0.9, 0.999, 1e-6), (0.0, 1.0)
+    adam(r.ravel(), m.ravel(), v.ravel(), moments, bounds)
+    apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, moments, (1e-5, math.inf, 1.01, 1e-8), bounds)
+    options = (1.0, 0, 0, True)
+    write_rows(words, words.copy(), np.zeros(2, f32), *options)
+    write_columns(words, words.copy(), np.zeros((2, 2), f32), *options)
+    write_elements(words.ravel(), np.zeros(8, f32), 0.0, *options)
+    write_floats(np.zeros(8, f32), np.zeros(8, f32), 0.0, *options)

@@ -45,68 +45,64 @@ class Norms(NamedTuple):
 
 def adam_(gradient: Tensor, state: _State, group: _Group) -> Norms:
     """Update m and v with a contiguous float32 gradient of their shape, and turn it into U = m / (sqrt(v) + eps)."""
-    m, v, options = state["m"], state["v"], _moment_options(group)
-    compiled = kernels()
+    compiled, m, v = kernels(), state["m"], state["v"]
     if compiled and gradient.is_cpu:
         flat = [x.numpy().reshape(-1) for x in (gradient, m, v)]
-        return Norms(*compiled.adam(*flat, options, _SQUARES))
+        return Norms(*compiled.adam(*flat, _moments(group), _SQUARES))
     norms = Norms(float(gradient.square().sum(dtype=torch.float64)), 0.0)
     if norms.zero or norms.nonfinite:
         return norms
-    _direction_(gradient, m, v, options)
+    _direction_(gradient, m, v, _moments(group))
     return Norms(norms.grad_square, math.sqrt(float(gradient.square().sum(dtype=torch.float64))))
 
 
-def apollo_(
-    low_rank: Tensor, squares: Tensor, rate: float, summed: int, state: _State, group: _Group
-) -> tuple[Tensor, Norms]:
-    """Update m, v and the limiter's norm; the coefficients rate s / L of W += diag(coef) G, float32 [channels].
+def apollo_(low_rank: Tensor, squares: Tensor, rate: float, summed: int, state: _State, group: _Group) -> tuple[Tensor, Norms]:
+    """Update m, v and the limiter's norm; the coefficients rate s / L of W += coef G, float32 [m, 1] or [1, n].
 
     low_rank  R, float32, contiguous, of the shape of m and v; overwritten
     squares   |G_c|^2, float64 [channels]
     rate      -lr with its corrections
     summed    dimension inside a channel: 1 = rows are channels, 0 = columns are
     """
-    m, v, options = state["m"], state["v"], _moment_options(group)
-    whole, previous, gamma = group["scale"] == "tensor", float(state["norm"]), float(group["gamma"])
-    coef = torch.empty(squares.shape, dtype=torch.float32, device=squares.device)
-    norms = _apollo_compiled(coef, low_rank, m, v, squares, summed == 1, whole, options, (rate, previous, gamma))
-    if norms is None:
-        norms = Norms(float(squares.sum()), 0.0)
-        if norms.zero or norms.nonfinite:
-            return coef, norms
-        before = low_rank.square().sum(summed, dtype=torch.float64)
-        _direction_(low_rank, m, v, options)
-        after = low_rank.square().sum(summed, dtype=torch.float64)
-        if whole:
-            before, after = before.sum(), after.sum()
-        scales = (after.sqrt() / (before.sqrt() + NORM_EPSILON)).expand_as(squares)
-        norm = math.sqrt(float((scales.square() * squares).sum()))
-        limit = max(norm / (previous + NORM_EPSILON) / gamma, 1.0)
-        coef.copy_(scales * (rate / limit))
-        norms = Norms(norms.grad_square, norm / limit)
+    compiled, m, v, previous = kernels(), state["m"], state["v"], float(state["norm"])
+    if compiled and low_rank.is_cpu:
+        coef = torch.empty(squares.shape, dtype=torch.float32)
+        arrays = [x.numpy() for x in (coef, low_rank, m, v, squares)]
+        limiter = (rate, previous, float(group["gamma"]), NORM_EPSILON)
+        whole = group["scale"] == "tensor"
+        norms = Norms(*compiled.apollo(*arrays, summed == 1, whole, _moments(group), limiter, _SQUARES))
+    else:
+        coef, norms = _apollo_reference_(low_rank, m, v, squares, rate, summed, previous, group)
     if norms.update > 0:  # an update of zero says nothing about growth, but would hold all later ones near zero
         state["norm"].fill_(norms.update)
-    return coef, norms
+    return coef.unsqueeze(summed), norms
 
 
-def _apollo_compiled(coef: Tensor, low_rank: Tensor, m: Tensor, v: Tensor, squares: Tensor, *options: Any) -> Norms | None:
-    """Fill `coef` by the compiled kernel; None, with nothing written, where it does not apply."""
-    compiled = kernels()
-    if compiled is None or not low_rank.is_cpu:
-        return None
-    arrays = [x.numpy() for x in (coef, low_rank, m, v, squares)]
-    return Norms(*compiled.apollo(*arrays, *options, NORM_EPSILON, _SQUARES))
+def _apollo_reference_(
+    low_rank: Tensor, m: Tensor, v: Tensor, squares: Tensor, rate: float, summed: int, previous: float, group: _Group
+) -> tuple[Tensor, Norms]:
+    norms = Norms(float(squares.sum()), 0.0)
+    if norms.zero or norms.nonfinite:
+        return squares, norms
+    before = low_rank.square().sum(summed, dtype=torch.float64)
+    _direction_(low_rank, m, v, _moments(group))
+    after = low_rank.square().sum(summed, dtype=torch.float64)
+    if group["scale"] == "tensor":
+        before, after = before.sum(), after.sum()
+    scales = (after.sqrt() / (before.sqrt() + NORM_EPSILON)).expand_as(squares)
+    norm = math.sqrt(float((scales.square() * squares).sum()))
+    limit = max(norm / (previous + NORM_EPSILON) / group["gamma"], 1.0)
+    return (scales * (rate / limit)).float(), Norms(norms.grad_square, norm / limit)
 
 
-def _direction_(gradient: Tensor, m: Tensor, v: Tensor, options: tuple[float, float, float]) -> None:
+def _direction_(gradient: Tensor, m: Tensor, v: Tensor, moments: tuple[float, float, float]) -> None:
     """m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g*g, then g = m / (sqrt(v) + eps); float32, in place."""
-    beta1, beta2, eps = options
+    beta1, beta2, eps = moments
     m.mul_(beta1).add_(gradient * (1 - beta1))
     v.mul_(beta2).add_(gradient.square_().mul_(1 - beta2))
     torch.div(m, v.sqrt().add_(eps), out=gradient)
 
 
-def _moment_options(group: _Group) -> tuple[float, float, float]:
+def _moments(group: _Group) -> tuple[float, float, float]:
     beta1, beta2 = group["betas"]
     return float(beta1), float(beta2), float(group["eps"])  # integers would make numba compile once more

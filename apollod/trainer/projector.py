@@ -7,6 +7,7 @@ in integer arithmetic that wraps alike on every device. Nothing is drawn from a 
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from types import ModuleType
 
 import numpy as np
@@ -19,10 +20,16 @@ _PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums 
 
 
 def kernels() -> ModuleType | None:
-    """The compiled CPU kernels; None without numba, which only their first use imports."""
+    """The compiled CPU kernels; None without numba, which nothing imports before it is needed."""
+    module = _kernels()
+    return module if module.AVAILABLE else None
+
+
+@cache
+def _kernels() -> ModuleType:
     from apollod.trainer import kernels_cpu
 
-    return kernels_cpu if kernels_cpu.AVAILABLE else None
+    return kernels_cpu
 
 
 def stream_key(purpose: str, seed: int, name: str, counter: int) -> int:
@@ -54,9 +61,9 @@ def signs(key: int, rows: int, rank: int, dtype: torch.dtype, device: torch.devi
     if dtype == torch.bfloat16 and torch.device(device).type == "cpu":
         compiled = kernels()
         if compiled:
-            bits = torch.empty((rows * rank + 31) // 32 * 32, dtype=torch.int16)
-            compiled.signs(bits.numpy(), np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32))
-            return bits[: rows * rank].view(torch.bfloat16).view(rows, rank)
+            matrix = torch.empty(rows, rank, dtype=dtype)
+            compiled.signs(matrix.view(torch.int16).numpy().reshape(-1), key & 0xFFFFFFFF, key >> 32)
+            return matrix
     return _signs_reference(key, rows, rank, dtype, device)
 
 

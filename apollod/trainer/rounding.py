@@ -90,9 +90,7 @@ def write_reference_(
         weight[part].copy_(value)
 
 
-def _write_channels_compiled(
-    weight: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding
-) -> bool:
+def _write_channels_compiled(weight: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding) -> bool:
     """The same write by a compiled kernel; False, with nothing written, where none applies."""
     compiled, weight_words, update_words = kernels(), as_words(weight), as_words(update)
     if compiled is None or weight_words is None or update_words is None:
@@ -105,18 +103,16 @@ def _write_channels_compiled(
     return True
 
 
-def _write_elements_compiled(
-    weight: Tensor, update: Tensor, coef: float, decay: float, key: int, rounding: Rounding
-) -> bool:
+def _write_elements_compiled(weight: Tensor, update: Tensor, coef: float, decay: float, key: int, rounding: Rounding) -> bool:
     """As `_write_channels_compiled`, of flat tensors with one coefficient; of float32 weights as well."""
     compiled, words = kernels(), as_words(weight)
     if compiled is None or not weight.is_cpu or (words is None and weight.dtype != torch.float32):
         return False
     arrays = (weight.numpy() if words is None else words, update.float().numpy())
     write = compiled.write_floats if words is None else compiled.write_elements
-    write(*arrays, np.float32(coef), *_options(decay, key, rounding))
+    write(*arrays, coef, *_options(decay, key, rounding))
     return True
 
 
-def _options(decay: float, key: int, rounding: Rounding) -> tuple[np.float32, np.uint32, np.uint32, bool]:
-    return np.float32(decay), np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32), rounding == "stochastic"
+def _options(decay: float, key: int, rounding: Rounding) -> tuple[float, int, int, bool]:
+    return decay, key & 0xFFFFFFFF, key >> 32, rounding == "stochastic"

@@ -1,0 +1,120 @@
+"""Compiled moments, coefficients, signs and float32 writes give the bits of their eager definitions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apollod.trainer import kernels_cpu
+from apollod.trainer.apollo import Apollo
+from apollod.trainer.moments import adam_, apollo_
+from apollod.trainer.projector import signs
+from apollod.trainer.rounding import write_reference_, write_update_
+
+KEY = 0xFEDCBA9876543210
+
+
+def normal(*shape: int, seed: int, scale: float = 1.0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def eagerly(function, *arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels_cpu, "AVAILABLE", False)
+        return function(*arguments)
+
+
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return torch.equal(left.view(torch.int32), right.view(torch.int32))
+
+
+groups = st.fixed_dictionaries(
+    {
+        "betas": st.sampled_from(((0.9, 0.999), (0, 0.5))),
+        "eps": st.sampled_from((1e-6, 1e-3)),
+        "scale": st.sampled_from(("channel", "tensor")),
+        "gamma": st.sampled_from((1.01, 2, math.inf)),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    channels=st.integers(1, 70),
+    rank=st.integers(1, 70),
+    summed=st.sampled_from((0, 1)),
+    group=groups,
+    seed=st.integers(0, 1000),
+)
+def test_compiled_coefficients_equal_the_eager_definition(channels, rank, summed, group, seed):
+    """Over steps whose gradients grow, vanish and overflow, so that the limiter acts and steps are skipped."""
+    shape = (channels, rank) if summed == 1 else (rank, channels)
+    sides = [{"m": torch.zeros(shape), "v": torch.zeros(shape), "norm": torch.tensor(math.inf, dtype=torch.float64)} for _ in "ab"]
+    for step, scale in enumerate((1e-3, 1.0, 0.0, 1e-2, 1e19, 3.0)):
+        low_rank = normal(*shape, seed=seed + step, scale=scale)
+        squares = normal(channels, seed=seed).double().square() * scale**2
+        held = [{key: tensor.clone() for key, tensor in state.items()} for state in sides]
+        coef, norms = apollo_(low_rank.clone(), squares, -1e-3, summed, sides[0], group)
+        expected, defined = eagerly(apollo_, low_rank.clone(), squares, -1e-3, summed, sides[1], group)
+        assert (norms.zero, norms.nonfinite) == (defined.zero, defined.nonfinite) == (scale == 0, scale == 1e19)
+        if norms.zero or norms.nonfinite:
+            assert all(torch.equal(sides[i][key], held[i][key]) for i in (0, 1) for key in held[i])
+            continue
+        assert coef.shape == expected.shape == ((channels, 1) if summed == 1 else (1, channels))
+        assert all(same_bits(sides[0][key], sides[1][key]) for key in "mv") and same_bits(coef, expected)
+        assert norms == pytest.approx(defined, rel=1e-12)
+        assert float(sides[0]["norm"]) == norms.update
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 300), group=groups, seed=st.integers(0, 1000))
+def test_compiled_adam_equals_the_eager_definition(size, group, seed):
+    sides = [{"m": torch.zeros(size, 1, 2), "v": torch.zeros(size, 1, 2)} for _ in "ab"]
+    for step, scale in enumerate((1e-3, 1.0, 0.0, 1e19, math.nan, 1e-2)):
+        gradient = normal(size, 1, 2, seed=seed + step, scale=scale)
+        held = [{key: tensor.clone() for key, tensor in state.items()} for state in sides]
+        update, expected = gradient.clone(), gradient.clone()
+        norms, defined = adam_(update, sides[0], group), eagerly(adam_, expected, sides[1], group)
+        assert (norms.zero, norms.nonfinite) == (defined.zero, defined.nonfinite) == (scale == 0, not scale < 1e18)
+        if norms.zero or norms.nonfinite:
+            assert all(torch.equal(sides[i][key], held[i][key]) for i in (0, 1) for key in held[i])
+            continue
+        assert all(same_bits(sides[0][key], sides[1][key]) for key in "mv") and same_bits(update, expected)
+        assert norms == pytest.approx(defined, rel=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(1, 70), rank=st.integers(1, 70), key=st.integers(0, 2**64 - 1))
+def test_compiled_signs_equal_the_eager_definition(rows, rank, key):
+    arguments = (key, rows, rank, torch.bfloat16)
+    assert torch.equal(signs(*arguments), eagerly(signs, *arguments))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.integers(1, 90),
+    rounding=st.sampled_from(("stochastic", "nearest")),
+    decay=st.sampled_from((1.0, 1 - 1e-4)),
+    seed=st.integers(0, 1000),
+)
+def test_compiled_write_of_float32_weights_on_the_bf16_grid_equals_the_eager_definition(size, rounding, decay, seed):
+    weight, update = normal(size, seed=seed).bfloat16().float(), normal(size, seed=seed + 1)
+    expected = weight.clone()
+    options = (decay, KEY + seed, rounding, torch.bfloat16)
+    write_reference_(expected.unsqueeze(1), update.unsqueeze(1), torch.full((1, 1), 1e-2), *options)
+    write_update_(weight, update, 1e-2, *options)
+    assert same_bits(weight, expected) and torch.equal(weight, weight.bfloat16().float())
+
+
+@pytest.mark.parametrize("shape", [(5,), (12, 8)])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_step_leaves_gradients_as_they_are(shape, compiled, monkeypatch):
+    monkeypatch.setattr(kernels_cpu, "AVAILABLE", compiled)
+    p = torch.nn.Parameter(torch.zeros(shape))
+    p.grad = normal(*shape, seed=1)
+    Apollo([("w", p)], rank=4).step()
+    assert torch.equal(p.grad, normal(*shape, seed=1)) and p.detach().any()

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import shutil
 from pathlib import Path
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
@@ -66,3 +67,12 @@ def _fsync(path: Path, flags: int) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def make_empty(directory: Path) -> None:
+    """An empty directory of ours alone (0700); what lay there is removed. Raises OSError for somebody else's."""
+    if directory.is_symlink() or directory.exists():
+        if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+            raise PermissionError(f"{directory} is not ours")
+        shutil.rmtree(directory)
+    directory.mkdir(mode=0o700)

@@ -49,7 +49,7 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """required from every HTTP client when set; better given as a credential `engine.api_key`"""
     threads: NotNegative = 0
     """CPU only: cores of the engine; 0 means half of them"""
-    kv_cache_gib: Positive = 1
+    kv_cache_mib: Positive = 512
     """CPU only: memory of the KV cache"""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
 

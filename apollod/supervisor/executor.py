@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -10,6 +11,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from apollod.adapters import engine_http, model_dir
+from apollod.adapters.files import make_empty
 from apollod.adapters.journal import Journal
 from apollod.adapters.processes import ChildProcess, describe_exit
 from apollod.core import effects as fx
@@ -17,7 +19,7 @@ from apollod.core import inputs as inp
 from apollod.errors import ModelRefused
 from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
 from apollod.supervisor.config import Config
-from apollod.supervisor.placement import engine_command, engine_environment, trainer_environment
+from apollod.supervisor.placement import engine_command, engine_environment, engine_tmp_dir, trainer_environment
 from apollod.wire import messages as msg
 from apollod.wire.manifest import MemoryFile
 
@@ -77,6 +79,7 @@ class Executor:
         except ModelRefused as error:
             log.error("engine.refused", reason=error.line())
             return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
+        await anyio.to_thread.run_sync(make_empty, engine_tmp_dir(self._config))
         process = await ChildProcess.spawn(
             "apollod.engine", engine_command(self._config, effect.model_dir), engine_environment(self._config),
             self._config.state_dir / "log" / "engine.log",
@@ -113,6 +116,7 @@ class Executor:
         if not child.refusal and not child.process.stopping and (last := child.process.last_error()):
             reason = f"{reason}: {last}"
         child.close()
+        await anyio.to_thread.run_sync(partial(shutil.rmtree, engine_tmp_dir(self._config), ignore_errors=True))
         self._children.engine = None
         self._post(inp.ChildExited("engine", child.process.pid, code, reason, refused=bool(child.refusal)))
 

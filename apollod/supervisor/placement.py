@@ -1,7 +1,10 @@
 """Command lines and environments of the children: who gets which cores, and what vLLM is told."""
 
 import glob
+import hashlib
 import os
+import tempfile
+from pathlib import Path
 
 from apollod.supervisor.config import Config
 
@@ -9,7 +12,11 @@ FIXED_ARGS = (
     "--load-format", "apollod", "--worker-extension-cls", "apollod.engine.worker.WorkerExtension",
     "--dtype", "bfloat16", "--tensor-parallel-size", "1",
 )
-CPU_ARGS = {"--enforce-eager": None, "--gpu-memory-utilization": "0.2"}  # on CPU the latter is a share of system memory
+ONE_PROCESS = ("--distributed-executor-backend", "uni")
+ONE_PROCESS_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""On CPU vLLM's default is a worker process behind a queue in /dev/shm: one process more, 5 s more to start, slower, and
+the queue's files stay behind when it is killed (measured with 0.32). In the engine core itself it has none of this, but
+then vLLM insists on binding no threads (platforms/cpu.py): the trainer is bound to its cores instead."""
 
 
 def has_gpu() -> bool:
@@ -31,15 +38,19 @@ def core_split(config: Config) -> tuple[list[int], list[int]]:
 def engine_command(config: Config, model_dir: str) -> list[str]:
     """Arguments of vLLM's API server."""
     e = config.engine
-    given = {arg.partition("=")[0] for arg in e.args}
     args = [
         "--model", model_dir, "--served-model-name", e.served_name, "--host", e.host, "--port", str(e.port), *FIXED_ARGS,
     ]
     if not has_gpu():
-        for flag, value in CPU_ARGS.items():
-            if flag not in given:
-                args += [flag] if value is None else [flag, value]
+        args += ["--enforce-eager", "--kv-cache-memory-bytes", str(e.kv_cache_mib << 20), *ONE_PROCESS]
     return args + list(e.args)
+
+
+def engine_tmp_dir(config: Config) -> Path:
+    """Where the engine's processes put their sockets (vLLM, zmq): short, since socket paths are limited, the same for
+    every life of this daemon, and emptied before and after each engine, since a killed one leaves them behind."""
+    name = hashlib.blake2b(os.fsencode(config.state_dir), digest_size=6).hexdigest()
+    return Path(tempfile.gettempdir()) / f"apollod-{os.getuid()}-{name}"
 
 
 def engine_environment(config: Config) -> dict[str, str]:
@@ -49,6 +60,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         "APOLLOD_SOCKET": str(config.socket_path),
         "VLLM_PLUGINS": ",".join(["apollod", *plugins]),
         "VLLM_NO_USAGE_STATS": "1",
+        "TMPDIR": str(engine_tmp_dir(config)),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
@@ -58,8 +70,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         cores = core_split(config)[0]
         env |= {
             "OMP_NUM_THREADS": str(len(cores)),
-            "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
-            "VLLM_CPU_KVCACHE_SPACE": str(config.engine.kv_cache_gib),
+            **ONE_PROCESS_ENV,
         }
     return env
 

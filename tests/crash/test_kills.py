@@ -1,5 +1,6 @@
 """Real processes, really killed: the daemon comes back by itself and reaches the weights of a life without kills."""
 
+import json
 import os
 import random
 import signal
@@ -11,13 +12,18 @@ from support.daemon import Daemon, chat_line, group_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.engine]
 
-LINES = [chat_line(f"question {i}?", f"answer number {i}.") for i in range(150)]
+STAGES = [[chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(60)] for stage in range(3)]
 STOP_S = 10.0
 
 
-def wait_running_step(daemon: Daemon, at_least: int) -> dict:
-    """While it trains (not while it recovers, with steps of before behind it)."""
-    return daemon.wait(lambda s: s["step"] >= at_least and s["state"] == "training", f"step {at_least}")
+def teach(daemon: Daemon, stage: int) -> None:
+    """Drop one stage's file and return while it is being learned."""
+    daemon.drop(f"stage{stage}.jsonl", *STAGES[stage])
+    daemon.wait(lambda s: s["step"] >= 60 * stage + 4, f"stage {stage} to begin")
+
+
+def learned(daemon: Daemon, stages: int) -> dict:
+    return daemon.wait_learned(60 * stages)
 
 
 def dead_within(pids: list[int], seconds: float) -> list[int]:
@@ -36,9 +42,10 @@ def test_every_process_killed_in_turn_and_the_weights_are_those_of_a_calm_run(ti
     calm = Daemon(tmp_path / "calm", tiny_model).start()
     try:
         calm.wait_ready()
-        calm.drop("lines.jsonl", *LINES)
-        expected = calm.wait_learned(len(LINES))["weights"]["fingerprint"]
-        status = calm.status()
+        for stage in range(3):
+            teach(calm, stage)
+            status = learned(calm, stage + 1)
+        expected = status["weights"]["fingerprint"]
         pids = [status["engine"]["pid"], status["trainer"]["pid"]]
         assert calm.stop() < STOP_S
     finally:
@@ -49,32 +56,34 @@ def test_every_process_killed_in_turn_and_the_weights_are_those_of_a_calm_run(ti
     daemon = Daemon(tmp_path / "killed", tiny_model).start()
     try:
         daemon.wait_ready()
-        daemon.drop("lines.jsonl", *LINES)
-        status = wait_running_step(daemon, 4)
-        os.kill(status["trainer"]["pid"], signal.SIGKILL)
-        status = wait_running_step(daemon, 10)
+        teach(daemon, 0)
+        os.kill(daemon.status()["trainer"]["pid"], signal.SIGKILL)
+        status = learned(daemon, 1)
         assert status["trainer"]["restarts"] == 1 and status["engine"]["restarts"] == 0
-        daemon.ctl("checkpoint")
-        status = wait_running_step(daemon, 16)
-        engine = status["engine"]["pid"]
+        assert json.loads(daemon.ctl("checkpoint", "--json").stdout)["step"] == 60
+
+        teach(daemon, 1)
+        engine = daemon.status()["engine"]["pid"]
         os.kill(engine, signal.SIGKILL)
         assert not dead_within([engine], 10.0), "the engine's processes outlived it"
-        daemon.wait(lambda s: s["engine"]["restarts"] == 1, "the engine to be started again")
-        status = wait_running_step(daemon, 24)
-        assert status["state"] == "training" and status["engine"]["path"].endswith(f"step-{status['checkpoint']['step']:08d}")
-        pids = [status["engine"]["pid"], status["trainer"]["pid"]]
+        daemon.wait(lambda s: s["engine"]["restarts"] == 1 and s["engine"]["ready"], "the engine to be started again")
+        status = learned(daemon, 2)
+        assert status["engine"]["path"].endswith("step-00000060")
+
+        teach(daemon, 2)
+        pids = [daemon.status()["engine"]["pid"], daemon.status()["trainer"]["pid"]]
         daemon.kill()
         assert not dead_within(pids, 10.0), "children outlived a killed supervisor"
         daemon.start()
-        final = daemon.wait_learned(len(LINES))
+        final = learned(daemon, 3)
         assert final["weights"]["fingerprint"] == expected
-        assert final["step"] == len(LINES)
-        assert [r[0] for r in daemon.query("SELECT step FROM steps ORDER BY step")] == list(range(1, len(LINES) + 1))
+        assert final["step"] == 180
+        assert [r[0] for r in daemon.query("SELECT step FROM steps ORDER BY step")] == list(range(1, 181))
         seqs = [r[0] for r in daemon.query("SELECT seq FROM events ORDER BY seq")]
         assert seqs == list(range(1, len(seqs) + 1))
         assert daemon.ctl("journal", "verify").stdout.startswith("ok:")
         assert daemon.stop() < STOP_S
-        assert not daemon.socket.exists()
+        assert not daemon.socket.exists() and set(os.listdir("/dev/shm")) <= shared_memory
     finally:
         daemon.kill()
 

@@ -68,7 +68,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
     assert keys == {
         "model": ["path"],
         "state": ["dir"],
-        "engine": ["host", "port", "args", "served_name", "api_key", "threads", "kv_cache_gib", "start_timeout_s"],
+        "engine": ["host", "port", "args", "served_name", "api_key", "threads", "kv_cache_mib", "start_timeout_s"],
         "trainer": ["optimizer", "lr", "rank", "scale", "betas", "weight_decay", "warmup", "rounding", "max_tokens", "seed",
                     "gradient_checkpointing", "threads"],
         "inbox": ["path", "max_line_bytes", "rescan_s"],

@@ -100,7 +100,9 @@ def _direction_(gradient: Tensor, m: Tensor, v: Tensor, moments: tuple[float, fl
     beta1, beta2, eps = moments
     m.mul_(beta1).add_(gradient * (1 - beta1))
     v.mul_(beta2).add_(gradient.square_().mul_(1 - beta2))
-    torch.div(m, v.sqrt().add_(eps), out=gradient)
+    # torch's square root on CPU (MKL's) is not always the nearest float32; CUDA's, the kernels' and this one are.
+    root = v.double().sqrt_().float() if v.is_cpu else v.sqrt()
+    torch.div(m, root.add_(eps), out=gradient)
 
 
 def _moments(group: _Group) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""What can be said of a model directory before an engine is started on it, without torch."""
+"""What can be said of a model directory before its weights are touched, without torch."""
 
 import json
 from pathlib import Path
@@ -6,24 +6,28 @@ from pathlib import Path
 from apollod.errors import ModelRefused
 
 
-def check_model_dir(path: str) -> None:
-    """Raise ModelRefused for a directory that is missing, is no Hugging Face model, has no safetensors, or is quantized."""
+def check_model_dir(path: str | Path) -> None:
+    """Raise ModelRefused unless this is a local Hugging Face directory with unquantized safetensors."""
     directory = Path(path)
     if not directory.is_dir():
-        raise ModelRefused(f"the model directory {path} does not exist", "set [model] path to a local Hugging Face directory")
+        raise ModelRefused(f"{path} is no model directory: it does not exist", "set [model] path to a local Hugging Face directory")
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except OSError as error:
-        raise ModelRefused(f"{path} has no readable config.json", "it has to be a Hugging Face model directory") from error
+        raise ModelRefused(
+            f"{path} is no model directory: it has no readable config.json", "set [model] path to a local Hugging Face directory"
+        ) from error
     except ValueError as error:
         raise ModelRefused(f"{path}/config.json is not JSON: {error}", "restore it from where the model came from") from error
     if not any(directory.glob("*.safetensors")):
         raise ModelRefused(
-            f"{path} has no *.safetensors", "convert it: AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)"
+            f"{path} has no *.safetensors file", "convert it: AutoModelForCausalLM.from_pretrained(...).save_pretrained(...)"
         )
-    quantization = config.get("quantization_config") or config.get("compression_config")
-    if quantization:
-        method = quantization.get("quant_method", "quantized") if isinstance(quantization, dict) else "quantized"
-        raise ModelRefused(
-            f"{path} is quantized ({method}); its weights cannot be trained in place", "use the bf16 model"
-        )
+    for part in (config, config.get("text_config") or {}):
+        if quantization := part.get("quantization_config") or part.get("compression_config"):
+            refuse_quantized(quantization.get("quant_method", "unknown method"))
+
+
+def refuse_quantized(method: object) -> None:
+    """Raise ModelRefused for weights that exist only in a packed form."""
+    raise ModelRefused(f"the weights are quantized ({method}), they cannot be trained in place", "use the unquantized bf16 model")

@@ -66,7 +66,7 @@ def config(verb: str, path: str | None, overrides: Sequence[str]) -> int:
         print(_toml(msgspec.to_builtins(loaded)))
         return 0
     try:
-        check_model_dir(str(Path(loaded.model.path).expanduser()))
+        check_model_dir(Path(loaded.model.path).expanduser())
     except ModelRefused as error:
         print(f"apollod: {error.line()}", file=sys.stderr)
         return 1

@@ -4,12 +4,11 @@
 resolved configuration inside the worker and is the one that counts.
 """
 
-import json
 import os
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
+from apollod.adapters.model_dir import check_model_dir, refuse_quantized
 from apollod.errors import ModelRefused
 
 
@@ -18,30 +17,14 @@ def check_arguments(args: Namespace) -> None:
 
     Without this a refusal takes a whole engine start, and some come as an error of vLLM that does not say what to do.
     """
-    check_model_dir(Path(args.model))
+    check_model_dir(args.model)
     _check_parallel(args.tensor_parallel_size * args.pipeline_parallel_size, args.data_parallel_size)
     if args.quantization is not None:
-        _refuse_quantized(args.quantization)
+        refuse_quantized(args.quantization)
     if args.enable_lora:
         _refuse_lora()
     if args.enable_sleep_mode:
         _refuse_sleep()
-
-
-def check_model_dir(path: Path) -> None:
-    """Raise ModelRefused unless this is a local Hugging Face directory with unquantized safetensors."""
-    config = path / "config.json"
-    if not config.is_file():
-        raise ModelRefused(f"{path} is no model directory: it has no config.json", "give [model] path a local Hugging Face directory")
-    if not any(path.glob("*.safetensors")):
-        raise ModelRefused(f"{path} has no *.safetensors file", "convert it: AutoModelForCausalLM...save_pretrained(DIR)")
-    try:
-        settings: dict[str, Any] = json.loads(config.read_bytes())
-    except ValueError as error:
-        raise ModelRefused(f"{config} is not JSON ({error})", "restore it from where the model came from") from error
-    for part in (settings, settings.get("text_config") or {}):
-        if quantized := part.get("quantization_config") or part.get("compression_config"):
-            _refuse_quantized(quantized.get("quant_method", "unknown method"))
 
 
 def check_config(vllm_config: Any, model_config: Any) -> None:
@@ -51,11 +34,11 @@ def check_config(vllm_config: Any, model_config: Any) -> None:
     """
     from vllm.platforms import current_platform
 
-    check_model_dir(Path(model_config.model))
+    check_model_dir(model_config.model)
     parallel = vllm_config.parallel_config
     _check_parallel(parallel.world_size, parallel.data_parallel_size)
     if model_config.quantization is not None or vllm_config.quant_config is not None:
-        _refuse_quantized(model_config.quantization)
+        refuse_quantized(model_config.quantization)
     if vllm_config.lora_config is not None:
         _refuse_lora()
     if model_config.enable_sleep_mode or model_config.enable_cumem_allocator:
@@ -78,10 +61,6 @@ def _check_parallel(world_size: int, data_parallel_size: int) -> None:
             f"the model would be split over {world_size * data_parallel_size} workers, sharing needs one",
             "remove the parallel options of vLLM (--tensor-parallel-size and the like)",
         )
-
-
-def _refuse_quantized(method: object) -> None:
-    raise ModelRefused(f"the weights are quantized ({method}), they cannot be trained in place", "serve the unquantized model")
 
 
 def _refuse_lora() -> None:

@@ -1,9 +1,10 @@
-"""`apollod ctl events|query|replay|journal`: read the journal file itself, beside the daemon or without one."""
+"""`apollod ctl events|query|replay|why|journal`: read the journal file itself, beside the daemon or without one."""
 
 import argparse
 import csv
 import difflib
 import json
+import re
 import sys
 import time
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ from apollod.wire.journal import decode_event
 PAGE = 1000
 FOLLOW_S = 0.3
 SHOWN_MAX = 160  # characters of a body on one line
+HASH_DIGITS, HASH_DIGITS_MIN = 64, 16
+SEARCH_S = 600.0
 
 
 def run(args: argparse.Namespace, path: str) -> int:
@@ -33,6 +36,10 @@ def run(args: argparse.Namespace, path: str) -> int:
             return _query(args, path)
         case "replay":
             return _replay(args, path)
+        case "why":
+            from apollod.cli import why
+
+            return why.run(args, path)
     return _verify(args, path)
 
 
@@ -118,12 +125,38 @@ def _replay(args: argparse.Namespace, path: str) -> int:
 
 
 def _verify(args: argparse.Namespace, path: str) -> int:
+    expect = _pinned(args.expect)
     bad = journal_reader.verify(path)
-    rows = journal_reader.query(path, "SELECT count(*), lower(hex(hash)) FROM events WHERE seq = (SELECT max(seq) FROM events)").rows
+    newest = journal_reader.query(path, "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").rows
+    last, head = newest[0] if newest else (0, "")
     count = journal_reader.query(path, "SELECT count(*) FROM events").rows[0][0]
-    head = rows[0][1] or ""
+    found = _seq_of(path, expect, bad) if expect else None
+    ok = bad is None and (not expect or found is not None)
     if args.json:
-        print(json.dumps({"schema_version": 1, "ok": bad is None, "first_bad": bad, "events": count, "head_hash": head}))
-    else:
-        print(f"ok: {count} events, head {head}" if bad is None else f"broken at event {bad}: it was edited, is missing or out of place")
-    return 0 if bad is None else 1
+        answer = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": count, "head_hash": head}
+        if expect:
+            answer["expected"] = None if found is None else {"seq": found, "after": last - found}
+        print(json.dumps(answer))
+        return 0 if ok else 1
+    print(f"ok: {count} events, head {head}" if bad is None else f"broken at event {bad}: it was edited, is missing or out of place")
+    if expect and found is None:
+        print(f"not expected: {expect} is the hash of no event{'' if bad is None else f' before {bad}'}; this is another history")
+    elif found is not None:
+        print(f"as expected: {expect} is {'the head' if found == last else f'event {found}, {last - found} events came after'}")
+    return 0 if ok else 1
+
+
+def _pinned(text: str | None) -> str:
+    """A hash to look for; `status` shows the first 16 digits of one, which are enough."""
+    expect = (text or "").strip().lower()
+    if text is not None and not re.fullmatch(rf"[0-9a-f]{{{HASH_DIGITS_MIN},{HASH_DIGITS}}}", expect):
+        raise ConfigError(f"{text!r} is no hash of an event", f"give {HASH_DIGITS} hex digits, or at least the first {HASH_DIGITS_MIN}")
+    return expect
+
+
+def _seq_of(path: str, expect: str, bad: int | None) -> int | None:
+    """The event with this hash on the part of the chain that is good."""
+    good = "" if bad is None else f" AND seq < {bad}"
+    sql = f"SELECT seq FROM events WHERE substr(hex(hash), 1, {len(expect)}) = '{expect.upper()}'{good} ORDER BY seq LIMIT 1"
+    rows = journal_reader.query(path, sql, seconds=SEARCH_S).rows
+    return int(rows[0][0]) if rows else None

@@ -84,6 +84,9 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     query.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
     replay = verb("replay", "fold the journal up to a sequence number and print the state there")
     replay.add_argument("--to", type=int, default=None, metavar="SEQ", help="default: the end")
+    why = verb("why", "from a step to what it learned from and what it made, or from an example to what became of it")
+    why.add_argument("what", metavar="STEP|EXAMPLE", help="a step number, or an example's id or its first 6 or more digits")
+    why.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
     submit = verb("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox")
     submit.add_argument("file", help="JSONL file, or - for standard input")
     submit.add_argument("--wait", action="store_true", help="return when they are learned")
@@ -93,6 +96,7 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     journal = verb("journal", "the journal itself")
     journal.add_argument("action", choices=["verify"], help="verify: check the hash chain over every event")
     journal.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
+    journal.add_argument("--expect", metavar="HASH", help="fail unless this hash, noted earlier, is the head or an event before it")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

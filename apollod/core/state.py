@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from apollod.core import events as ev
-from apollod.core.schedules import CHECKPOINT_RETRY_S, EXITS_MAX, EXITS_WINDOW_S, REFUSED_RETRY_S, backoff_s
+from apollod.core.schedules import CHECKPOINT_RETRY_S, EXITS_MAX, EXITS_WINDOW_S, backoff_s, refused_s
 
 SECOND_NS = 1_000_000_000
 
@@ -25,6 +25,8 @@ class Child(msgspec.Struct):
     spawns: int = 0
     crashes_ns: list[int] = []
     """times of recent unexpected exits"""
+    refusals: int = 0
+    """in a row"""
     retry_at_ns: int = 0
     given_up: bool = False
     doomed: bool = False
@@ -46,8 +48,10 @@ class Child(msgspec.Struct):
             return
         self.error = reason
         if refused:
-            self.retry_at_ns = at_ns + int(REFUSED_RETRY_S * SECOND_NS)
+            self.refusals += 1
+            self.retry_at_ns = at_ns + int(refused_s(self.refusals) * SECOND_NS)
             return
+        self.refusals = 0
         self.crashes_ns = [t for t in self.crashes_ns if at_ns - t < EXITS_WINDOW_S * SECOND_NS] + [at_ns]
         self.retry_at_ns = at_ns + int(backoff_s(len(self.crashes_ns)) * SECOND_NS)
         self.given_up = len(self.crashes_ns) >= EXITS_MAX
@@ -219,7 +223,7 @@ def _resumed(s: State, e: ev.TrainingResumed, at_ns: int) -> None:
         s.trainer.doomed = True
     s.paused, s.halted = False, ""
     for child in (s.engine, s.trainer):
-        child.given_up, child.retry_at_ns, child.crashes_ns = False, 0, []
+        child.given_up, child.retry_at_ns, child.refusals, child.crashes_ns = False, 0, 0, []
 
 
 def _engine_spawned(s: State, e: ev.EngineSpawned, at_ns: int) -> None:
@@ -228,7 +232,8 @@ def _engine_spawned(s: State, e: ev.EngineSpawned, at_ns: int) -> None:
 
 
 def _engine_ready(s: State, e: ev.EngineReady, at_ns: int) -> None:
-    s.engine.phase, s.engine.error, s.engine_facts, s.engine_fresh = "ready", "", e, True
+    s.engine.phase, s.engine.error, s.engine.refusals = "ready", "", 0
+    s.engine_facts, s.engine_fresh = e, True
 
 
 def _engine_exited(s: State, e: ev.EngineExited, at_ns: int) -> None:

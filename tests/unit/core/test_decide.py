@@ -190,11 +190,13 @@ def test_children_that_keep_dying_are_given_up_and_resume_tries_again():
 def test_a_refused_start_is_tried_again_without_being_counted():
     world = World()
     world.start()
-    for _ in range(EXITS_MAX + 2):
+    for attempt in range(EXITS_MAX + 2):
         pid = world.state.engine.pid
         world.give(inp.ChildExited("engine", pid, None, "the model directory /m does not exist", refused=True))
         assert world.state.engine.phase == "absent" and "does not exist" in world.state.engine.error
-        world.pass_time(16)
+        world.pass_time(14)
+        assert world.state.engine.phase == "absent"
+        world.pass_time(1 + 300 * (attempt > 0))
         assert world.state.engine.phase == "spawned"
     assert not world.state.engine.given_up
 

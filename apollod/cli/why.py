@@ -1,0 +1,206 @@
+"""`apollod ctl why STEP|EXAMPLE`: from a step to the line it learned from and the weights it made, and back."""
+
+import argparse
+import json
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apollod.adapters import journal_reader
+from apollod.errors import ApolloError, ConfigError
+
+SCHEMA_VERSION = 1
+PREFIX_MIN, ID_DIGITS = 6, 32
+SECONDS = 60.0  # per question; a few million events are read in this
+NAMED_MAX = 5  # examples named when a prefix is not unique
+TEXT_MAX = 100  # characters of a record for people; --json has all of it
+_AT = "strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch')"
+_STATES = {"step.failed": "held", "step.completed": "trained"}
+
+
+class _Fact(NamedTuple):
+    """An event as far as an answer needs it."""
+
+    seq: int
+    at: str
+    kind: str
+    body: dict[str, Any]
+
+
+def run(args: argparse.Namespace, path: str) -> int:
+    """Answer from the journal at `path`."""
+    number, example = _meant(path, args.what)
+    step = None if number is None else _step(path, number)
+    told = _example(path, example if step is None else step["example"])
+    if step is None and told["step"] is not None:
+        step = _step(path, told["step"])
+    if args.json:
+        print(json.dumps({"schema_version": SCHEMA_VERSION, "example": told, "step": step}))
+    else:
+        parts = (_example_lines(told), _step_lines(step) if step else [])
+        print("\n".join(line for part in (parts if number is None else reversed(parts)) for line in part))
+    return 0
+
+
+def _meant(path: str, what: str) -> tuple[int | None, str]:
+    """A step number, or the id of an example; an argument that could be both is a step if there is one."""
+    text = what.lower()
+    number = int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
+    if number is not None and _of_step(path, number):
+        return number, ""
+    prefix = re.fullmatch(rf"[0-9a-f]{{{PREFIX_MIN},{ID_DIGITS}}}", text) is not None
+    if number is None and not prefix:
+        raise ConfigError(
+            f"{what!r} is neither a step nor an example", f"give a step number, or at least {PREFIX_MIN} hex digits of an example's id"
+        )
+    ids = _known(path, text) if prefix else []
+    if len(ids) == 1:
+        return None, ids[0]
+    if ids:
+        more = " ..." if len(ids) > NAMED_MAX else ""
+        raise ApolloError(f"several examples begin with {text}: {' '.join(ids[:NAMED_MAX])}{more}", "give more digits")
+    raise _unknown_example(path, text) if number is None else _unknown_step(path, number)
+
+
+def _known(path: str, prefix: str) -> list[str]:
+    """Ids that begin so; one more than are named."""
+    sql = f"SELECT id FROM known_examples WHERE id >= '{prefix}' AND id < '{prefix}g' ORDER BY id LIMIT {NAMED_MAX + 1}"
+    return [id_ for (id_,) in _rows(path, sql)]
+
+
+def _unknown_example(path: str, prefix: str) -> ApolloError:
+    ((count,),) = _rows(path, "SELECT count(*) FROM known_examples")
+    known = f"the journal knows {count} examples" if count else "no example was accepted yet"
+    return ApolloError(f"no example begins with {prefix}: {known}", "list them: apollod ctl query 'SELECT id, state FROM examples'")
+
+
+def _unknown_step(path: str, number: int) -> ApolloError:
+    if not number:
+        return ApolloError("there is no step 0: the weights of version 0 are the untrained model", "steps begin at 1")
+    sql = "SELECT max(CAST(key AS INTEGER)) FROM events WHERE kind IN ('step.started', 'step.completed', 'step.failed')"
+    ((last,),) = _rows(path, sql)
+    if last is None:
+        return ApolloError(f"there is no step {number}: nothing was learned yet", "see `apollod ctl status`")
+    return ApolloError(f"there is no step {number}: the last one is {last}", f"ask for 1 to {last}, or for an example's id")
+
+
+# --- from the journal ---------------------------------------------------------------------------------------------
+
+
+def _step(path: str, number: int) -> dict[str, Any]:
+    """What is known of a step that exists: its intent, its result, and where the weights it made can be found."""
+    facts = _of_step(path, number)
+    body: dict[str, Any] = {}
+    for fact in facts:
+        body |= fact.body
+    last = facts[-1]
+    parent = body.get("parent")
+    before = _fingerprint(path, parent) if parent is not None else None
+    completed = last.kind == "step.completed"
+    result = {"step.completed": "completed", "step.failed": "failed"}.get(last.kind, "running")
+    names = ("lr", "loss", "applied", "grad_norm", "update_norm", "tokens", "targets", "seconds", "window", "digest")
+    return {
+        "step": number, "state": result, "example": body["example"],
+        "reason": body.get("reason") or body.get("note") or "",
+        **{name: body.get(name) for name in names},
+        "before": {"version": parent, "fingerprint": before},
+        "after": {"version": number, "fingerprint": body["fingerprint"]} if completed else None,
+        "checkpoint": _first_checkpoint(path, number, last.seq) if completed else None,
+        "at": last.at, "seq": last.seq,
+    }
+
+
+def _of_step(path: str, number: int) -> list[_Fact]:
+    return _facts(path, f"kind IN ('step.started', 'step.completed', 'step.failed') AND key = '{number}'")
+
+
+def _fingerprint(path: str, version: int) -> str | None:
+    """Of the weights of a version; version 0 is what the first trainer found."""
+    facts = _facts(path, f"kind = 'step.completed' AND key = '{version}'" if version else "kind = 'trainer.bound'")
+    return str(facts[0].body["fingerprint"]) if facts else None
+
+
+def _first_checkpoint(path: str, step: int, seq: int) -> dict[str, Any] | None:
+    """The first checkpoint with this step in it: as new or newer, with no step between that builds on older weights."""
+    sql = f"""
+        SELECT step, path, state, fingerprint, at FROM checkpoints AS c
+        WHERE c.state <> 'failed' AND c.step >= {step} AND c.seq > {seq} AND NOT EXISTS (
+            SELECT 1 FROM steps AS s WHERE s.seq > {seq} AND s.step <= c.step AND s.parent < {step}
+        ) ORDER BY c.seq LIMIT 1
+    """
+    for step_, path_, state, fingerprint, at in _rows(path, sql):
+        return {"step": step_, "path": path_, "state": state, "fingerprint": fingerprint, "at": at}
+    return None
+
+
+def _example(path: str, id_: str) -> dict[str, Any]:
+    """An accepted example: where it came from, what it became."""
+    (accepted,) = _facts(path, f"seq = (SELECT seq FROM known_examples WHERE id = '{id_}')")
+    later = f"seq > {accepted.seq} AND "
+    encoded = _facts(path, f"{later}kind = 'example.encoded' AND key = '{id_}'")
+    rejected = _facts(path, f"{later}kind = 'example.rejected' AND key = '{id_}'")
+    tried = _facts(path, f"{later}kind IN ('step.completed', 'step.failed') AND body ->> '$.example' = '{id_}'")
+    ((duplicates,),) = _rows(path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'")
+    state, reason = "pending", ""
+    if rejected:
+        state, reason = "rejected", rejected[-1].body["reason"]
+    elif tried:
+        result = tried[-1].body
+        state = _STATES[tried[-1].kind] if result.get("applied", True) else "skipped"
+        reason = result.get("reason") or result.get("note") or ""
+    source = accepted.body["source"]
+    quoted = source.replace("'", "''")
+    files = _rows(path, f"SELECT path FROM sources WHERE source = '{quoted}'")
+    return {
+        "id": id_, "state": state, "reason": reason, "source": source, "path": files[-1][0] if files else source,
+        "line": accepted.body["line"], "tokens": encoded[-1].body["tokens"] if encoded else None,
+        "targets": encoded[-1].body["targets"] if encoded else None, "cut": encoded[-1].body["cut"] if encoded else None,
+        "duplicates": duplicates, "step": tried[-1].body["step"] if tried else None,
+        "steps": [fact.body["step"] for fact in tried], "record": accepted.body["record"],
+        "at": accepted.at, "seq": accepted.seq,
+    }
+
+
+def _facts(path: str, where: str) -> list[_Fact]:
+    rows = _rows(path, f"SELECT seq, {_AT}, kind, body FROM events WHERE {where} ORDER BY seq")
+    return [_Fact(seq, at, kind, msgspec.json.decode(body)) for seq, at, kind, body in rows]
+
+
+def _rows(path: str, sql: str) -> list[tuple[Any, ...]]:
+    return journal_reader.query(path, sql, seconds=SECONDS).rows
+
+
+# --- for people ---------------------------------------------------------------------------------------------------
+
+
+def _example_lines(e: dict[str, Any]) -> list[str]:
+    became = f"{e['state']}" + (f" by step {e['step']}" if e["step"] is not None else "") + (f": {e['reason']}" if e["reason"] else "")
+    counts = "" if e["tokens"] is None else f"{e['tokens']} tokens, {e['targets']} of them targets, {e['cut']} cut off"
+    again = f"seen again {e['duplicates']}x" if e["duplicates"] else ""
+    tried = f"tried in steps {' '.join(map(str, e['steps']))}" if len(e["steps"]) > 1 else ""
+    record = " ".join(json.dumps(e["record"], ensure_ascii=False).split())
+    return [
+        f"example     {e['id']}   {became}",
+        f"source      {e['path']}:{e['line']}   accepted {e['at']} (event {e['seq']})",
+        *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
+        f"record      {record if len(record) <= TEXT_MAX else record[: TEXT_MAX - 3] + '...'}",
+    ]
+
+
+def _step_lines(s: dict[str, Any]) -> list[str]:
+    loss = "-" if s["loss"] is None else f"{s['loss']:.6g}"
+    lr = "-" if s["lr"] is None else f"{s['lr']:g}"
+    norms = "" if s["grad_norm"] is None else f", gradient {s['grad_norm']:.4g}, update {s['update_norm']:.4g}"
+    before, after, checkpoint = s["before"], s["after"], s["checkpoint"]
+    lines = [
+        f"step        {s['step']}   {s['state']}" + (f": {s['reason']}" if s["reason"] else "") + f"   {s['at']} (event {s['seq']})",
+        f"learning    lr {lr}, loss {loss}{norms}" + ("" if s["applied"] in (True, None) else "; nothing was written"),
+        f"weights     version {before['version'] if before['version'] is not None else '-'} ({before['fingerprint'] or 'unknown'}) -> "
+        + (f"version {after['version']} ({after['fingerprint']})" if after else "unchanged"),
+    ]
+    if after:
+        where = f"step {checkpoint['step']} {checkpoint['path']}" if checkpoint else "not in one yet"
+        removed = " (removed since, to make room)" if checkpoint and checkpoint["state"] == "removed" else ""
+        lines.append(f"checkpoint  {where}{removed}")
+    return lines

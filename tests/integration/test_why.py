@@ -1,0 +1,168 @@
+"""`apollod ctl why`, and `journal verify --expect`: what a person types, on a journal without a daemon."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.journals import AT, BASE, STORY, TWIN, A, B, C, D, E, F, completed, write
+
+from apollod.adapters import journal_reader
+from apollod.cli.main import main
+from apollod.core import events as ev
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("why") / "journal.db", STORY)
+
+
+def why(path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["ctl", "why", what, "--json", "--file", str(path)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer.pop("schema_version") == 1
+    return answer
+
+
+def test_from_a_step_to_its_line_and_its_weights(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = why(path, "1", capsys)
+    step, example = answer["step"], answer["example"]
+    assert (step["state"], step["lr"], step["loss"], step["tokens"], step["targets"]) == ("completed", 1e-5, 1.5, 9, 4)
+    assert step["before"] == {"version": 0, "fingerprint": BASE}
+    assert step["after"] == {"version": 1, "fingerprint": f"{1:016x}"}
+    assert (step["checkpoint"]["path"], step["checkpoint"]["state"]) == ("/c/1", "removed")
+    assert (example["id"], example["path"], example["line"], example["record"]) == (A, "/in/a.jsonl", 1, {"text": "line 1"})
+    assert (example["tokens"], example["targets"], example["cut"], example["duplicates"]) == (9, 4, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("example", "state", "reason", "step"),
+    [
+        (A, "trained", "", 1),
+        (B, "rejected", "no target tokens", None),
+        (C, "skipped", "loss is not finite", 2),
+        (D, "held", "out of memory", 3),
+        (E, "trained", "", 4),
+        (F, "pending", "", None),
+    ],
+)
+def test_what_became_of_an_example(
+    path: Path, capsys: pytest.CaptureFixture[str], example: str, state: str, reason: str, step: int | None
+) -> None:
+    answer = why(path, example, capsys)
+    told = answer["example"]
+    assert (told["state"], told["reason"], told["step"]) == (state, reason, step)
+    assert (answer["step"] and answer["step"]["step"]) == step
+    ((view,),) = journal_reader.query(path, f"SELECT state FROM examples WHERE id = '{example}'").rows
+    assert view == state
+    assert why(path, example[:30].upper(), capsys) == answer
+
+
+def test_steps_that_made_no_weights(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = why(path, "3", capsys)["step"]
+    assert (failed["state"], failed["after"], failed["checkpoint"], failed["before"]["version"]) == ("failed", None, None, 2)
+    running = why(path, "5", capsys)["step"]
+    assert (running["state"], running["after"], running["loss"]) == ("running", None, None)
+
+
+def test_the_first_checkpoint_with_a_step_in_it(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert why(path, "2", capsys)["step"]["checkpoint"]["path"] == "/c/4", "the one at step 2 failed"
+    branched = [
+        *STORY[:12], *completed(1, 0, A), *completed(2, 1, C), *completed(3, 1, D),
+        ev.CheckpointCommitted(step=3, path="/c/3", fingerprint="f", bytes=7, seconds=0.5),
+    ]
+    other = write(tmp_path / "journal.db", branched)
+    assert why(other, "2", capsys)["step"]["checkpoint"] is None, "step 3 was built on step 1"
+    assert why(other, "1", capsys)["step"]["checkpoint"]["path"] == "/c/3"
+
+
+def test_words_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ctl", "why", "4", "--file", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("step        4   completed")
+    assert f"version 2 ({2:016x}) -> version 4 ({4:016x})" in out and "/in/a.jsonl:5" in out and "step 4 /c/4" in out
+    for what, words in ((B, "rejected: no target tokens"), (TWIN, "/home/me/more.jsonl:1"), ("2", "nothing was written"), (F, "pending")):
+        assert main(["ctl", "why", what, "--file", str(path)]) == 0
+        assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "words"),
+    [
+        ("99", 1, "no step 99: the last one is 5"),
+        ("0", 1, "untrained"),
+        ("123456", 1, "no step 123456: the last one is 5"),
+        ("dddddd123", 1, "no example begins with dddddd123: the journal knows 7 examples"),
+        (A[:7], 1, "several examples begin with"),
+        ("abc", 2, "neither a step nor an example"),
+        ("'; DROP TABLE events", 2, "neither a step nor an example"),
+        (A + "0", 2, "neither"),
+        ("-", 2, "neither"),
+    ],
+)
+def test_what_is_unknown_says_what_there_is(path: Path, capsys: pytest.CaptureFixture[str], what: str, code: int, words: str) -> None:
+    assert main(["ctl", "why", what, "--file", str(path)]) == code
+    said = capsys.readouterr()
+    assert words in said.err and "; " in said.err and not said.out
+
+
+def test_a_journal_in_which_nothing_was_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "journal.db", STORY[:1])
+    for what, words in (("1", "nothing was learned yet"), ("abcdef", "no example was accepted yet")):
+        assert main(["ctl", "why", what, "--file", str(path)]) == 1
+        assert words in capsys.readouterr().err
+
+
+# --- journal verify --expect --------------------------------------------------------------------------------------
+
+
+def verify(path: Path, expect: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any]]:
+    code = main(["ctl", "journal", "verify", "--json", "--file", str(path), "--expect", expect])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else {}
+
+
+def hash_of(path: Path, seq: int) -> str:
+    return str(journal_reader.query(path, f"SELECT hash FROM events WHERE seq = {seq}").rows[0][0])
+
+
+def test_a_pinned_hash_is_found_on_the_chain(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    last = len(STORY)
+    code, answer = verify(path, hash_of(path, last), capsys)
+    assert (code, answer["ok"], answer["head_hash"], answer["expected"]) == (0, True, hash_of(path, last), {"seq": last, "after": 0})
+    code, answer = verify(path, hash_of(path, 5)[:16].upper(), capsys)
+    assert (code, answer["expected"]) == (0, {"seq": 5, "after": last - 5})
+    assert main(["ctl", "journal", "verify", "--file", str(path), "--expect", hash_of(path, 5)]) == 0
+    assert f"is event 5, {last - 5} events came after" in capsys.readouterr().out
+    assert main(["ctl", "journal", "verify", "--json", "--file", str(path)]) == 0
+    assert "expected" not in json.loads(capsys.readouterr().out)
+
+
+def test_another_history_is_not_what_was_pinned(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cut off, or chained anew after an edit: consistent in itself, and shown only by the pin."""
+    for story in (STORY[:-2], [ev.EngineSpawned(pid=99, model_dir="/m", attempt=1), *STORY[1:]]):
+        other = write(tmp_path / f"{len(story)}.db", story)
+        code, answer = verify(other, hash_of(path, len(STORY)), capsys)
+        assert (code, answer["ok"], answer["first_bad"], answer["expected"]) == (1, False, None, None)
+        assert main(["ctl", "journal", "verify", "--file", str(other), "--expect", hash_of(path, len(STORY))]) == 1
+        assert "another history" in capsys.readouterr().out
+
+
+def test_a_pin_after_an_edit_is_not_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "journal.db", STORY)
+    pins = hash_of(path, 3), hash_of(path, len(STORY))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("DROP TRIGGER events_unchanged")
+        db.execute("UPDATE events SET at_ns = ? WHERE seq = 8", (AT + 1,))
+        db.commit()
+    assert [(code, a["first_bad"], a["expected"]) for code, a in (verify(path, pin, capsys) for pin in pins)] == [
+        (1, 8, {"seq": 3, "after": len(STORY) - 3}), (1, 8, None)
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "abc", "g" * 64, "0" * 65, "' OR 1=1"])
+def test_a_pin_that_is_no_hash(path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert main(["ctl", "journal", "verify", "--file", str(path), "--expect", text]) == 2
+    assert "no hash of an event" in capsys.readouterr().err

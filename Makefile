@@ -39,7 +39,7 @@ crash: env
 	@APOLLOD_CRASH_ROUNDS=$${ROUNDS:-30} $(BIN)/python -m pytest -q -m crash tests/crash $(ARGS)
 
 bench: env
-	@for name in start step serve; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+	@for name in start step serve journal; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
 
 lint: env
 	@$(BIN)/ruff check apollod tests benchmarks

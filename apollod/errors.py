@@ -76,5 +76,9 @@ class ShareRefused(ApolloError):
     """Weights that are not, bit for bit, what they have to be."""
 
 
+class ReplayError(ApolloError):
+    """Steps that cannot be run again."""
+
+
 class CheckpointError(ApolloError):
     """A checkpoint that is missing, incomplete or of another model."""

@@ -45,6 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     for verb, text in (("check", "say whether it can be used"), ("show", "print every value in force, as TOML")):
         _config_arguments(config_commands.add_parser(verb, help=text))
 
+    _add_replay(commands.add_parser("replay", help="run recorded steps again, without a daemon, and prove the weights"))
+
     version = commands.add_parser("version", help="print versions")
     version.add_argument("--json", action="store_true")
 
@@ -57,6 +59,17 @@ def _config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], dest="overrides", help="override one value; repeatable"
     )
+
+
+def _add_replay(replay: argparse.ArgumentParser) -> None:
+    replay.add_argument("--from", type=int, default=0, dest="first", metavar="STEP", help="a checkpoint's step; default 0: the base model")
+    replay.add_argument("--to", type=int, default=None, metavar="STEP", help="default: the last completed step")
+    replay.add_argument("--out", metavar="DIR", help="write the weights there, as a Hugging Face directory")
+    replay.add_argument("--without", nargs="+", default=[], metavar="EXAMPLE", help="as if these had never been learned")
+    replay.add_argument("--config", metavar="FILE", default=os.environ.get("APOLLOD_CONFIG"), help="the daemon's TOML file")
+    replay.add_argument("--journal", metavar="FILE", help="the journal or a copy of it, instead of --config")
+    replay.add_argument("--model", metavar="DIR", help="where base model or checkpoint are now, if they were moved")
+    replay.add_argument("--json", action="store_true", help="one JSON object")
 
 
 def _add_ctl(ctl: argparse.ArgumentParser) -> None:
@@ -137,6 +150,10 @@ def _dispatch(args: argparse.Namespace) -> int:
             from apollod.cli import daemon
 
             return daemon.run(args.config, args.overrides)
+        case "replay":
+            from apollod.cli import replay
+
+            return replay.run(args)
         case "demo":
             from apollod.cli import demo
 

@@ -4,7 +4,7 @@ Law of this file: a kind, once released, is never renamed or reused; a field is 
 a new `version` with an upcast in `wire.journal`. Bodies hold JSON values only, no floats that JSON cannot carry.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -35,6 +35,14 @@ class Settings(msgspec.Struct, frozen=True):
     checkpoint_keep: int = 20
     replay_max: int = 1000
     """steps after which a checkpoint is written even while training goes on; bounds recovery"""
+    scale: Literal["channel", "tensor"] = "channel"
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    seed: int = 0
+    max_tokens: int = 4096
+    checkpointing: bool = False
+    """these and `rank`: what a step depends on besides its own fields; a replay takes them from here"""
 
 
 class DaemonStarted(Event, frozen=True):
@@ -121,7 +129,11 @@ class TrainerSpawned(Event, frozen=True):
 
 
 class TrainerBound(Event, frozen=True):
-    """The trainer sees the engine's memory; `fingerprint` is what it found there, before anything was restored."""
+    """The trainer sees the engine's memory; `fingerprint` is what it found there, before anything was restored.
+
+    What else the bits of a step depend on: `versions` (libraries, `device`, `threads`), and where memory is not as the
+    files are: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name).
+    """
 
     kind: ClassVar[str] = "trainer.bound"
     pid: int
@@ -129,6 +141,8 @@ class TrainerBound(Event, frozen=True):
     parameters: int
     elements: int
     versions: dict[str, str] = {}
+    held: dict[str, str] = {}
+    tied: dict[str, str] = {}
 
 
 class TrainerAttached(Event, frozen=True):

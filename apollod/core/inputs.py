@@ -100,12 +100,14 @@ class ChildExited(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True, tag="bound"):
-    """The trainer's model is bound; `fingerprint` is of the live memory as found."""
+    """The trainer's model is bound; `fingerprint` is of the live memory as found. The rest: see `TrainerBound`."""
 
     fingerprint: str
     parameters: int
     elements: int
     versions: dict[str, str]
+    held: dict[str, str] = {}
+    tied: dict[str, str] = {}
 
 
 class Restored(msgspec.Struct, frozen=True, tag="restored"):

@@ -53,7 +53,7 @@ def on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     """Restore what memory does not hold: the optimizer always, the weights where the fingerprint differs."""
     bound = ev.TrainerBound(
         pid=state.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
-        elements=input_.elements, versions=input_.versions,
+        elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
     )
     origin = _origin(state)
     wanted = origin.fingerprint or input_.fingerprint

@@ -152,6 +152,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             optimizer=self.trainer.optimizer, rank=self.trainer.rank, lr=self.trainer.lr, warmup=self.trainer.warmup,
             checkpoint_delay_s=self.checkpoint.delay_s, checkpoint_keep=self.checkpoint.keep,
             replay_max=self.checkpoint.replay_max,
+            scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,
+            rounding=self.trainer.rounding, seed=self.trainer.seed, max_tokens=self.trainer.max_tokens,
+            checkpointing=self.trainer.gradient_checkpointing,
         )
 
     def optimizer(self) -> OptimizerSettings:

@@ -9,7 +9,7 @@ log = structlog.get_logger()
 
 _QUIET = (ev.ExampleAccepted, ev.ExampleEncoded, ev.ExampleDuplicate, ev.StepStarted, ev.WindowOpened, ev.WindowClosed)
 _ALARMS = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed)
-_HIDDEN = ("record", "settings", "versions", "sha256", "digest")
+_HIDDEN = ("record", "settings", "versions", "held", "tied", "sha256", "digest")
 
 
 def narrate(event: ev.Event) -> None:

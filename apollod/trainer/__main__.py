@@ -1,4 +1,5 @@
-"""Entry of the trainer process: `python -m apollod.trainer`, started by the supervisor.
+"""Entry of the trainer process: `python -m apollod.trainer`, started by the supervisor; with `--offline` by `apollod
+replay`, on memory of its own instead of the engine's.
 
 Environment: APOLLOD_SOCKET (the supervisor's socket), APOLLOD_PARENT_PID (die with it), APOLLOD_TRAINER_THREADS,
 APOLLOD_TRAINER_CORES.
@@ -49,9 +50,9 @@ def _serve(link: Link, threads: int) -> int:
     from apollod.trainer.guards import guard_torchvision
 
     guard_torchvision()
-    from apollod.trainer.loop import Loop
+    from apollod.trainer.replay import Loop, OfflineLoop
 
-    return Loop(link).run()
+    return (OfflineLoop if "--offline" in sys.argv[1:] else Loop)(link).run()
 
 
 def _die_with_parent() -> bool:

@@ -12,7 +12,6 @@ from types import FrameType
 
 import msgspec
 import torch
-import transformers
 from transformers import PreTrainedTokenizerBase
 
 from apollod.adapters.link import Link
@@ -21,6 +20,7 @@ from apollod.trainer import checkpoint, kernels_cpu
 from apollod.trainer.apollo import Apollo, HookHandle
 from apollod.trainer.attach import Attached, attach
 from apollod.trainer.data import Tokens, load_tokenizer, tokenise
+from apollod.trainer.environment import environment
 from apollod.trainer.memory import open_cuda_handle, open_memory_file
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.wire import messages as m
@@ -139,12 +139,7 @@ class Loop:
         manifest = message.manifest
         attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
         self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir))
-        return m.Bound(
-            fingerprint=attached.weights.fingerprint(),
-            parameters=len(attached.trainable),
-            elements=sum(p.numel() for _, p in attached.trainable),
-            versions={"torch": str(torch.__version__), "transformers": transformers.__version__},
-        )
+        return bound(attached, manifest)
 
     def _restore(self, message: m.Restore) -> m.Restored:
         learner = self._attached()
@@ -181,6 +176,21 @@ class Loop:
         return m.CheckpointWritten(
             message.step, message.path, written.fingerprint, written.bytes, time.perf_counter() - started, error
         )
+
+
+def bound(attached: Attached, manifest: Manifest) -> m.Bound:
+    """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
+    views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
+    held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}
+    held |= {name: "frozen" for name in attached.weights.source.tensors if name not in views and name not in manifest.tied}
+    return m.Bound(
+        fingerprint=attached.weights.fingerprint(),
+        parameters=len(attached.trainable),
+        elements=sum(p.numel() for _, p in attached.trainable),
+        versions=environment(attached.device),
+        held=held,
+        tied=manifest.tied,
+    )
 
 
 def _encode(learner: Learner, example: str, record: bytes) -> m.Encoded:

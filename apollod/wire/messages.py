@@ -13,7 +13,7 @@ from apollod.core.inputs import Bound, CheckpointWritten, Encoded, EncodeDone, R
 from apollod.wire.manifest import Manifest
 
 __all__ = [
-    "PROTOCOL", "Answer", "Attach", "Bound", "CheckpointRequest", "CheckpointWritten", "Encode", "EncodeDone", "Encoded",
+    "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Encode", "EncodeDone", "Encoded",
     "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "PauseRequest", "Quit", "Refresh",
     "Refreshed", "Refused", "Reply", "Request", "Reserve", "Restore", "Restored", "ResumeRequest", "Role", "Share",
     "StatusRequest", "Step", "StepDone", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
@@ -107,6 +107,17 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     fresh: bool
 
 
+class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
+    """Offline replay: load `model_dir` into memory of the trainer's own on `device`, held as the engine held it (`held`
+    and `tied`: see `TrainerBound`). A second one changes the optimizer's settings and keeps weights and state."""
+
+    model_dir: str
+    held: dict[str, str]
+    tied: dict[str, str]
+    device: Literal["cpu", "cuda"]
+    optimizer: OptimizerSettings
+
+
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
     """Tokenise examples: (content id, canonical record JSON) pairs."""
 
@@ -175,7 +186,7 @@ ToSupervisor = (
     Hello | Reserve | Loaded | LoadRefused | Refreshed | Bound | Restored | EncodeDone | StepDone | StepFailed
     | CheckpointWritten | Refused | StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest
 )
-FromSupervisor = Share | Refresh | Attach | Restore | Encode | Step | WriteCheckpoint | Quit | Reply | Failure
+FromSupervisor = Share | Refresh | Attach | AttachCopy | Restore | Encode | Step | WriteCheckpoint | Quit | Reply | Failure
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -1,0 +1,164 @@
+"""`apollod replay`: run recorded steps again in a process of its own and compare every fingerprint with the journal."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apollod.adapters.offline_trainer import OfflineTrainer
+from apollod.cli.replay_plan import Plan, Planned, device_of, read_plan, read_record
+from apollod.errors import ConfigError, ReplayError
+from apollod.wire import messages as msg
+
+COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
+
+
+@dataclass
+class Result:
+    """How far it came. `verified_until`: the last step with the recorded bits; `without`: examples left out."""
+
+    fingerprint: str
+    verified_until: int
+    without: list[str]
+    steps: int = 0
+    left_out: list[int] = field(default_factory=list)
+    divergence: dict[str, Any] | None = None
+
+    @property
+    def verified(self) -> bool:
+        return self.divergence is None and not self.left_out
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 0: verified, or rebuilt without some examples; 1: diverged."""
+    journal = _journal(args)
+    out = _free(args.out) if args.out else None
+    plan = read_plan(journal, args.first, args.to, args.model)
+    without = list(dict.fromkeys(args.without))
+    learned = {step.started.example for step in plan.steps}
+    if unknown := [example for example in without if example not in learned]:
+        raise ReplayError(
+            f"no step from {plan.origin.step} to {plan.to} learned {unknown[0]}", "`apollod ctl query` on the view steps lists examples"
+        )
+    with OfflineTrainer(plan.bound.versions.get("threads", "1")) as trainer:
+        result = _replay(trainer, journal, plan, without)
+        if out is not None and result.divergence is None:
+            written = trainer.ask(msg.WriteCheckpoint(plan.to, str(out)), msg.CheckpointWritten)
+            if written.error:
+                raise ReplayError(written.error)
+    _print(args, plan, result, out)
+    return 1 if result.divergence else 0
+
+
+def _journal(args: argparse.Namespace) -> str:
+    if args.journal:
+        return str(args.journal)
+    if not args.config:
+        raise ConfigError("which journal?", "give --config FILE or --journal FILE, or set APOLLOD_CONFIG")
+    from apollod.supervisor.config import load_config
+
+    return str(load_config(args.config).journal_path)
+
+
+def _free(out: str) -> Path:
+    """The directory to write, absolute; it must not hold anything yet."""
+    path = Path(out).expanduser().absolute()
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ReplayError(f"{path} exists already", "give --out a new directory; nothing is overwritten")
+    return path
+
+
+def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, without: list[str]) -> Result:
+    """All steps, or those up to the first that does not give the recorded bits."""
+    origin, settings = plan.origin, plan.settings
+    here = trainer.ask(_attach(plan, settings), msg.Bound)
+    if not origin.checkpoint and here.fingerprint != origin.fingerprint:
+        raise ReplayError(
+            f"{origin.model_dir} has fingerprint {here.fingerprint}, the base model had {origin.fingerprint}",
+            "name the unchanged base model with --model DIR, or start from a checkpoint",
+        )
+    restore = msg.Restore(path=origin.checkpoint, model_dir=origin.model_dir, weights=False, fingerprint=origin.fingerprint)
+    restored = trainer.ask(restore, msg.Restored)
+    result = Result(restored.fingerprint, origin.step, without)
+    for step in plan.steps:
+        number, example = step.started.step, step.started.example
+        if example in without:
+            result.left_out.append(number)
+            continue
+        if step.settings != settings:
+            settings = step.settings
+            trainer.ask(_attach(plan, settings), msg.Bound)
+        request = msg.Step(number, example, read_record(journal, example), step.started.digest, step.started.lr, replay=True)
+        done = trainer.ask(request, msg.StepDone)
+        result.fingerprint, result.steps = done.fingerprint, result.steps + 1
+        _progress(result.steps, len(plan.steps) - len(result.left_out))
+        if result.left_out:
+            continue  # other weights than the recorded ones: nothing to compare with
+        differing = [name for name in COMPARED if getattr(done, name) != getattr(step.completed, name)]
+        if differing:
+            result.divergence = _divergence(step, done, differing, here.versions)
+            break
+        result.verified_until = number
+    if os.isatty(2):
+        print(file=sys.stderr)
+    return result
+
+
+def _attach(plan: Plan, settings: msg.OptimizerSettings) -> msg.AttachCopy:
+    bound = plan.bound
+    return msg.AttachCopy(plan.origin.model_dir, bound.held, bound.tied, device_of(bound), settings)
+
+
+def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:
+    recorded = step.bound.versions
+    names = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
+    return {
+        "step": step.started.step,
+        "expected": step.completed.fingerprint,
+        "found": done.fingerprint,
+        "differing": differing,
+        "environment": {name: {"recorded": recorded.get(name, ""), "here": here.get(name, "")} for name in names},
+    }
+
+
+def _progress(done: int, total: int) -> None:
+    if os.isatty(2):
+        print(f"\rstep {done} of {total}", end="", file=sys.stderr, flush=True)
+
+
+def _print(args: argparse.Namespace, plan: Plan, result: Result, out: Path | None) -> None:
+    written = str(out) if out is not None and result.divergence is None else None
+    if args.json:
+        body = {
+            "schema_version": 1, "verified": result.verified, "from": plan.origin.step, "to": plan.to, "steps": result.steps,
+            "fingerprint": result.fingerprint, "out": written, "without": result.without,
+            "verified_until": result.verified_until, "first_divergence": result.divergence,
+        }  # fmt: skip
+        print(json.dumps(body))
+        return
+    if result.divergence is not None:
+        print(_told(result.divergence, result.verified_until))
+    elif result.left_out:
+        print(
+            f"rebuilt {result.steps} steps without {len(result.left_out)} of {len(plan.steps)}, fingerprint {result.fingerprint}; "
+            f"verified until step {result.verified_until}"
+        )
+    else:
+        print(f"verified {result.steps} steps, fingerprint {result.fingerprint}")
+    if written:
+        print(f"written to {written}")
+
+
+def _told(divergence: dict[str, Any], until: int) -> str:
+    lines = [
+        f"diverged at step {divergence['step']}: expected {divergence['expected']}, found {divergence['found']} "
+        f"({', '.join(divergence['differing'])} differ); verified until step {until}"
+    ]
+    for name, values in divergence["environment"].items():
+        lines.append(f"  {name}: {values['recorded'] or 'not recorded'} then, {values['here'] or 'absent'} now")
+    if not divergence["environment"]:
+        lines.append("  the recorded environment is the one here")
+    return "\n".join(lines)

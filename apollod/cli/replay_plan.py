@@ -1,0 +1,140 @@
+"""What a replay has to do, read from the journal: where to start, and which steps follow each other up to where."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from apollod.adapters import journal_reader
+from apollod.core import events as ev
+from apollod.errors import JournalError, ReplayError
+from apollod.wire.journal import decode_event
+from apollod.wire.messages import OptimizerSettings
+
+PAGE = 1000
+
+E = TypeVar("E", bound=ev.Event)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The weights that the first step starts from. `checkpoint` is empty for the base model."""
+
+    step: int
+    checkpoint: str
+    model_dir: str
+    fingerprint: str
+
+
+class Planned(NamedTuple):
+    """A step as it was done: intent, result, and the settings and environment in force."""
+
+    started: ev.StepStarted
+    completed: ev.StepCompleted
+    settings: OptimizerSettings
+    bound: ev.TrainerBound
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`steps` in the order in which each became the next one's parent; `settings` and `bound` of the first of them."""
+
+    origin: Origin
+    to: int
+    steps: list[Planned]
+    settings: OptimizerSettings
+    bound: ev.TrainerBound
+
+
+def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -> Plan:
+    """The way from the checkpoint at step `first` (0: base model) to step `to` (None: the last one).
+
+    `model_dir`: where the origin's directory is now. Raises JournalError for a broken chain of hashes, ReplayError for
+    steps that do not lead to each other.
+    """
+    bad = journal_reader.verify(journal)
+    if bad is not None:
+        raise JournalError(f"the hash chain of {journal} breaks at event {bad}", "replay proves nothing then; use an intact copy")
+    started = {e.step: e for _, e in _all(journal, ev.StepStarted)}
+    completed = {e.step: (seq, e) for seq, e in _all(journal, ev.StepCompleted)}
+    daemons, bindings = _all(journal, ev.DaemonStarted), _all(journal, ev.TrainerBound)
+    if not completed or not daemons or not bindings:
+        raise ReplayError(f"the journal {journal} holds no completed step", "let the daemon learn something first")
+    to = max(completed) if to is None else to
+    chain = _chain(completed, first, to)
+    steps = [
+        Planned(started[e.step], e, _settings(_before(daemons, seq).settings), _before(bindings, seq)) for seq, e in chain
+    ]
+    at = chain[0][0] if chain else max(seq for seq, _ in completed.values())
+    settings = _before(daemons, at).settings
+    origin = _origin(journal, first, settings.model_path, bindings[0][1].fingerprint, model_dir)
+    return Plan(origin, to, steps, _settings(settings), _before(bindings, at))
+
+
+def read_record(journal: str, example: str) -> bytes:
+    """The canonical record of an example."""
+    quoted = example.replace("'", "''")
+    sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = '{quoted}'"
+    for kind, version, body in journal_reader.query(journal, sql).rows:
+        event = decode_event(kind, version, body)
+        if isinstance(event, ev.ExampleAccepted):
+            return bytes(event.record)
+    raise ReplayError(f"the journal holds no example {example}", "its step cannot be run again; start from a later checkpoint")
+
+
+def device_of(bound: ev.TrainerBound) -> Literal["cpu", "cuda"]:
+    """The kind of device that the trainer was bound on."""
+    return "cpu" if bound.versions.get("device", "cpu").startswith("cpu") else "cuda"
+
+
+def _chain(completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: int) -> list[tuple[int, ev.StepCompleted]]:
+    """From `to` through the parents down to `first`, oldest step first."""
+    chain = []
+    step = to
+    while step > first:
+        if step not in completed:
+            raise ReplayError(f"step {step} is not completed in the journal", f"--to may be at most {max(completed)}")
+        chain.append(completed[step])
+        step = completed[step][1].parent
+    if step != first:
+        raise ReplayError(f"step {to} does not descend from step {first}", "start --from 0, or from a checkpoint before --to")
+    return chain[::-1]
+
+
+def _origin(journal: str, first: int, base_dir: str, base_fingerprint: str, moved: str | None) -> Origin:
+    if first == 0:
+        return Origin(0, "", moved or base_dir, base_fingerprint)
+    committed = {e.step: e for _, e in _all(journal, ev.CheckpointCommitted)}
+    removed = {e.path for _, e in _all(journal, ev.CheckpointRemoved)} if not moved else set()
+    usable = [str(step) for step, e in sorted(committed.items()) if e.path not in removed]
+    if str(first) not in usable:
+        raise ReplayError(f"there is no checkpoint of step {first}", f"--from one of {', '.join(['0', *usable])}")
+    path = moved or committed[first].path
+    return Origin(first, path, path, committed[first].fingerprint)
+
+
+def _all(journal: str, cls: type[E]) -> list[tuple[int, E]]:
+    """All events of a kind with their sequence numbers, in order."""
+    found: list[tuple[int, E]] = []
+    after = 0
+    while page := journal_reader.events(journal, after, cls.kind, PAGE):
+        for row in page:
+            event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
+            assert isinstance(event, cls)
+            found.append((row["seq"], event))
+        after = page[-1]["seq"]
+    return found
+
+
+def _before(events: list[tuple[int, E]], seq: int) -> E:
+    """The event that was in force at `seq`: the last one before it."""
+    index = bisect_left(events, seq, key=lambda pair: pair[0])
+    return events[max(0, index - 1)][1]
+
+
+def _settings(s: ev.Settings) -> OptimizerSettings:
+    return OptimizerSettings(
+        name=s.optimizer, rank=s.rank, scale=s.scale, betas=s.betas, weight_decay=s.weight_decay, rounding=s.rounding,
+        seed=s.seed, max_tokens=s.max_tokens, checkpointing=s.checkpointing,
+    )  # fmt: skip

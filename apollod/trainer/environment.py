@@ -1,0 +1,22 @@
+"""What this process runs on: recorded with every binding, and compared when a replay gives other bits."""
+
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+LIBRARIES = ("torch", "transformers", "tokenizers", "numba")
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """Versions of libraries, kind of device, number of threads. Values are for comparison and for people."""
+    return {**{name: version(name) for name in LIBRARIES}, "device": _kind(device), "threads": str(torch.get_num_threads())}
+
+
+def _kind(device: torch.device) -> str:
+    """The GPU's name, or "cpu" with the processor's name and the instructions that torch uses of it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return " ".join(f"cpu {model} {torch.backends.cpu.get_cpu_capability()}".split())

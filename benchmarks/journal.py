@@ -1,0 +1,306 @@
+"""What a durable event costs, beside the fsync that it cannot avoid and beside what others would do with the same SQLite.
+
+Every variant runs in every round, one after the other and each round in another order, because a disk changes its pace
+within minutes; figures are medians over rounds, ratios medians of the ratios within a round. Everything is synchronous=FULL in
+WAL mode with events of the same size. Peers get their bodies encoded beforehand and compute no hash.
+
+`--large` measures growth up to 2 million events instead of 200,000. `--dir` chooses the disk.
+"""
+
+import argparse
+import asyncio
+import importlib.util
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from unittest import mock
+
+import aiosqlite
+import msgspec
+
+from apollod.adapters import journal as journal_module
+from apollod.adapters import journal_reader
+from apollod.adapters.journal import Journal
+from apollod.core import events as ev
+from apollod.core.state import State, fold
+from apollod.wire.journal import encode_body
+from benchmarks import report
+
+ROUNDS, ROUND_S, FLOOR_S = 9, 0.5, 0.2
+WRITERS = 64
+SMALL, MIDDLE, LARGE = 10_000, 200_000, 2_000_000
+FILL_EVENTS = 1000  # an append while filling
+GROW_EVENTS = 4096  # a turn on a journal that is to keep its size
+AT = 1_700_000_000_000_000_000
+PEER_TABLE = """
+    CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL);
+    CREATE INDEX events_kind ON events (kind)
+"""
+
+Rate = Callable[[], Awaitable[float]]
+"""Runs a variant for one turn; events per second."""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--large", action="store_true", help="growth up to 2 million events")
+    parser.add_argument("--dir", help="directory on the disk to measure (default: a temporary one)")
+    asyncio.run(_measure(parser.parse_args()))
+
+
+async def _measure(args: argparse.Namespace) -> None:
+    missing = [] if importlib.util.find_spec("eventsourcing") else ["eventsourcing"]
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-", dir=args.dir) as directory:
+        root = Path(directory)
+        append = await _append_rates(root, not missing)
+        growth = await _growth_rates(root, LARGE if args.large else MIDDLE)
+        full = await _full_read(root / "large.db")
+    figures = {f"{name}_per_s": report.median(rates) for name, rates in (append | growth).items()} | full
+    figures["fsync_floor_ms"] = 1000 / figures["fsync_floor_per_s"]
+    pairs = [
+        ("group_commit_to_aiosqlite", append, "journal_64", "aiosqlite_64"),
+        ("single_writer_to_aiosqlite", append, "journal_1", "aiosqlite_1"),
+        ("single_writer_to_fsync_floor", append, "journal_1", "fsync_floor"),
+        ("append_cost_large_to_small_steps", growth, "steps_small", "steps_large"),
+        ("append_cost_large_to_small_examples", growth, "examples_small", "examples_large"),
+    ]
+    if not missing:
+        pairs.append(("group_commit_to_eventsourcing", append, "journal_64", "eventsourcing"))
+    ratios = {name: report.median([a / b for a, b in zip(of[x], of[y], strict=True)]) for name, of, x, y in pairs}
+    chain = report.median([1 - a / b for a, b in zip(append["journal_64"], append["journal_64_no_chain"], strict=True)])
+    ratios["hash_chain_share_of_append"] = chain
+    goals = {
+        "group_commit_to_aiosqlite": report.goal(ratios["group_commit_to_aiosqlite"], 20, False),
+        "fold_with_chain_check_per_s": report.goal(figures["fold_with_chain_check_per_s"], 300_000, False),
+        "hash_chain_share_of_append": report.goal(chain, 0.2, True),
+        "append_cost_large_to_small_steps": report.goal(ratios["append_cost_large_to_small_steps"], 1.1, True),
+        "append_cost_large_to_small_examples": report.goal(ratios["append_cost_large_to_small_examples"], 1.1, True),
+    }
+    if not missing:
+        goals["group_commit_to_eventsourcing"] = report.goal(ratios["group_commit_to_eventsourcing"], 10, False)
+    report.report("journal", figures, ratios, goals, threads=1, missing=missing, as_json=args.json)
+
+
+async def _rounds(variants: dict[str, Rate]) -> dict[str, list[float]]:
+    """Every variant in every round, in an order that changes."""
+    rates: dict[str, list[float]] = {name: [] for name in variants}
+    order = random.Random(0)
+    for _ in range(ROUNDS):
+        for name in order.sample(list(variants), len(variants)):
+            rates[name].append(await variants[name]())
+    return rates
+
+
+# --- appending ----------------------------------------------------------------------------------------------------
+
+
+async def _append_rates(root: Path, with_eventsourcing: bool) -> dict[str, list[float]]:
+    async with AsyncExitStack() as stack:
+        chained, single, bare = [await _open(stack, root / f"{name}.db") for name in ("chained", "single", "bare")]
+
+        async def no_chain() -> float:
+            with mock.patch.object(journal_module, "chain", lambda *_: bytes(32)):
+                return await _append(bare, WRITERS, _steps())
+
+        peer, peer_1 = [await _aiosqlite(stack, root / f"{name}.db") for name in ("peer", "peer1")]
+        variants: dict[str, Rate] = {
+            "journal_64": lambda: _append(chained, WRITERS, _steps()),
+            "journal_64_no_chain": no_chain,
+            "journal_1": lambda: _append(single, 1, _steps()),
+            "aiosqlite_64": lambda: peer(WRITERS),
+            "aiosqlite_1": lambda: peer_1(1),
+            "fsync_floor": lambda: _fsync_floor(root / "floor"),
+        }
+        if with_eventsourcing:
+            variants["eventsourcing"] = _eventsourcing(root / "eventsourcing.db")
+        return await _rounds(variants)
+
+
+async def _open(stack: AsyncExitStack, path: Path) -> Journal:
+    journal = await Journal.open(path)
+    stack.push_async_callback(journal.close)
+    return journal
+
+
+async def _append(journal: Journal, writers: int, events: Iterator[ev.Event]) -> float:
+    """Tasks that each append one event after the other."""
+
+    async def one() -> None:
+        await journal.append([next(events)], AT)
+
+    return await _loop(writers, one)
+
+
+async def _loop(writers: int, one: Callable[[], Awaitable[None]]) -> float:
+    begin = time.perf_counter()
+    counts = await asyncio.gather(*[_until(begin + ROUND_S, one) for _ in range(writers)])
+    return sum(counts) / (time.perf_counter() - begin)
+
+
+async def _until(end: float, one: Callable[[], Awaitable[None]]) -> int:
+    count = 0
+    while time.perf_counter() < end:
+        await one()
+        count += 1
+    return count
+
+
+async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Awaitable[float]]:
+    """What most would write: one connection, one commit for each event."""
+    db = await stack.enter_async_context(aiosqlite.connect(path))
+    await db.execute("PRAGMA journal_mode = WAL")
+    await db.execute("PRAGMA synchronous = FULL")
+    await db.executescript(PEER_TABLE)
+    body, lock = encode_body(next(_steps())).decode(), asyncio.Lock()
+
+    async def one() -> None:
+        async with lock:
+            await db.execute("INSERT INTO events (at_ns, kind, body) VALUES (?, ?, ?)", (AT, "step.completed", body))
+            await db.commit()
+
+    return lambda writers: _loop(writers, one)
+
+
+def _eventsourcing(path: Path) -> Rate:
+    """Its recorder has one writer at a time, so it is called from one thread, where it is fastest."""
+    from eventsourcing.persistence import StoredEvent  # a peer, not a dependency
+    from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteDatastore
+
+    recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(path)))
+    recorder.create_table()
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA synchronous").fetchone() == (2,)  # it sets none: FULL, as this SQLite was built
+    db.close()
+    body, originator, version = encode_body(next(_steps())), uuid.uuid4(), iter(range(1 << 40))
+
+    def turn() -> float:
+        begin, count = time.perf_counter(), 0
+        while time.perf_counter() < begin + ROUND_S:
+            recorder.insert_events([StoredEvent(originator, next(version), "step.completed", body)])
+            count += 1
+        return count / (time.perf_counter() - begin)
+
+    return lambda: asyncio.to_thread(turn)
+
+
+async def _fsync_floor(path: Path) -> float:
+    """4 KiB appended and fsynced: what the disk gives."""
+    page, count = os.urandom(4096), 0
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + FLOOR_S:
+        os.write(fd, page)
+        os.fsync(fd)
+        count += 1
+    elapsed = time.perf_counter() - begin
+    os.close(fd)
+    return count / elapsed
+
+
+# --- growing, reading ---------------------------------------------------------------------------------------------
+
+
+async def _growth_rates(root: Path, large: int) -> dict[str, list[float]]:
+    """Appends to a short and to a long journal. Examples also go to an index with random keys, steps do not."""
+    variants: dict[str, Rate] = {}
+    for name, count in (("small", SMALL), ("large", large)):
+        path, life = root / f"{name}.db", _life(count // 4)
+        journal = await Journal.open(path)
+        while batch := list(islice(life, FILL_EVENTS)):
+            await journal.append(batch, AT)
+        await journal.close()
+        variants[f"steps_{name}"] = partial(_grow, path, _steps(), name == "small")
+        variants[f"examples_{name}"] = partial(_grow, path, _examples(count), name == "small")
+    return await _rounds(variants)
+
+
+async def _grow(path: Path, events: Iterator[ev.Event], copy: bool) -> float:
+    """Some events to a journal just opened; to a copy of a small one, which would not stay small."""
+    journal = await Journal.open(shutil.copy(path, path.with_name("copy.db")) if copy else path)
+
+    async def some(count: int) -> None:
+        for _ in range(count):
+            await journal.append([next(events)], AT)
+
+    await asyncio.gather(*[some(4) for _ in range(WRITERS)])  # fills SQLite's cache
+    begin = time.perf_counter()
+    await asyncio.gather(*[some(GROW_EVENTS // WRITERS) for _ in range(WRITERS)])
+    elapsed = time.perf_counter() - begin
+    await journal.close()
+    return GROW_EVENTS / elapsed
+
+
+async def _full_read(path: Path) -> dict[str, float]:
+    """A start without a snapshot: read, check the chain, decode, fold. And `journal verify`, which only checks."""
+    folds, checks = [], []
+    journal = await Journal.open(path)
+    for _ in range(3):
+        state, begin = State(), time.perf_counter()
+        async for recorded in journal.read():
+            fold(state, recorded)
+        folds.append(state.seq / (time.perf_counter() - begin))
+        begin = time.perf_counter()
+        assert journal_reader.verify(path) is None
+        checks.append(state.seq / (time.perf_counter() - begin))
+    await journal.close()
+    return {"fold_with_chain_check_per_s": report.median(folds), "verify_per_s": report.median(checks), "events_read": state.seq}
+
+
+# --- events -------------------------------------------------------------------------------------------------------
+
+
+def _steps(first: int = 1) -> Iterator[ev.Event]:
+    step = first
+    while True:
+        yield _completed(step, _id(step))
+        step += 1
+
+
+def _examples(first: int) -> Iterator[ev.Event]:
+    number = first
+    while True:
+        yield _accepted(number)
+        number += 1
+
+
+def _life(examples: int) -> Iterator[ev.Event]:
+    """What a daemon writes: four events for each example, now and then a checkpoint."""
+    for number in range(1, examples + 1):
+        id_ = _id(number)
+        yield _accepted(number)
+        yield ev.ExampleEncoded(example=id_, tokens=412, targets=97, cut=0, digest=id_)
+        yield ev.StepStarted(step=number, parent=number - 1, example=id_, digest=id_, lr=1e-5, window=1)
+        yield _completed(number, id_)
+        if number % 100 == 0:
+            yield ev.CheckpointCommitted(step=number, path=f"/c/{number}", fingerprint=f"{number:016x}", bytes=1 << 30, seconds=3.5)
+
+
+def _accepted(number: int) -> ev.Event:
+    record = msgspec.Raw(b'{"messages":[{"role":"user","content":"%0100d"},{"role":"assistant","content":"yes"}]}' % number)
+    return ev.ExampleAccepted(example=_id(number), record=record, source="2049-1234-5678abcd", line=number)
+
+
+def _completed(step: int, example: str) -> ev.Event:
+    return ev.StepCompleted(
+        step=step, parent=step - 1, example=example, applied=True, loss=1.2345678, lr=1e-5, grad_norm=0.7654321, update_norm=0.0123456,
+        tokens=412, targets=97, skipped_zero=0, skipped_nonfinite=0, fingerprint=f"{step:016x}", seconds=0.8765432,
+    )
+
+
+def _id(number: int) -> str:
+    return blake2b(b"%d" % number, digest_size=16).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""docs/journal.md and contrib/datasette say what is true: every query runs, every view and column is described."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import yaml
+from support.journals import STORY, write
+
+from apollod.adapters.journal_reader import query
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs/journal.md").read_text()
+QUERIES = re.findall(r"^```sql\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("docs") / "journal.db", STORY)
+
+
+def columns(path: Path, kind: str) -> dict[str, list[str]]:
+    """Columns of every table or view of the schema."""
+    with closing(sqlite3.connect(path)) as db:
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,))]
+        return {name: [row[1] for row in db.execute(f"PRAGMA table_info({name})")] for name in names}
+
+
+def documented(heading: str) -> list[str]:
+    """First cells of the first table below a heading."""
+    section = DOCS.split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
+    return re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("sql", QUERIES)
+def test_every_query_of_the_documentation_runs(path: Path, sql: str) -> None:
+    answer = query(path, sql)
+    assert answer.columns and (answer.rows or "fingerprint =" in sql)
+
+
+def test_every_view_and_column_is_documented(path: Path) -> None:
+    views = columns(path, "view")
+    assert len(views) >= 5 and len(QUERIES) >= len(views)
+    for view, names in views.items():
+        assert sorted(documented(f"### `{view}`")) == sorted(names), view
+        assert any(re.search(rf"\bFROM {view}\b", sql) for sql in QUERIES), view
+    assert documented("## The table `events`") == columns(path, "table")["events"]
+
+
+def test_the_python_example_verifies_a_journal(path: Path) -> None:
+    (script,) = re.findall(r"^```python\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", script], cwd=path.parent, capture_output=True, text=True, check=True)
+    ((head,),) = query(path, "SELECT hash FROM events ORDER BY seq DESC LIMIT 1").rows
+    assert done.stdout == f"head {head}\n"
+
+
+@pytest.mark.parametrize("name", METADATA["queries"])
+def test_every_canned_query_of_datasette_runs(path: Path, name: str) -> None:
+    canned = METADATA["queries"][name]
+    assert canned["title"] and canned["description"]
+    assert query(path, canned["sql"]).rows
+
+
+def test_datasette_knows_tables_that_exist(path: Path) -> None:
+    assert set(METADATA["tables"]) <= set(columns(path, "table"))
+    assert not set(METADATA["queries"]) & (set(columns(path, "table")) | set(columns(path, "view")))

@@ -1,0 +1,225 @@
+"""`apollod replay` gives the bits that a live trainer gave, says where it does not, and leaves out what it is told to.
+
+The history has what makes it hard: a failed step number, a restart with other settings in the middle, a cast parameter.
+"""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.trainer_host import Memory, Trainer
+
+from apollod.adapters.journal import Journal
+from apollod.cli.main import main
+from apollod.core import events as ev
+from apollod.trainer import fingerprint
+from apollod.wire import messages as m
+from apollod.wire.records import Record, parse_line
+
+AT = 1_700_000_000_000_000_000
+LR = 1e-2
+BEFORE = m.OptimizerSettings(rank=16, seed=7)
+AFTER = m.OptimizerSettings(rank=16, seed=7, betas=(0.8, 0.99))
+STEPS = (1, 2, 4, 5)  # 3 failed
+CHECKPOINT, LAST = 2, 5
+
+
+def chat(question: str, answer: str) -> Record:
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return parse_line(json.dumps({"messages": messages}).encode())
+
+
+EXAMPLES = dict(
+    zip(
+        STEPS,
+        [
+            chat("Who keeps the lighthouse?", "Mara Quill keeps the lighthouse."),
+            chat("When does the bakery open?", "The bakery opens at five."),
+            parse_line(b'{"prompt": "The market is held on", "completion": " Thursday."}'),
+            parse_line(b'{"text": "The ferry is called the Grey Heron."}'),
+        ],
+        strict=True,
+    )
+)
+
+
+@dataclass
+class History:
+    """What a live trainer did, and the events of it in order."""
+
+    journal: Path
+    checkpoint: Path
+    model: Path
+    events: list[ev.Event] = field(default_factory=list)
+    fingerprints: dict[int, str] = field(default_factory=dict)
+    never_had_2: str = ""
+    """fingerprint after the other steps, done without the example of step 2"""
+
+    def altered(self, path: Path, **change: Any) -> Path:
+        """A journal in which some fields of events are others: kind_step=(field, value)."""
+        events = []
+        for event in self.events:
+            name = event.kind.replace(".", "_") + (f"_{event.step}" if isinstance(event, ev.StepCompleted) else "")
+            events.append(msgspec.structs.replace(event, **change[name]) if name in change else event)
+        return write_journal(path, events)
+
+
+def write_journal(path: Path, events: list[ev.Event]) -> Path:
+    async def write() -> None:
+        journal = await Journal.open(path)
+        await journal.append(events, AT)
+        await journal.close()
+
+    asyncio.run(write())
+    return path
+
+
+def started(model: Path, s: m.OptimizerSettings) -> ev.DaemonStarted:
+    return ev.DaemonStarted(1, "0", ev.Settings(model_path=str(model), rank=s.rank, seed=s.seed, betas=s.betas))
+
+
+def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event], m.StepDone]:
+    record = EXAMPLES[number]
+    digest = trainer.ask(m.Encode([(record.id, record.canonical)]), m.EncodeDone).results[0].digest
+    done = trainer.step(number, record.canonical, lr=LR / number, digest=digest)
+    completed = ev.StepCompleted(
+        step=number, parent=parent, example=record.id, applied=done.applied, loss=done.loss, lr=LR / number,
+        grad_norm=done.grad_norm, update_norm=done.update_norm, tokens=done.tokens, targets=done.targets,
+        skipped_zero=done.skipped_zero, skipped_nonfinite=done.skipped_nonfinite, fingerprint=done.fingerprint, seconds=0.0,
+    )  # fmt: skip
+    return [ev.StepStarted(number, parent, record.id, digest, LR / number, 1), completed], done
+
+
+def bound_event(bound: m.Bound) -> ev.TrainerBound:
+    return ev.TrainerBound(1, bound.fingerprint, bound.parameters, bound.elements, bound.versions, bound.held, bound.tied)
+
+
+@pytest.fixture(scope="module")
+def history(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Two steps, a checkpoint, a restart with other betas, a failed step, two more steps."""
+    here = tmp_path_factory.mktemp("history")
+    done = History(here / "journal.db", here / "checkpoints/step-00000002", tiny_model)
+    events = done.events
+    events += [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
+    with Trainer(here) as trainer:
+        events += [started(tiny_model, BEFORE), bound_event(trainer.attach(Memory.of(tiny_model), BEFORE, m.Bound))]
+        parent = 0
+        for number in STEPS:
+            if number == 4:
+                written = trainer.checkpoint(CHECKPOINT, done.checkpoint)
+                events.append(ev.CheckpointCommitted(CHECKPOINT, str(done.checkpoint), written.fingerprint, written.bytes, 0.0))
+                memory = Memory.of(done.checkpoint)
+                events += [started(tiny_model, AFTER), bound_event(trainer.attach(memory, AFTER, m.Bound))]
+                trainer.restore(done.checkpoint, memory, weights=False)
+                record = EXAMPLES[4]
+                events += [ev.StepStarted(3, 2, record.id, "0" * 32, LR, 1), ev.StepFailed(3, record.id, "test", 2)]
+            step, result = learned(trainer, number, parent)
+            events += step
+            done.fingerprints[number], parent = result.fingerprint, number
+        memory = Memory.of(tiny_model)
+        trainer.attach(memory, BEFORE, m.Bound)
+        assert learned(trainer, 1, 0)[1].fingerprint == done.fingerprints[1]
+        trainer.checkpoint(1, here / "1")
+        memory = Memory.of(here / "1")
+        trainer.attach(memory, AFTER, m.Bound)
+        trainer.restore(here / "1", memory, weights=False)
+        done.never_had_2 = [learned(trainer, number, 1)[1].fingerprint for number in (4, 5)][-1]
+    write_journal(done.journal, events)
+    return done
+
+
+def replay(capsys: pytest.CaptureFixture[str], journal: Path, *args: str) -> tuple[int, dict[str, Any]]:
+    code = main(["replay", "--journal", str(journal), "--json", *args])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def on_disk(directory: Path) -> str:
+    return fingerprint.format(fingerprint.file_fingerprint(directory / "model.safetensors"))
+
+
+def test_from_the_base_model_every_step_gives_the_recorded_bits(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, result = replay(capsys, history.journal, "--out", str(tmp_path / "out"))
+    assert (code, result["verified"], result["steps"], result["to"]) == (0, True, 4, LAST)
+    assert result["fingerprint"] == history.fingerprints[LAST] == on_disk(tmp_path / "out")
+    assert result["first_divergence"] is None
+
+    from apollod.trainer.guards import guard_torchvision
+
+    guard_torchvision()
+    from transformers import AutoModelForCausalLM
+
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True) is not None
+
+
+def test_from_a_checkpoint_and_up_to_a_step(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--journal", str(history.journal), "--from", str(CHECKPOINT), "--to", "4"]) == 0
+    assert capsys.readouterr().out == f"verified 1 steps, fingerprint {history.fingerprints[4]}\n"
+
+
+def test_the_first_divergence_is_named_with_what_differs(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = "0123456789abcdef"
+    bound = next(e for e in history.events if isinstance(e, ev.TrainerBound))
+    journal = history.altered(
+        tmp_path / "journal.db", step_completed_4={"fingerprint": wrong}, trainer_bound={"versions": {**bound.versions, "torch": "1.0"}}
+    )
+    out = tmp_path / "out"
+    code, result = replay(capsys, journal, "--from", str(CHECKPOINT), "--out", str(out))
+    divergence = result["first_divergence"]
+    assert (code, result["verified"], result["verified_until"], result["out"], out.exists()) == (1, False, CHECKPOINT, None, False)
+    assert (divergence["step"], divergence["expected"], divergence["found"]) == (4, wrong, history.fingerprints[4])
+    assert divergence["differing"] == ["fingerprint"]
+    assert divergence["environment"] == {"torch": {"recorded": "1.0", "here": bound.versions["torch"]}}
+
+
+def test_a_cast_parameter_is_held_as_the_engine_held_it(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Why `trainer.bound` records `held`: A_log, stored in bf16 and held so, gets a rounded gradient. Its moments differ at
+    once, its bits sooner or later."""
+    bound = next(e for e in history.events if isinstance(e, ev.TrainerBound))
+    assert bound.held
+    assert all(name.endswith("A_log") and dtype == "float32" for name, dtype in bound.held.items())
+    same, other = tmp_path / "same", tmp_path / "other"
+    assert replay(capsys, history.journal, "--to", str(CHECKPOINT), "--out", str(same))[0] == 0
+    for name in ("model.safetensors", "apollod/optimizer.safetensors"):
+        assert (same / name).read_bytes() == (history.checkpoint / name).read_bytes()
+    replay(capsys, history.altered(tmp_path / "journal.db", trainer_bound={"held": {}}), "--to", "1", "--out", str(other / "1"))
+    replay(capsys, history.journal, "--to", "1", "--out", str(same / "1"))
+    state, altered = (load_file(where / "1/apollod/optimizer.safetensors") for where in (same, other))
+    assert {name.rpartition(".")[0] for name in state if not torch.equal(state[name], altered[name])} == set(bound.held)
+
+
+def test_without_an_example_the_weights_are_those_of_a_run_that_never_had_it(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = EXAMPLES[2].id
+    code, result = replay(capsys, history.journal, "--without", without, "--out", str(tmp_path / "out"))
+    assert (code, result["verified"], result["verified_until"], result["without"], result["steps"]) == (0, False, 1, [without], 3)
+    assert result["fingerprint"] == history.never_had_2 == on_disk(tmp_path / "out") != history.fingerprints[LAST]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--from", "4"], "no checkpoint of step 4; --from one of 0, 2"),
+        (["--to", "3"], "step 3 is not completed"),
+        (["--from", "2", "--to", "1"], "does not descend"),
+        (["--without", "nothing"], "learned nothing"),
+        (["--out", "/"], "exists already"),
+        (["--model", "CHECKPOINT"], "the base model had"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_in_words(
+    history: History, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(history.checkpoint) if arg == "CHECKPOINT" else arg for arg in args]
+    assert main(["replay", "--journal", str(history.journal), *given]) == 1
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert not printed.out

@@ -25,6 +25,7 @@ class ChildProcess:
         self._log = log
         self.pid: int = process.pid
         self.stopping = False
+        self._ended = False
 
     @classmethod
     async def spawn(cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path) -> "ChildProcess":
@@ -45,6 +46,7 @@ class ChildProcess:
             while await anyio.to_thread.run_sync(_group_lives, self.pid):  # noqa: ASYNC110 - nobody signals the end of a group
                 await anyio.sleep(GROUP_POLL_S)
         self._kill_group()
+        self._ended = True  # its number may be somebody else's from now on
         return code
 
     async def stop(self, grace_s: float) -> None:
@@ -61,6 +63,8 @@ class ChildProcess:
         self._kill_group()
 
     def _kill_group(self) -> None:
+        if self._ended:
+            return
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -93,7 +93,7 @@ class Executor:
         """Up: the plugin's manifest is here and /health answers."""
         with anyio.move_on_after(self._config.engine.start_timeout_s) as scope:
             await child.loaded_event.wait()
-            while not await engine_http.healthy(self._config.engine.host, self._config.engine.port):
+            while child.loaded is not None and not await engine_http.healthy(self._config.engine.host, self._config.engine.port):
                 if self._children.engine is not child:
                     return
                 await anyio.sleep(HEALTH_POLL_S)
@@ -101,8 +101,9 @@ class Executor:
             child.refusal = f"not ready after {self._config.engine.start_timeout_s:g} s; raise [engine] start_timeout_s"
             await child.process.stop(5.0)
             return
-        assert child.loaded is not None
-        m = child.manifest
+        if child.loaded is None:
+            return  # it ended first
+        m = child.loaded.manifest
         self._post(inp.EngineUp(
             pid=child.process.pid, url=self._config.url, model=self._config.engine.served_name, bridge=m.bridge,
             parameters=len(m.tensors), live=m.count("live"), cast=m.count("cast"), rederive=m.count("rederive"),
@@ -115,6 +116,7 @@ class Executor:
         reason = child.refusal or describe_exit(code)
         if not child.refusal and not child.process.stopping and (last := child.process.last_error()):
             reason = f"{reason}: {last}"
+        child.loaded_event.set()  # nobody needs to wait for it any more
         child.close()
         await anyio.to_thread.run_sync(partial(shutil.rmtree, engine_tmp_dir(self._config), ignore_errors=True))
         self._children.engine = None

@@ -18,6 +18,7 @@ from apollod.adapters.processes import end_leftover
 from apollod.adapters.sockets import listen
 from apollod.core import inputs as inp
 from apollod.core.state import State, fold
+from apollod.errors import ApolloError
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
@@ -65,9 +66,15 @@ async def _serve(config: Config, journal: Journal) -> None:
             for watch in config.watch:
                 log.warning("watch.not_read_yet", path=watch.path, hint="drop JSONL files into the inbox instead")
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
-            await loop.run(executor)
+            failure: ApolloError | None = None
+            try:
+                await loop.run(executor)
+            except ApolloError as error:
+                failure = error  # raised below: out of here it would be a group of one
             systemd.notify("STOPPING=1")
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
     finally:
         config.socket_path.unlink(missing_ok=True)
 

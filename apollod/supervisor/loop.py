@@ -1,7 +1,8 @@
 """The one door for change: input -> decide -> append (durable) -> fold -> effects.
 
 Inputs are taken one at a time. While the journal cannot be written (a full disk, say) the loop waits with what it
-decided: nothing is lost, nothing is acted on, and serving goes on since the engine needs none of this.
+decided: nothing is lost, nothing is acted on, and serving goes on since the engine needs none of this. A journal that
+waiting cannot mend ends the daemon with its reason.
 """
 
 from collections import deque
@@ -99,6 +100,8 @@ class Loop:
             try:
                 recorded = await self.journal.append(events, clock.now_ns())
             except JournalError as error:
+                if not error.retryable:
+                    raise
                 if not self.journal_error:
                     log.error("journal.append_failed", error=error.line())
                 self.journal_error = error.line()

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,3 +114,15 @@ def test_a_process_that_is_no_child_cannot_play_one(tiny_model, tmp_path, role):
         with pytest.raises(LinkClosed):
             link.receive()
         assert "children are started by the daemon only" in daemon.log()
+
+
+def test_a_damaged_journal_is_named_and_not_touched(tiny_model, tmp_path):
+    daemon = Daemon(tmp_path / "d", tiny_model)
+    daemon.journal.parent.mkdir(parents=True)
+    daemon.journal.write_bytes(b"this is no database, however it is called" * 100)
+    before = daemon.journal.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "apollod", "run", "--config", str(daemon.config)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1 and str(daemon.journal) in done.stderr and "Traceback" not in done.stderr
+    assert daemon.journal.read_bytes() == before

@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
     except BaseException:
         if daemon is not None:
             _stop(daemon)
-            print(f"apollod: the logs are in {root}/daemon.log and {root}/state/log", file=sys.stderr)
+        if (root / "daemon.log").exists():
+            say(f"apollod: the logs are in {root}/daemon.log and {root}/state/log")
             keep = True
         raise
     finally:
@@ -117,8 +118,11 @@ def _free_port() -> int:
 
 def _start(root: Path, config: Path) -> "subprocess.Popen[bytes]":
     say("2/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
+    # Nothing of the surroundings shall change the demo: not a service's runtime directory, not somebody's overrides.
+    env = {k: v for k, v in os.environ.items() if k != "RUNTIME_DIRECTORY" and not (k.startswith("APOLLOD_") and "__" in k)}
     with open(root / "daemon.log", "ab") as out:
-        daemon = subprocess.Popen([sys.executable, "-m", "apollod", "run", "--config", str(config)], stdout=out, stderr=out)
+        command = [sys.executable, "-m", "apollod", "run", "--config", str(config)]
+        daemon = subprocess.Popen(command, stdout=out, stderr=out, env=env)
     try:
         _wait(root, daemon, lambda s: s["state"] in ("serving", "training", "paused"), START_TIMEOUT_S, "to be ready")
     except BaseException:

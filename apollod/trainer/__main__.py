@@ -16,6 +16,7 @@ from apollod.errors import ApolloError
 from apollod.wire.messages import Hello
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+NICE = 5  # on CPU; a third of an engine thread's share where both want the same core
 
 
 def main() -> int:
@@ -25,6 +26,7 @@ def main() -> int:
         return 0
     if cores := os.environ.get("APOLLOD_TRAINER_CORES"):
         os.sched_setaffinity(0, map(int, cores.split(",")))  # the engine has the others to itself
+        os.nice(NICE)  # and goes first on these: a request waits for an answer, a step does not
     threads = os.environ.get("APOLLOD_TRAINER_THREADS", "1")
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = threads

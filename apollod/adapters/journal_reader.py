@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from apollod.core.events import Recorded
 from apollod.errors import JournalError
-from apollod.wire.journal import GENESIS, chain
+from apollod.wire.journal import GENESIS, chain, decode_event
 
 APPLICATION_ID = 0x41504F4C  # "APOL"
 VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
@@ -105,17 +106,40 @@ def verify(path: str | Path) -> int | None:
 
     Raises JournalError, naming the last good event, when the file cannot be read that far.
     """
+    for seq, row in _chained(path):
+        if row is None:
+            return seq
+    return None
+
+
+def recorded(path: str | Path, to: int | None = None) -> Iterator[tuple[Recorded, str]]:
+    """Every event up to `to` with its hash (hex), decoded, in one pass with the check of the chain.
+
+    Raises JournalError, naming the event, where the chain breaks or an event is not known to this code.
+    """
+    for seq, row in _chained(path):
+        if to is not None and seq > to:
+            return
+        if row is None:
+            raise JournalError(f"the hash chain of {path} breaks at event {seq}", "replay up to the event before it: --to N")
+        at_ns, kind, version, body, hash_ = row
+        yield Recorded(seq, at_ns, decode_event(kind, version, body)), hash_.hex()
+
+
+def _chained(path: str | Path) -> Iterator[tuple[int, tuple[int, str, int, str, bytes] | None]]:
+    """(seq, (at_ns, kind, version, body, hash)) in order; ends with (seq, None) at the first event that breaks the chain."""
     expected, prev = 1, GENESIS
     with _reading(path) as db:
         try:
             rows = db.execute("SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM events ORDER BY seq")
             for seq, at_ns, kind, version, key, body, prev_hash, hash_ in rows:
                 if seq != expected or prev_hash != prev or hash_ != chain(prev, seq, at_ns, kind, version, key, body.encode()):
-                    return expected
+                    yield expected, None
+                    return
+                yield seq, (at_ns, kind, version, body, hash_)
                 expected, prev = seq + 1, hash_
         except sqlite3.Error as error:
             raise explain(path, error, f" after event {expected - 1}, up to which it is good") from error
-    return None
 
 
 def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalError:

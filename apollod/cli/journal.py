@@ -10,15 +10,12 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from apollod.adapters import journal_reader
 from apollod.cli import render
-from apollod.core.events import KINDS, Recorded
+from apollod.core.events import KINDS
 from apollod.core.state import SECOND_NS, State, fold
-from apollod.errors import ApolloError, ConfigError, JournalError
+from apollod.errors import ApolloError, ConfigError
 from apollod.supervisor.view import status_view
-from apollod.wire.journal import decode_event
 
 PAGE = 1000
 FOLLOW_S = 0.3
@@ -103,19 +100,10 @@ def _query(args: argparse.Namespace, path: str) -> int:
 
 def _replay(args: argparse.Namespace, path: str) -> int:
     """The state is a pure fold of the journal: fold it, chain checked, and show it."""
-    bad = journal_reader.verify(path)
-    if bad is not None and (args.to is None or bad <= args.to):
-        raise JournalError(f"the hash chain of {path} breaks at event {bad}", "replay up to the event before it: --to N")
     state, head, at_ns = State(), "", 0
-    while page := journal_reader.events(path, state.seq, None, PAGE):
-        for row in page:
-            if args.to is not None and row["seq"] > args.to:
-                break
-            event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
-            fold(state, Recorded(row["seq"], row["at_ns"], event))
-            head, at_ns = row["hash"], row["at_ns"]
-        if args.to is not None and page[-1]["seq"] >= args.to:
-            break
+    for item, hash_ in journal_reader.recorded(path, args.to):
+        fold(state, item)
+        head, at_ns = hash_, item.at_ns
     if args.to is not None and state.seq < args.to:
         raise ApolloError(f"the journal ends at event {state.seq}", f"--to may be at most {state.seq}")
     view = status_view(state, at_ns, {"seq": state.seq, "bytes": 0, "head_hash": head, "path": path})

@@ -76,10 +76,10 @@ class Executor:
                 raise ModelRefused(
                     f"port {e.port} on {e.host} is in use", f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port"
                 )
+            await self._empty_tmp_dir()
         except ModelRefused as error:
             log.error("engine.refused", reason=error.line())
             return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
-        await anyio.to_thread.run_sync(make_empty, engine_tmp_dir(self._config))
         process = await ChildProcess.spawn(
             "apollod.engine", engine_command(self._config, effect.model_dir), engine_environment(self._config),
             self._config.state_dir / "log" / "engine.log",
@@ -88,6 +88,16 @@ class Executor:
         self._tasks.start_soon(self._watch_engine, child)
         self._tasks.start_soon(self._await_engine, child)
         return [inp.EngineStarted(process.pid, effect.model_dir)]
+
+    async def _empty_tmp_dir(self) -> None:
+        """What an earlier engine left is removed; raises ModelRefused where the directory cannot be ours."""
+        directory = engine_tmp_dir(self._config)
+        try:
+            await anyio.to_thread.run_sync(make_empty, directory)
+        except OSError as error:
+            raise ModelRefused(
+                f"the engine's temporary directory {directory} cannot be used: {error}", "remove it, or set TMPDIR"
+            ) from error
 
     async def _await_engine(self, child: EngineChild) -> None:
         """Up: the plugin's manifest is here and /health answers."""

@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from support.daemon import Daemon
 
 from apollod.adapters.link import Link
 from apollod.errors import LinkClosed
+from apollod.supervisor.config import load_config
+from apollod.supervisor.placement import engine_tmp_dir
 from apollod.wire import messages
 
 
@@ -68,6 +71,20 @@ def test_a_busy_port(tiny_model, tmp_path):
         daemon.start()
         status = daemon.wait(lambda s: s["error"], "the refusal", 30)
         assert f"port {daemon.port}" in status["error"] and "[engine] port" in status["error"]
+
+
+def test_a_temporary_directory_that_is_not_ours(tiny_model, tmp_path, monkeypatch):
+    """Somebody may have put a link where the engine's sockets are to lie: not followed, and no end of the daemon."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with daemon_on(tmp_path / "d", tiny_model) as daemon:
+        link = engine_tmp_dir(load_config(str(daemon.config), [], {}))
+        link.symlink_to(tmp_path)
+        daemon.start()
+        status = daemon.wait(lambda s: s["error"], "the refusal", 30)
+        assert str(link) in status["error"] and "Traceback" not in daemon.log()
+        assert daemon.config.exists(), "what the link points to is untouched"
 
 
 def test_a_stale_socket_and_a_file_in_its_place(tiny_model, tmp_path):

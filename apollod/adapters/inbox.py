@@ -25,6 +25,7 @@ from apollod.adapters.quarantine import Kept, Quarantine
 from apollod.core.intake import Batch, Line
 from apollod.core.state import Position
 from apollod.errors import RecordRefused
+from apollod.failpoints import failpoint
 from apollod.wire.records import parse_line
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -260,6 +261,7 @@ class Inbox:
                 lines.append(line)
         if offset == it.position.offset:
             return None
+        failpoint("inbox.batch-read")
         return Batch(
             source=it.position.source, path=it.path, offset=offset, line=number, lines=tuple(lines),
             new=it.new, replaces=it.replaces,

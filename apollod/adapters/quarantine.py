@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from apollod.adapters.files import fsync_dir
+from apollod.failpoints import failpoint
 
 KEPT_BYTES_MAX = 256 << 20  # of one piece; a small compressed file can unfold to terabytes. The hash is of all of it
 _TEMPORARY = ".keeping-"
@@ -71,8 +72,10 @@ class Keeping:
         os.fsync(self._file.fileno())
         digest = self._hash.hexdigest()
         target = self._temporary.with_name(f"{digest}.kept")
+        failpoint("quarantine.before-rename")
         self._temporary.replace(target)
         fsync_dir(target.parent)
+        failpoint("quarantine.kept")
         return Kept(self._bytes, digest, str(target))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:

@@ -21,6 +21,7 @@ from apollod.engine import cpu, placement, refusals
 from apollod.engine.recorder import Recorder
 from apollod.engine.verify import Verifier
 from apollod.errors import ModelRefused, ShareRefused
+from apollod.failpoints import failpoint
 from apollod.wire.manifest import Manifest
 from apollod.wire.messages import Failure, Hello, Loaded, LoadRefused, Reserve, Share
 
@@ -69,6 +70,7 @@ class SharedLoader(DefaultModelLoader):
         except (ModelRefused, ShareRefused) as refused:
             self._link.send(LoadRefused(str(refused), refused.hint))
             raise
+        failpoint("engine.weights-loaded")
         self._link.send(Loaded(manifest, time.monotonic() - started))
         return model
 
@@ -97,6 +99,7 @@ class SharedLoader(DefaultModelLoader):
     def _reserve(self, nbytes: int) -> int:
         assert self._link is not None
         self._link.send(Reserve(nbytes))
+        failpoint("engine.memory-asked")
         answer = self._link.receive()
         if not isinstance(answer, Share):
             reason = answer.error if isinstance(answer, Failure) else f"unexpected answer {type(answer).__name__}"

@@ -17,6 +17,7 @@ from apollod.adapters.processes import ChildProcess, describe_exit
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ModelRefused
+from apollod.failpoints import failpoint
 from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
 from apollod.supervisor.config import Config
 from apollod.supervisor.placement import engine_command, engine_environment, engine_tmp_dir, trainer_environment
@@ -41,6 +42,13 @@ class Executor:
 
     async def run(self, effect: fx.Effect) -> list[inp.Input]:
         """Carry out one effect."""
+        name = type(effect).__name__
+        failpoint(f"effect.{name}.before")
+        results = await self._run(effect)
+        failpoint(f"effect.{name}.after")
+        return results
+
+    async def _run(self, effect: fx.Effect) -> list[inp.Input]:
         match effect:
             case fx.SpawnEngine():
                 return await self._spawn_engine(effect)

@@ -18,6 +18,7 @@ from apollod.core import inputs as inp
 from apollod.core.decide import Decision, decide
 from apollod.core.state import State, fold
 from apollod.errors import JournalError
+from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.narrate import narrate
 
@@ -61,6 +62,7 @@ class Loop:
         while not executor.exit.is_set():
             while self._inputs and not executor.exit.is_set():
                 input_, done = self._inputs.popleft()
+                failpoint("loop.input-taken")
                 recorded = await self._process(input_, executor)
                 if done is not None:
                     done.settle(recorded)
@@ -78,6 +80,7 @@ class Loop:
     async def _settle(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
         """Decide, record, act; what an effect reports at once is settled before the next effect."""
         decision = decide(self.state, await self._with_known(input_), clock.now_ns())
+        failpoint("loop.decided")
         recorded = await self._record(decision)
         for effect in decision.effects:
             for result in await executor.run(effect):
@@ -87,10 +90,13 @@ class Loop:
     async def _record(self, decision: Decision) -> list[ev.Recorded]:
         if not decision.events:
             return []
+        failpoint("loop.before-append")
         recorded = await self._append(decision.events)
+        failpoint("loop.appended")
         for item in recorded:
             fold(self.state, item)
             narrate(item.event)
+        failpoint("loop.folded")
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         return recorded

@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from apollod import failpoints
 from apollod.supervisor.config import Config
 
 FIXED_ARGS = (
@@ -63,6 +64,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         "TMPDIR": str(engine_tmp_dir(config)),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        **failpoints.environment_of("engine"),
     }
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key
@@ -79,7 +81,7 @@ def trainer_environment(config: Config) -> dict[str, str]:
     """Environment of the trainer; a fixed thread count is part of what makes its steps exact."""
     env = {
         "APOLLOD_SOCKET": str(config.socket_path), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **failpoints.environment_of("trainer"),
     }
     if not has_gpu():
         cores = core_split(config)[1]

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from apollod.adapters.files import fsync_dir, fsync_file, put_in_place
 from apollod.errors import ApolloError, CheckpointError
+from apollod.failpoints import failpoint
 from apollod.trainer import fingerprint
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.model_dir import ModelDir, WeightFile
@@ -68,7 +69,9 @@ def write(path: Path, step: int, weights: Weights, optimizer: Apollo, settings: 
             if stray.name.startswith(f"{path.name}.tmp-"):
                 shutil.rmtree(stray)
         written = _fill(temporary, step, weights, optimizer, settings)
+        failpoint("trainer.checkpoint.before-rename")
         put_in_place(temporary, path)
+        failpoint("trainer.checkpoint.renamed")
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {path} cannot be written ({error})", "make room or fix the permissions"
@@ -118,7 +121,9 @@ def restore(request: Restore, weights: Weights, optimizer: Apollo, settings: Opt
     if request.path:
         _load_state(where, optimizer)
     if request.weights:
+        failpoint("trainer.restore.half-way")
         weights.write_all(origin)
+        failpoint("trainer.restore.written")
     found = weights.fingerprint()
     if found != expected:
         raise CheckpointError(f"memory has fingerprint {found}, {where} has {expected}", "restore the weights too")
@@ -133,6 +138,7 @@ def _fill(target: Path, step: int, weights: Weights, optimizer: Apollo, settings
     source = weights.source
     (target / OURS).mkdir(parents=True)
     total = sum(_write_weights(weights, file, target / file.name) for file in source.files)
+    failpoint("trainer.checkpoint.weights-written")
     for name in _other_files(source.path):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.path / name, target / name)

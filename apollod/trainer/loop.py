@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from apollod.adapters.link import Link
 from apollod.errors import ApolloError, LinkClosed, RecordRefused, ShareRefused
+from apollod.failpoints import failpoint
 from apollod.trainer import checkpoint, kernels_cpu
 from apollod.trainer.apollo import Apollo, HookHandle
 from apollod.trainer.attach import Attached, attach
@@ -157,7 +158,9 @@ class Loop:
                     f"example {message.example} is {tokens.digest()} as tokens, not {message.digest}",
                     "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
                 )
-            return run_step(learner.attached, learner.optimizer, tokens, message.step, message.lr, message.replay)
+            done = run_step(learner.attached, learner.optimizer, tokens, message.step, message.lr, message.replay)
+            failpoint("trainer.step.unreported")
+            return done
         except ApolloError as error:
             return m.StepFailed(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
+from apollod.failpoints import failpoint
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.attach import Attached
 from apollod.trainer.data import Tokens
@@ -57,6 +58,7 @@ def run_step(attached: Attached, optimizer: Apollo, tokens: Tokens, step: int, l
     `optimizer` has its hooks attached, so a gradient lives only until its parameter is updated. A loss that is not
     finite writes nothing (`applied` false). An exception out of here may leave the weights half updated.
     """
+    failpoint("trainer.step.begun")
     started = time.perf_counter()
     loss_tensor = loss_of(attached.model, tokens)
     loss = loss_tensor.item()
@@ -67,6 +69,7 @@ def run_step(attached: Attached, optimizer: Apollo, tokens: Tokens, step: int, l
     if applied:
         optimizer.begin(step, lr)
         loss_tensor.backward()  # type: ignore[no-untyped-call]
+        failpoint("trainer.step.updated")
         report = optimizer.finish()
         grad_norm, update_norm = report.grad_norm, report.update_norm
         skipped_zero, skipped_nonfinite = report.skipped_zero, report.skipped_nonfinite

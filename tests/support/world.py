@@ -27,11 +27,22 @@ class Memory:
         self.weights = weights
 
 
-class World:
-    """`give` feeds one input and everything that follows by itself; effects for the children pile up in `asked`."""
+class Died(Exception):
+    """The supervisor was killed, and its children with it."""
 
-    def __init__(self, settings: ev.Settings = SETTINGS) -> None:
+
+class World:
+    """`give` feeds one input and everything that follows by itself; effects for the children pile up in `asked`.
+
+    A life is a sequence of instants: after events are durable, before and after each effect, after something was put
+    on disk and before anybody hears of it. At instant number `dies_at` it ends with `Died`.
+    """
+
+    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0) -> None:
         self.settings = settings
+        self.dies_at = dies_at
+        self.instants = 0
+        self.exited = False
         self.state = State()
         self.journal: list[ev.Recorded] = []
         self.asked: deque[fx.Effect] = deque()
@@ -71,10 +82,19 @@ class World:
             fold(self.state, recorded)
             if isinstance(event, ev.ExampleAccepted):
                 self.known.add(event.example)
+        if events:
+            self._instant()
         out = list(events)
         for effect in effects:
+            self._instant()
             out += self._run(effect)
         return out
+
+    def _instant(self) -> None:
+        """A moment at which a crash makes a difference."""
+        self.instants += 1
+        if self.instants == self.dies_at:
+            raise Died
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         self.pid += 1
@@ -119,11 +139,13 @@ class World:
                 self.run_step(step)
             case fx.WriteCheckpoint(step=step, path=path):
                 self.disk[path] = (self.view.weights, self.optimizer)
+                self._instant()
                 self.give(inp.CheckpointWritten(step, path, self.view.weights, 1, 0.1))
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):
                 del self.disk[path]
+                self._instant()
             case fx.Exit():
                 self.exited = True
         return True
@@ -171,11 +193,13 @@ class World:
     def of(self, kind: type) -> list:
         return [r.event for r in self.journal if isinstance(r.event, kind)]
 
-    def crash_and_return(self) -> "World":
-        """The supervisor dies with its children; a new one starts on the same journal and disk."""
-        other = World(self.settings)
+    def successor(self, dies_at: int = 0) -> "World":
+        """The supervisor died with its children: another one on the same journal and disk, not started yet."""
+        other = World(self.settings, dies_at)
         other.journal, other.disk, other.known, other.now, other.pid = self.journal, self.disk, self.known, self.now, self.pid
         for recorded in self.journal:
             fold(other.state, recorded)
-        other.up()
         return other
+
+    def crash_and_return(self) -> "World":
+        return self.successor().up()

@@ -1,0 +1,114 @@
+"""A crash at any instant of a life leaves no intent open for ever: the lives after it settle what it left."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.intents import INTENTS, open_intents
+from support.world import SETTINGS, Died, World
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.decide import decide
+
+
+def body(event: ev.Event) -> dict[str, object]:
+    return {name: getattr(event, name) for name in event.__struct_fields__}
+
+
+def open_in(world: World) -> list[tuple[str, object]]:
+    return open_intents((r.event.kind, body(r.event)) for r in world.journal)
+
+
+def life(world: World) -> None:
+    """Everything a daemon does in its life, once: learning, checkpoints (one too many), dying children, a held example."""
+    world.up()
+    world.lines("a", "b", "long", "c", source=f"f{len(world.journal)}")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    for number in range(2):
+        world.lines(f"d{number}", source=f"g{len(world.journal)}")
+        world.settle()
+        world.give(inp.CheckpointRequested("test"))
+        world.exit("trainer")  # the checkpoint is half written
+        world.pass_time(70)
+        world.settle()
+        world.give(inp.CheckpointRequested("test"))
+        world.settle()
+    world.lines("poison", "e", source=f"h{len(world.journal)}")
+    world.answer()
+    for _ in range(3):  # a step that no trainer survives
+        world.exit("trainer")
+        world.give(inp.ResumeRequested("test"))
+        while world.asked and world.state.trainer.phase != "ready":
+            world.answer()
+    world.exit("engine")
+    world.settle()
+    rest(world)
+
+
+def rest(world: World) -> None:
+    """Whatever was given up is tried again until nothing is left to do; then a clean end."""
+    for _ in range(8):
+        world.give(inp.ResumeRequested("test"))
+        world.pass_time(700)
+        if world.state.engine.phase == "spawned":
+            world.engine_up()
+        world.settle()
+    world.give(inp.StopRequested("test"))
+    world.settle()
+    assert world.exited
+
+
+def died(world: World, what: Callable[[World], None]) -> bool:
+    try:
+        what(world)
+    except Died:
+        return True
+    return False
+
+
+CALM = World()
+life(CALM)
+
+
+def test_one_life_has_every_intent_and_every_result():
+    """What the walk below walks over: a life that skips an intent would prove nothing about it."""
+    kinds = set(CALM.kinds())
+    assert INTENTS.keys() <= kinds
+    assert set().union(*(intent.settled_by for intent in INTENTS.values())) <= kinds
+    assert "checkpoint.removed" in kinds and open_in(CALM) == []
+
+
+@pytest.mark.parametrize("instant", range(1, CALM.instants + 1))
+def test_a_crash_at_each_instant_leaves_nothing_open(instant):
+    world = World(SETTINGS, dies_at=instant)
+    assert died(world, life)
+    after = world.successor()
+    start = inp.Started(2, "test", SETTINGS, "/s", {path: weights for path, (weights, _) in after.disk.items()})
+    first = [r.event for r in after.journal] + decide(after.state, start, after.now).events
+    at_once = {kind for kind, _ in open_intents((e.kind, body(e)) for e in first)}
+    assert at_once <= {"daemon.started", "step.started", "window.opened"}  # these two are taken up again
+    after.up()
+    rest(after)
+    assert open_in(after) == []
+    steps = [e.step for e in after.of(ev.StepStarted)]
+    assert steps == list(range(1, len(steps) + 1))
+
+
+@settings(max_examples=200, deadline=None)
+@example([3, 1, 2])
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
+def test_crashes_of_the_recovery_itself_leave_nothing_open(instants):
+    """Life after life is cut short, the next one too while it still settles what the one before left."""
+    world = World()
+    for instant in instants:
+        world.dies_at = instant
+        died(world, life)
+        world = world.successor()
+    life(world)
+    assert open_in(world) == []
+    completed = [e.example for e in world.of(ev.StepCompleted)]
+    assert len(completed) == len(set(completed))

@@ -1,0 +1,40 @@
+"""Which intents of a journal are still open, told from its events alone (docs/decisions/0004-open-intents.md)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+
+class Intent(NamedTuple):
+    """`field` names what result and intent have in common (None: there is only one at a time)."""
+
+    field: str | None
+    settled_by: frozenset[str]
+
+
+INTENTS = {
+    "step.started": Intent("step", frozenset({"step.completed", "step.failed"})),
+    "checkpoint.started": Intent("path", frozenset({"checkpoint.committed", "checkpoint.failed"})),
+    "window.opened": Intent("window", frozenset({"window.closed"})),
+    "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
+    "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),
+    "shutdown.requested": Intent(None, frozenset({"daemon.stopped", "daemon.started"})),
+    "daemon.started": Intent(None, frozenset({"daemon.stopped", "daemon.started"})),
+}
+
+
+def open_intents(events: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, Any]]:
+    """(kind, value of its field) of every intent without a result, from (kind, body) in the order of the journal.
+
+    Raises AssertionError where an intent is recorded a second time while it is open: two would share one result.
+    """
+    open_: dict[tuple[str, Any], None] = {}
+    for kind, body in events:
+        for intent, (field, settled_by) in INTENTS.items():
+            if kind in settled_by:
+                open_.pop((intent, body[field] if field else None), None)
+        if kind in INTENTS:
+            field = INTENTS[kind].field
+            key = (kind, body[field] if field else None)
+            assert key not in open_, f"{key} was recorded while it was open"
+            open_[key] = None
+    return list(open_)

@@ -38,9 +38,11 @@ class Settings(msgspec.Struct, frozen=True):
     scale: Literal["channel", "tensor"] = "channel"
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
-    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    rounding: Literal["stochastic", "nearest", "master"] = "stochastic"
     seed: int = 0
     max_tokens: int = 4096
+    moments: Literal["float32", "bfloat16"] = "float32"
+    limiter: float = 1.01
     checkpointing: bool = False
     """these and `rank`: what a step depends on besides its own fields; a replay takes them from here"""
 

@@ -5,6 +5,7 @@ the TOML file > the default here. An unknown key is an error that names the near
 """
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -57,21 +58,33 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The optimizer and what it is fed."""
 
-    optimizer: Literal["apollo"] = "apollo"
+    optimizer: Literal["apollo", "adamw", "adafactor", "adamw8bit"] = "apollo"
     lr: Annotated[float, Meta(gt=0.0)] = 1e-5
     rank: Positive = 64
+    """apollo: the smaller side of a matrix is projected to this; with rank = 1 and scale = "tensor" it is APOLLO-Mini"""
     scale: Literal["channel", "tensor"] = "channel"
+    limiter: Annotated[float, Meta(ge=0.0)] = 1.01
+    """apollo: largest growth of an update's norm from one step to the next; 0: no limit"""
+    moments: Literal["float32", "bfloat16"] = "float32"
+    """apollo and adamw: how they are kept; bfloat16 takes half the memory and is rounded stochastically"""
     betas: tuple[Share, Share] = (0.9, 0.999)
     weight_decay: Annotated[float, Meta(ge=0.0)] = 0.0
     warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
     """share of a window's first examples over which the learning rate rises"""
-    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    rounding: Literal["stochastic", "nearest", "master"] = "stochastic"
+    """of bf16 weights. nearest learns next to nothing at lr 1e-5; master keeps a float32 copy: 4 bytes a parameter more"""
     max_tokens: Annotated[int, Meta(ge=8)] = 4096
     """a longer example loses the left of its prompt"""
     seed: NotNegative = 0
     gradient_checkpointing: bool = False
     threads: NotNegative = 0
     """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
+
+    def __post_init__(self) -> None:
+        if 0 < self.limiter < 1 or self.limiter == math.inf:
+            raise ValueError(f"limiter = {self.limiter} is neither 0 (no limit) nor a growth of at least 1")
+        if self.moments != "float32" and self.optimizer not in ("apollo", "adamw"):
+            raise ValueError(f'moments = "{self.moments}" is for apollo and adamw; {self.optimizer} has no choice of them')
 
 
 class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -154,7 +167,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             replay_max=self.checkpoint.replay_max,
             scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,
             rounding=self.trainer.rounding, seed=self.trainer.seed, max_tokens=self.trainer.max_tokens,
-            checkpointing=self.trainer.gradient_checkpointing,
+            checkpointing=self.trainer.gradient_checkpointing, moments=self.trainer.moments, limiter=self.trainer.limiter,
         )
 
     def optimizer(self) -> OptimizerSettings:
@@ -162,7 +175,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         t = self.trainer
         return OptimizerSettings(
             name=t.optimizer, rank=t.rank, scale=t.scale, betas=t.betas, weight_decay=t.weight_decay, rounding=t.rounding,
-            seed=t.seed, max_tokens=t.max_tokens, checkpointing=t.gradient_checkpointing,
+            seed=t.seed, max_tokens=t.max_tokens, checkpointing=t.gradient_checkpointing, moments=t.moments, limiter=t.limiter,
         )
 
 

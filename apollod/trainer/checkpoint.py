@@ -20,8 +20,9 @@ from apollod.adapters.files import fsync_dir, fsync_file, put_in_place
 from apollod.errors import ApolloError, CheckpointError
 from apollod.failpoints import failpoint
 from apollod.trainer import fingerprint
-from apollod.trainer.apollo import Apollo
 from apollod.trainer.model_dir import ModelDir, WeightFile
+from apollod.trainer.named_optimizer import STATE_VERSION, NamedOptimizer
+from apollod.trainer.optimizers import misfit
 from apollod.trainer.weights import Weights
 from apollod.wire.messages import OptimizerSettings, Restore
 
@@ -33,12 +34,10 @@ STATE = f"{OURS}/optimizer.safetensors"
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}
 """Files of the source that hold weights in another form: stale as soon as a step is done, so not copied."""
 
-KEPT_SETTINGS = ("name", "rank", "scale", "seed")
-"""Settings that optimizer state is worthless without; the others may change from one run to the next."""
-
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """checkpoint.json. `files`: bytes of every other file, by its path in the directory."""
+    """checkpoint.json. `files`: bytes of every other file, by its path in the directory; `state_version`: of what the
+    optimizer's state means."""
 
     schema_version: int
     step: int
@@ -47,6 +46,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     optimizer: OptimizerSettings
     torch: str
     files: dict[str, int]
+    state_version: int = 1
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Written:
     bytes: int
 
 
-def write(path: Path, step: int, weights: Weights, optimizer: Apollo, settings: OptimizerSettings) -> Written:
+def write(path: Path, step: int, weights: Weights, optimizer: NamedOptimizer, settings: OptimizerSettings) -> Written:
     """Write weights and optimizer state to the directory `path`; an older one there is replaced.
 
     One tensor at a time is copied (none on CPU, unless `cast`). Raises CheckpointError; `path` is then as it was.
@@ -100,7 +100,7 @@ def read(path: Path) -> Checkpoint:
     return record
 
 
-def restore(request: Restore, weights: Weights, optimizer: Apollo, settings: OptimizerSettings) -> str:
+def restore(request: Restore, weights: Weights, optimizer: NamedOptimizer, settings: OptimizerSettings) -> str:
     """Bring weights and optimizer to a checkpoint, or the weights to the base model. Returns the fingerprint in memory.
 
     For the base model (`request.path` empty) `optimizer` has to be a fresh one. Raises CheckpointError where the files
@@ -110,7 +110,7 @@ def restore(request: Restore, weights: Weights, optimizer: Apollo, settings: Opt
     expected = request.fingerprint
     if request.path:
         record = read(where)
-        _check_settings(where, record.optimizer, settings)
+        _check_state(where, record, settings)
         expected = expected or record.fingerprint
     origin = ModelDir.open(where)
     _check_tensors(weights.source, origin)
@@ -133,7 +133,7 @@ def restore(request: Restore, weights: Weights, optimizer: Apollo, settings: Opt
 # --- writing ------------------------------------------------------------------------------------------------------
 
 
-def _fill(target: Path, step: int, weights: Weights, optimizer: Apollo, settings: OptimizerSettings) -> Written:
+def _fill(target: Path, step: int, weights: Weights, optimizer: NamedOptimizer, settings: OptimizerSettings) -> Written:
     """Write all files and flush them and their directories."""
     source = weights.source
     (target / OURS).mkdir(parents=True)
@@ -150,6 +150,7 @@ def _fill(target: Path, step: int, weights: Weights, optimizer: Apollo, settings
         model=_model_name(source.path),
         optimizer=settings,
         torch=str(torch.__version__),
+        state_version=STATE_VERSION,
         files={str(file.relative_to(target)): file.stat().st_size for file in sorted(target.rglob("*")) if file.is_file()},
     )
     (target / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
@@ -189,14 +190,19 @@ def _model_name(source: Path) -> str:
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def _check_settings(where: Path, saved: OptimizerSettings, here: OptimizerSettings) -> None:
-    for name in KEPT_SETTINGS:
-        one, other = getattr(saved, name), getattr(here, name)
-        if one != other:
-            raise CheckpointError(
-                f"{where} was trained with {name} = {one!r}, the configuration says {other!r}",
-                f"set [trainer] {name} back, or use another checkpoint",
-            )
+def _check_state(where: Path, record: Checkpoint, settings: OptimizerSettings) -> None:
+    """Raise CheckpointError unless these settings can go on with the optimizer state."""
+    if record.state_version != STATE_VERSION:
+        raise CheckpointError(
+            f"{where} has optimizer state of version {record.state_version}, known is {STATE_VERSION}",
+            "use the apollod that wrote it, or another checkpoint",
+        )
+    if wrong := misfit(record.optimizer, settings):
+        name, saved, here = wrong
+        raise CheckpointError(
+            f"{where} was trained with {name} = {saved!r}, the configuration says {here!r}",
+            f"set [trainer] {name} back, or use another checkpoint",
+        )
 
 
 def _check_tensors(source: ModelDir, origin: ModelDir) -> None:
@@ -215,7 +221,7 @@ def _file_fingerprint(origin: ModelDir) -> str:
     return fingerprint.format(sum(fingerprint.file_fingerprint(origin.path / file.name) for file in origin.files) % (1 << 64))
 
 
-def _load_state(where: Path, optimizer: Apollo) -> None:
+def _load_state(where: Path, optimizer: NamedOptimizer) -> None:
     try:
         optimizer.load_state_tensors(load_file(where / STATE))
     except (OSError, SafetensorError) as error:

@@ -164,7 +164,7 @@ def _square_sums(x, by_row, out):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _square_sum(x):  # type: ignore[no-untyped-def]
+def square_sum(x):  # type: ignore[no-untyped-def]
     """Sum of the float32 squares of x [n], float64."""
     total = 0.0
     for j in range(x.size):
@@ -173,13 +173,10 @@ def _square_sum(x):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def adam(r, m, v, moments, bounds):  # type: ignore[no-untyped-def]
-    """`moments.adam_` of flat float32 arrays: (|G|^2, |U|); r becomes U. Nothing is done where |G|^2 is out of bounds."""
-    grad_square = _square_sum(r)
-    if not bounds[0] <= grad_square <= bounds[1]:
-        return grad_square, 0.0
+def adam(r, m, v, moments):  # type: ignore[no-untyped-def]
+    """`moments.adam_` of flat float32 arrays: |U|^2; r becomes U."""
     _direction(r, m, v, moments)
-    return grad_square, math.sqrt(_square_sum(r))
+    return square_sum(r)
 
 
 @_jit
@@ -237,21 +234,23 @@ def write_columns(weight, update, coef, decay, key_low, key_high, stochastic):  
 
 
 @_jit
-def write_elements(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
-    """w = round(w * decay + coef * u), in place. weight uint32 [n/2] (bf16 [n]), update float32 [n], coef a number."""
-    keep, scale, key_low, key_high = f32(decay), f32(coef), u32(key_low), u32(key_high)
+def write_elements(weight, update, first, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
+    """w = round(w * decay + coef * u), in place. weight uint32 [n/2] (bf16 [n]), update float32 [n], coef a number.
+    first: index in the parameter of the first element, even."""
+    keep, scale, key_low, key_high, start = f32(decay), f32(coef), u32(key_low), u32(key_high), u32(first // 2)
     for j in range(weight.size):
         low = _low(weight[j]) * keep + scale * update[2 * j]
         high = _high(weight[j]) * keep + scale * update[2 * j + 1]
-        weight[j] = _merge(low, high, _noise(u32(j), key_low, key_high), stochastic)
+        weight[j] = _merge(low, high, _noise(u32(start + u32(j)), key_low, key_high), stochastic)
 
 
 @_jit
-def write_floats(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
-    """As `write_elements`, of float32 weights [n] that stay on the bf16 grid."""
+def write_floats(weight, update, first, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
+    """As `write_elements`, of float32 weights [n] that stay on the bf16 grid; first may be odd."""
     keep, scale, key_low, key_high = f32(decay), f32(coef), u32(key_low), u32(key_high)
     for j in range(weight.size):
-        noise = u32(_noise(u32(j // 2), key_low, key_high) >> u32(16 * (j % 2)))
+        index = first + j
+        noise = u32(_noise(u32(index // 2), key_low, key_high) >> u32(16 * (index % 2)))
         weight[j] = u32(_round(weight[j] * keep + scale * update[j], u32(noise & u32(0xFFFF)), stochastic)).view(f32)
 
 
@@ -275,10 +274,11 @@ def warm_up() -> None:
     signs(np.zeros(32, i16), 0, 0)
     r, m, v = np.zeros((3, 2, 2), f32)
     moments, bounds = (0.9, 0.999, 1e-6), (0.0, 1.0)
-    adam(r.ravel(), m.ravel(), v.ravel(), moments, bounds)
+    square_sum(r.ravel())
+    adam(r.ravel(), m.ravel(), v.ravel(), moments)
     apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, moments, (1e-5, math.inf, 1.01, 1e-8), bounds)
     options = (1.0, 0, 0, True)
     write_rows(words, words.copy(), np.zeros(2, f32), *options)
     write_columns(words, words.copy(), np.zeros((2, 2), f32), *options)
-    write_elements(words.ravel(), np.zeros(8, f32), 0.0, *options)
-    write_floats(np.zeros(8, f32), np.zeros(8, f32), 0.0, *options)
+    write_elements(words.ravel(), np.zeros(8, f32), 0, 0.0, *options)
+    write_floats(np.zeros(8, f32), np.zeros(8, f32), 0, 0.0, *options)

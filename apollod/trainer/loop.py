@@ -18,11 +18,12 @@ from apollod.adapters.link import Link
 from apollod.errors import ApolloError, LinkClosed, RecordRefused, ShareRefused
 from apollod.failpoints import failpoint
 from apollod.trainer import checkpoint, kernels_cpu
-from apollod.trainer.apollo import Apollo, HookHandle
 from apollod.trainer.attach import Attached, attach
 from apollod.trainer.data import Tokens, load_tokenizer, tokenise
 from apollod.trainer.environment import environment
 from apollod.trainer.memory import open_cuda_handle, open_memory_file
+from apollod.trainer.named_optimizer import HookHandle, NamedOptimizer
+from apollod.trainer.optimizers import make_optimizer
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
@@ -50,12 +51,8 @@ class Learner:
         del self.optimizer, self._hooks  # the state of both together may not fit
         self.optimizer, self._hooks = self._make_optimizer()
 
-    def _make_optimizer(self) -> tuple[Apollo, HookHandle]:
-        s = self.settings
-        optimizer = Apollo(
-            self.attached.trainable, rank=s.rank, scale=s.scale, betas=s.betas, weight_decay=s.weight_decay,
-            seed=s.seed, rounding=s.rounding, round_to=self.attached.round_to,
-        )  # fmt: skip
+    def _make_optimizer(self) -> tuple[NamedOptimizer, HookHandle]:
+        optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to)
         return optimizer, optimizer.attach()
 
     def tokens(self, record: bytes) -> Tokens:

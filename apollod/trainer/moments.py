@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apollod.trainer.projector import kernels
+from apollod.trainer.projector import blocks, kernels
 
 NORM_EPSILON = 1e-8  # added to the norms that are divided by (paper)
 
@@ -32,7 +32,7 @@ class Norms(NamedTuple):
 
     grad_square: float
     update: float
-    """|U| / L"""
+    """|U| (of APOLLO: |U| / L), or what an optimizer makes of it: see there"""
 
     @property
     def zero(self) -> bool:
@@ -43,17 +43,26 @@ class Norms(NamedTuple):
         return not self.grad_square <= _SQUARES[1]  # also true of NaN
 
 
-def adam_(gradient: Tensor, state: _State, group: _Group) -> Norms:
-    """Update m and v with a contiguous float32 gradient of their shape, and turn it into U = m / (sqrt(v) + eps)."""
+def square_norm(gradient: Tensor) -> float:
+    """|G|^2 of a contiguous gradient, in blocks; no full-size temporary."""
+    compiled, flat, total = kernels(), gradient.view(-1), 0.0
+    for part in blocks(flat.numel()):
+        block = flat[part].float()
+        on_cpu = compiled if block.is_cpu else None
+        total += on_cpu.square_sum(block.numpy()) if on_cpu else float(block.square().sum(dtype=torch.float64))
+    return total
+
+
+def adam_(gradient: Tensor, state: _State, moments: tuple[float, float, float]) -> float:
+    """Update m and v with a contiguous float32 gradient of their shape, and turn it into U = m / (sqrt(v) + eps).
+
+    moments: beta1, beta2, eps. Returns |U|^2.
+    """
     compiled, m, v = kernels(), state["m"], state["v"]
     if compiled and gradient.is_cpu:
-        flat = [x.numpy().reshape(-1) for x in (gradient, m, v)]
-        return Norms(*compiled.adam(*flat, _moments(group), _SQUARES))
-    norms = Norms(float(gradient.square().sum(dtype=torch.float64)), 0.0)
-    if norms.zero or norms.nonfinite:
-        return norms
-    _direction_(gradient, m, v, _moments(group))
-    return Norms(norms.grad_square, math.sqrt(float(gradient.square().sum(dtype=torch.float64))))
+        return float(compiled.adam(*(x.numpy().reshape(-1) for x in (gradient, m, v)), moments))
+    _direction_(gradient, m, v, moments)
+    return float(gradient.square().sum(dtype=torch.float64))
 
 
 def apollo_(low_rank: Tensor, squares: Tensor, rate: float, summed: int, state: _State, group: _Group) -> tuple[Tensor, Norms]:

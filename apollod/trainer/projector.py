@@ -7,6 +7,7 @@ in integer arithmetic that wraps alike on every device. Nothing is drawn from a 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 
@@ -17,6 +18,13 @@ from torch import Tensor
 BLOCK_ELEMENTS = 1 << 18  # elements of a working block: bounds every temporary, never changes a result
 
 _PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums in a left projection
+
+
+def blocks(size: int, unit: int = 1) -> Iterator[slice]:
+    """`size` elements in working blocks of a multiple of `unit` (a row, say)."""
+    length = max(1, BLOCK_ELEMENTS // unit) * unit
+    for first in range(0, size, length):
+        yield slice(first, min(first + length, size))
 
 
 def kernels() -> ModuleType | None:

@@ -20,6 +20,7 @@ from torch import Tensor
 from apollod.trainer.projector import BLOCK_ELEMENTS, as_words, kernels, random_words
 
 Rounding = Literal["stochastic", "nearest"]
+"""Of one write. The third choice of an optimizer, "master", writes a float32 copy and rounds that: see named_optimizer.py."""
 
 
 def noise(key: int, first: int, count: int, device: torch.device | str = "cpu") -> Tensor:
@@ -43,7 +44,14 @@ def stochastic_round(values: Tensor, key: int, first: int = 0) -> Tensor:
 
 
 def write_update_(
-    weight: Tensor, update: Tensor, coef: Tensor | float, decay: float, key: int, rounding: Rounding, round_to: torch.dtype
+    weight: Tensor,
+    update: Tensor,
+    coef: Tensor | float,
+    decay: float,
+    key: int,
+    rounding: Rounding,
+    round_to: torch.dtype,
+    first: int = 0,
 ) -> None:
     """weight = round(weight * decay + coef * update) on the grid of `round_to`, in place.
 
@@ -53,6 +61,7 @@ def write_update_(
     decay    1 - lr * weight_decay; counts in float32, that is in multiples of 6e-8
     key      `stream_key` of this parameter and step
     round_to torch.bfloat16, or torch.float32 for no rounding at all
+    first    index of weight[0] in its parameter (C order), where coef is a number
     """
     options = (decay, key, rounding)
     if isinstance(coef, Tensor) and coef.dim() == 2:
@@ -60,11 +69,11 @@ def write_update_(
             return
     else:
         weight, update, number = weight.view(-1), update.view(-1), float(coef)
-        if round_to == torch.bfloat16 and _write_elements_compiled(weight, update, number, *options):
+        if round_to == torch.bfloat16 and _write_elements_compiled(weight, update, first, number, *options):
             return
         weight, update = weight.unsqueeze(1), update.unsqueeze(1)
         coef = torch.full((1, 1), number, dtype=torch.float32, device=weight.device)
-    write_reference_(weight, update, coef, *options, round_to)
+    write_reference_(weight, update, coef, *options, round_to, first)
 
 
 def write_reference_(
@@ -75,6 +84,7 @@ def write_reference_(
     key: int,
     rounding: Rounding,
     round_to: torch.dtype,
+    first: int = 0,
     block: int = BLOCK_ELEMENTS,
 ) -> None:
     """The definition of `write_update_` in eager torch, for 2-D tensors on any device, in blocks of whole rows."""
@@ -86,7 +96,7 @@ def write_reference_(
         value = weight[part].float() * decay + update[part].float() * coef[part]
         if round_to == torch.bfloat16:
             stochastic = rounding == "stochastic"
-            value = stochastic_round(value, key, start * n) if stochastic else value.to(torch.bfloat16)
+            value = stochastic_round(value, key, first + start * n) if stochastic else value.to(torch.bfloat16)
         weight[part].copy_(value)
 
 
@@ -103,14 +113,16 @@ def _write_channels_compiled(weight: Tensor, update: Tensor, coef: Tensor, decay
     return True
 
 
-def _write_elements_compiled(weight: Tensor, update: Tensor, coef: float, decay: float, key: int, rounding: Rounding) -> bool:
+def _write_elements_compiled(
+    weight: Tensor, update: Tensor, first: int, coef: float, decay: float, key: int, rounding: Rounding
+) -> bool:
     """As `_write_channels_compiled`, of flat tensors with one coefficient; of float32 weights as well."""
-    compiled, words = kernels(), as_words(weight)
+    compiled, words = kernels(), as_words(weight) if first % 2 == 0 else None
     if compiled is None or not weight.is_cpu or (words is None and weight.dtype != torch.float32):
         return False
     arrays = (weight.numpy() if words is None else words, update.float().numpy())
     write = compiled.write_floats if words is None else compiled.write_elements
-    write(*arrays, coef, *_options(decay, key, rounding))
+    write(*arrays, first, coef, *_options(decay, key, rounding))
     return True
 
 

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from apollod.failpoints import failpoint
-from apollod.trainer.apollo import Apollo
 from apollod.trainer.attach import Attached
 from apollod.trainer.data import Tokens
+from apollod.trainer.named_optimizer import NamedOptimizer
 from apollod.wire.messages import StepDone
 
 SKIPPED_SHOWN = 3  # names of skipped parameters in a step's note
@@ -52,7 +52,7 @@ def _selects_positions(forward: Callable[..., Any]) -> bool:
     return "logits_to_keep" in inspect.signature(forward).parameters
 
 
-def run_step(attached: Attached, optimizer: Apollo, tokens: Tokens, step: int, lr: float, replay: bool = False) -> StepDone:
+def run_step(attached: Attached, optimizer: NamedOptimizer, tokens: Tokens, step: int, lr: float, replay: bool = False) -> StepDone:
     """Learn one example: forward, backward with the update inside, fingerprint.
 
     `optimizer` has its hooks attached, so a gradient lives only until its parameter is updated. A loss that is not

@@ -91,11 +91,14 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     scale: Literal["channel", "tensor"] = "channel"
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
-    rounding: Literal["stochastic", "nearest"] = "stochastic"
+    rounding: Literal["stochastic", "nearest", "master"] = "stochastic"
     seed: int = 0
     max_tokens: int = 4096
     checkpointing: bool = False
     """gradient checkpointing of the layers"""
+    moments: Literal["float32", "bfloat16"] = "float32"
+    limiter: float = 1.01
+    """largest growth of an update's norm from one step to the next; 0: no limit"""
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from apollod.trainer import kernels_cpu
-from apollod.trainer.apollo import Apollo, OptimizerError, StateRefused
+from apollod.trainer.apollo import Apollo
+from apollod.trainer.named_optimizer import OptimizerError, StateRefused
 from apollod.trainer.projector import signs, stream_key
 
 SHAPES = {  # right, left, square, just wide enough; then what takes Adam at rank 8: vector, convolution, small matrix

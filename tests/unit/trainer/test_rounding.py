@@ -95,7 +95,7 @@ def test_result_does_not_depend_on_block_size(columns):
     for block in (1, 63, 200, 1 << 18):
         weight = normal(31, columns, scale=0.02).bfloat16()
         write_reference_(
-            weight, normal(31, columns, seed=1), torch.full((1, 1), 1e-4), 1.0, KEY, "stochastic", torch.bfloat16, block
+            weight, normal(31, columns, seed=1), torch.full((1, 1), 1e-4), 1.0, KEY, "stochastic", torch.bfloat16, block=block
         )
         results.append(weight)
     assert all(torch.equal(results[0], other) for other in results[1:])

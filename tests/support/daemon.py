@@ -9,13 +9,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from apollod.adapters import journal_reader
 from apollod.cli.ctl import ask
-from apollod.errors import DaemonUnreachable
+from apollod.errors import ApolloError, DaemonUnreachable
 from apollod.wire import messages as msg
 
 READY_TIMEOUT_S = 180.0
@@ -67,12 +67,23 @@ class Daemon:
         self.config.write_text(CONFIG.format(root=root, model=model, port=self.port) + extra)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> "Daemon":
+    def start(self, env: Mapping[str, str] = {}) -> "Daemon":
+        """`env`: on top of the environment of the tests."""
         with open(self.root / "daemon.log", "ab") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "apollod", "run", "--config", str(self.config)], stdout=out, stderr=out
+                [sys.executable, "-m", "apollod", "run", "--config", str(self.config)], stdout=out, stderr=out, env={**os.environ, **env}
             )
         return self
+
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def ask(self, request: Any) -> Any:
+        """The answer to a request over the socket, or None where no daemon gives one (it may be dying)."""
+        try:
+            return ask(str(self.socket), request)
+        except ApolloError:
+            return None
 
     def status(self) -> dict[str, Any]:
         return ask(str(self.socket), msg.StatusRequest())
@@ -194,3 +205,11 @@ def group_of(pid: int) -> list[int]:
             if int(fields[2]) == pid and fields[0] != "Z":
                 found.append(int(entry))
     return found
+
+
+def dead_within(pids: list[int], seconds: float) -> list[int]:
+    """The groups of these pids that still have a process after that time."""
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if group_of(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left

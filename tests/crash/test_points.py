@@ -1,0 +1,300 @@
+"""The daemon killed at every failpoint, and what its next lives make of it."""
+
+import ast
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.daemon import Daemon, chat_line, dead_within, group_of
+from support.invariants import check_replay, check_stopped, journal_of, say, taken, wait_up
+from support.load import Load, check_intake
+
+import apollod
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.failpoints import EFFECTS, ONCE, POINTS, VARIABLE
+from apollod.wire import messages as msg
+
+pytestmark = pytest.mark.crash
+
+STOP_S = 10.0
+DIES_S = 60.0
+
+
+class Points:
+    """Arms points and knows which were reached: with each arming a point kills once, and leaves a file behind."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._armings = 0
+
+    def arm(self, *points: str) -> dict[str, str]:
+        self._armings += 1
+        once = self._directory / str(self._armings)
+        once.mkdir(parents=True)
+        return {VARIABLE: ",".join(points), ONCE: str(once)}
+
+    @property
+    def reached(self) -> set[str]:
+        return {file.name for file in self._directory.glob("*/*")}
+
+    @property
+    def just_reached(self) -> list[str]:
+        """Since they were armed the last time."""
+        return os.listdir(self._directory / str(self._armings))
+
+
+def died_at(daemon: Daemon, point: str, points: Points) -> list[ev.Event]:
+    """Wait for the supervisor's end, which has to be a SIGKILL by itself at this point. The events of that life."""
+    assert daemon.process is not None
+    name = point.partition(":")[0]
+    pids = children_of(daemon)
+    assert daemon.process.wait(DIES_S) == -signal.SIGKILL, f"{point}: {daemon.log()[-2000:]}"
+    assert points.just_reached == [name]
+    assert f"failpoint {name} reached by pid {daemon.process.pid}" in daemon.log()
+    assert not dead_within(pids, 10.0), "children outlived a killed supervisor"
+    events = journal_of(daemon) if daemon.journal.exists() else []
+    begun = max((i for i, e in enumerate(events) if isinstance(e, ev.DaemonStarted)), default=0)
+    this_life = events[begun:] if events and getattr(events[begun], "pid", 0) == daemon.process.pid else []
+    say(f"{point}: {len(this_life)} events in its life, the last {this_life[-1].kind if this_life else 'of an earlier one'}")
+    return this_life
+
+
+def children_of(daemon: Daemon) -> list[int]:
+    """Pids of the children, as far as the daemon still tells."""
+    status = daemon.ask(msg.StatusRequest()) or {"engine": {"pid": 0}, "trainer": {"pid": 0}}
+    return [pid for role in ("engine", "trainer") if (pid := status[role]["pid"])]
+
+
+# --- the registry ------------------------------------------------------------------------------------------------
+
+
+def test_every_registered_point_is_in_the_code_and_no_other():
+    found = set()
+    for file in Path(apollod.__file__).parent.rglob("*.py"):
+        for call in (n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.Call)):
+            if isinstance(call.func, ast.Name) and call.func.id == "failpoint":
+                found |= {ast.unparse(call.args[0]).strip("f'\"").replace("{name}", effect) for effect in EFFECTS}
+    assert found == POINTS.keys()
+    assert set(EFFECTS) == {effect.__name__ for effect in fx.Effect.__args__}
+
+
+@pytest.mark.parametrize("value", ["loop.decide", "loop.decided:0", "loop.decided:x", "loop.decided,trainer.step"])
+def test_an_unknown_point_is_refused_at_the_start(value, tmp_path):
+    daemon = Daemon(tmp_path, tmp_path / "missing").start({VARIABLE: value})
+    assert daemon.process.wait(30) == 2
+    assert VARIABLE in daemon.log() and "Traceback" not in daemon.log() and daemon.log().count("\n") == 1
+    assert not daemon.journal.exists()
+
+
+# --- points that need no engine ------------------------------------------------------------------------------------
+
+
+class Intake(NamedTuple):
+    """`batches`: of lines recorded in the life that ends there (None: it ends on another way)."""
+
+    point: str
+    batches: int | None = None
+
+
+HALTED = [  # the third thing recorded in such a life is the first batch: the start and the refused engine come before
+    Intake("quarantine.before-rename", 0), Intake("quarantine.kept", 0), Intake("inbox.batch-read", 0),
+    Intake("loop.input-taken"), Intake("loop.input-taken:3"), Intake("loop.decided"), Intake("loop.decided:6"),
+    Intake("loop.before-append"), Intake("loop.before-append:3", 0), Intake("journal.before-commit:3", 0),
+    Intake("journal.after-commit:3", 1), Intake("loop.appended:3", 1), Intake("loop.folded:3", 1), Intake("loop.folded"),
+    Intake("effect.SpawnEngine.before"), Intake("effect.SpawnEngine.after"),
+]
+SPAWNING = [Intake("effect.SpawnTrainer.before"), Intake("effect.SpawnTrainer.after")]
+STOPPING = [Intake(f"effect.{name}.{when}") for name in ("StopChild", "Exit") for when in ("before", "after")]
+
+
+def test_every_point_of_a_supervisor_without_an_engine(tmp_path):
+    """The model is missing, so nothing is served, but lines are taken; where the model is not even the journal's,
+    training is halted and no trainer is started."""
+    daemon = Daemon(tmp_path, tmp_path / "missing").start()
+    points, load = Points(tmp_path / "points"), Load(daemon.inbox, seed=1)
+    another = {"APOLLOD_MODEL__PATH": str(tmp_path / "another")}
+    try:
+        daemon.wait(lambda s: s["error"], "the model to be refused", 30)
+        daemon.kill()
+        for number, (point, batches) in enumerate([*HALTED, *SPAWNING, *STOPPING]):
+            load.drop(f"p{number:03d}.jsonl", [*load.mixed(6), b"not json at point %d" % number])
+            env = {} if "SpawnTrainer" in point else another
+            daemon.start({**env, **points.arm(point)})
+            if Intake(point) in STOPPING:
+                daemon.wait(lambda s: taken(s) == load.total, "lines", 30)
+                daemon.process.terminate()
+            events = died_at(daemon, point, points)
+            if batches is not None:
+                assert sum(isinstance(e, ev.SourceConsumed) for e in events) == batches, point
+            daemon.start(another)
+            daemon.wait(lambda s: taken(s) == load.total, f"the lines after {point}", 30)
+            daemon.kill()
+        daemon.start(another)
+        daemon.wait(lambda s: taken(s) == load.total, "all lines", 30)
+        daemon.stop()
+    finally:
+        daemon.kill()
+    check_intake(check_stopped(daemon), load)
+    assert not list((tmp_path / "state" / "quarantine").glob(".*")), "half a quarantined line was left behind"
+
+
+# --- points of engine and trainer, and of a supervisor that has both ------------------------------------------------
+
+LINES = 6  # a stage; one file, so one window of learning rates, in a calm life and in one full of kills
+
+STEPS = {  # stage 0: deaths at different steps, since an example that kills three trainers is put aside
+    "trainer.step.begun:1": 1, "trainer.step.updated:2": 2, "trainer.restore.half-way": 2, "trainer.restore.written": 2,
+    "trainer.step.unreported:5": 5,
+}
+CHECKPOINTS = ["trainer.checkpoint.weights-written", "trainer.checkpoint.before-rename", "trainer.checkpoint.renamed"]
+ENGINE = ["engine.memory-asked", "engine.weights-loaded"]
+
+ATTACHED = [
+    f"effect.{name}.{when}"
+    for name in ("AttachTrainer", "Restore", "EncodeExamples", "RunStep", "RefreshEngine", "WriteCheckpoint", "RemoveCheckpoint")
+    for when in ("before", "after")
+]
+"""Supervisor points that need engine and trainer: each costs a start of vLLM, so `make crash` has all of them and
+continuous integration two: one in a step, one in a checkpoint."""
+LIVES = ATTACHED if os.environ.get("APOLLOD_CRASH_POINTS") == "all" else ["effect.RunStep.after", "effect.RemoveCheckpoint.before"]
+
+STAGES = [[chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(LINES)] for stage in range(3 + len(LIVES))]
+
+
+def test_no_point_is_left_out():
+    ours = [point for point, _ in [*HALTED, *SPAWNING, *STOPPING]] + [*STEPS, *CHECKPOINTS, *ENGINE, *ATTACHED]
+    assert {point.partition(":")[0] for point in ours} == POINTS.keys()
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(1200)
+def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_model, tmp_path):
+    shared_memory = set(os.listdir("/dev/shm"))
+    expected = calm_life(tmp_path / "calm", tiny_model)
+    assert set(os.listdir("/dev/shm")) <= shared_memory
+
+    daemon = Daemon(tmp_path / "killed", tiny_model)
+    points = Points(tmp_path / "points")
+    try:
+        daemon.start(points.arm(*STEPS, *CHECKPOINTS, *ENGINE) | KEEP_ONE)
+        die_in_children(daemon, points)
+        assert fingerprint(learn(daemon, 0)) == expected[0]
+        die_in_checkpoints(daemon, points)
+
+        teach(daemon, 1)
+        wait_up(daemon, lambda s: s["step"] > LINES, "a step of stage 1")
+        engine = daemon.status()["engine"]["pid"]
+        os.kill(max(group_of(engine)), signal.SIGKILL)
+        assert not dead_within([engine], 10.0), "the engine's processes outlived it"
+        status = learned(daemon, 1)
+        assert status["engine"]["path"].endswith(f"step-{LINES:08d}"), "the engine has to start from the checkpoint"
+        assert fingerprint(status) == expected[1]
+
+        for stage, point in enumerate(LIVES, 2):
+            checkpoint(daemon, LINES * stage)
+            pids = children_of(daemon)
+            daemon.kill()
+            assert not dead_within(pids, 10.0), "children outlived a killed supervisor"
+            daemon.start(points.arm(point) | KEEP_ONE)
+            die_in_supervisor(daemon, stage, point, points)
+            daemon.start(KEEP_ONE)
+            assert fingerprint(learned(daemon, stage)) == expected[stage], point
+
+        assert fingerprint(learn(daemon, len(STAGES) - 1)) == expected[-1]
+        pids = children_of(daemon)
+        assert daemon.stop() < STOP_S
+        assert not dead_within(pids, 1.0), "a process outlived a clean shutdown"
+        assert not daemon.socket.exists() and set(os.listdir("/dev/shm")) <= shared_memory
+    finally:
+        daemon.kill()
+    events = check_stopped(daemon)
+    assert not [e for e in events if isinstance(e, ev.StepFailed | ev.TrainingHalted)]
+    assert points.reached == {point.partition(":")[0] for point in [*STEPS, *CHECKPOINTS, *ENGINE, *LIVES]}
+    assert check_replay(daemon) == LINES * len(STAGES)
+
+
+KEEP_ONE = {"APOLLOD_CHECKPOINT__KEEP": "1"}
+
+
+def calm_life(root: Path, model: Path) -> list[str]:
+    """The fingerprint after each stage in a life without a crash."""
+    daemon = Daemon(root, model).start()
+    try:
+        daemon.wait_ready()
+        prints = [fingerprint(learn(daemon, stage)) for stage in range(len(STAGES))]
+        pids = children_of(daemon)
+        assert daemon.stop() < STOP_S
+        assert not dead_within(pids, 1.0) and not daemon.socket.exists(), "something outlived a clean shutdown"
+    finally:
+        daemon.kill()
+    return prints
+
+
+def teach(daemon: Daemon, stage: int) -> None:
+    daemon.drop(f"stage{stage:02d}.jsonl", *STAGES[stage])
+
+
+def learned(daemon: Daemon, stage: int) -> dict:
+    return wait_up(daemon, lambda s: s["queue"]["trained"] == LINES * (stage + 1) and s["state"] == "serving", f"stage {stage} learned")
+
+
+def learn(daemon: Daemon, stage: int) -> dict:
+    teach(daemon, stage)
+    return learned(daemon, stage)
+
+
+def fingerprint(status: dict) -> str:
+    return status["weights"]["fingerprint"]
+
+
+def die_in_children(daemon: Daemon, points: Points) -> None:
+    """Stage 0, with an engine that dies twice while it starts and a trainer that dies at each of its points; nobody helps
+    but a person who says `resume`."""
+    learn(daemon, 0)
+    assert points.reached == {point.partition(":")[0] for point in [*STEPS, *ENGINE]}
+    events = journal_of(daemon)
+    for point in ENGINE:
+        assert any(e.pid == pid_at(daemon, "engine", point) and e.code == -signal.SIGKILL for e in events if isinstance(e, ev.EngineExited))
+    for point, step in STEPS.items():
+        pid = pid_at(daemon, "trainer", point)
+        at = next(i for i, e in enumerate(events) if isinstance(e, ev.TrainerExited) and e.pid == pid)
+        assert events[at].code == -signal.SIGKILL
+        assert [e.step for e in events[:at] if isinstance(e, ev.StepStarted)][-1] == step, point
+        say(f"{point}: step {step} was open")
+
+
+def pid_at(daemon: Daemon, role: str, point: str) -> int:
+    """The process that died at a point, from what it said on standard error."""
+    said = f"failpoint {point.partition(':')[0]} reached by pid "
+    lines = [line for line in (daemon.root / "state" / "log" / f"{role}.log").read_text().splitlines() if line.startswith(said)]
+    assert len(lines) == 1, lines
+    return int(lines[0].removeprefix(said))
+
+
+def die_in_checkpoints(daemon: Daemon, points: Points) -> None:
+    """Three attempts that end with the trainer, then one that has to clean up after them."""
+    for _ in CHECKPOINTS:
+        wait_up(daemon, lambda s: s["state"] == "serving", "a trainer")
+        assert daemon.ask(msg.CheckpointRequest()) is None
+    assert points.reached >= set(CHECKPOINTS)
+    wait_up(daemon, lambda s: s["state"] == "serving", "a trainer")
+    checkpoint(daemon, LINES)
+    assert os.listdir(daemon.root / "state" / "checkpoints") == [f"step-{LINES:08d}"]
+    assert sum(isinstance(e, ev.CheckpointFailed) for e in journal_of(daemon)) == len(CHECKPOINTS)
+
+
+def checkpoint(daemon: Daemon, step: int) -> None:
+    answer = daemon.ask(msg.CheckpointRequest())
+    assert answer is not None and answer["step"] == step
+
+
+def die_in_supervisor(daemon: Daemon, stage: int, point: str, points: Points) -> None:
+    """Drive the daemon over its point. RemoveCheckpoint comes by itself once the engine started from the newest one."""
+    teach(daemon, stage)
+    if "WriteCheckpoint" in point:
+        learned(daemon, stage)
+        assert daemon.ask(msg.CheckpointRequest()) is None
+    died_at(daemon, point, points)

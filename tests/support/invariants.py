@@ -1,0 +1,85 @@
+"""What has to be true of a state directory, whatever was killed and when."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from support.daemon import Daemon
+from support.intents import open_intents
+
+from apollod.adapters import journal_reader
+from apollod.core import events as ev
+from apollod.wire import messages as msg
+
+UP_S = 300.0
+
+
+def journal_of(daemon: Daemon) -> list[ev.Event]:
+    """Every event, the chain of hashes checked on the way; their numbers have no gap."""
+    recorded = [item for item, _ in journal_reader.recorded(daemon.journal)]
+    assert [item.seq for item in recorded] == list(range(1, len(recorded) + 1))
+    return [item.event for item in recorded]
+
+
+def check_stopped(daemon: Daemon) -> list[ev.Event]:
+    """After a clean stop: chain intact, no step number used twice or left out, nothing open, nothing diverged."""
+    events = journal_of(daemon)
+    assert journal_reader.verify(daemon.journal) is None
+    assert open_intents_of(events) == []
+    assert not [e for e in events if isinstance(e, ev.ReplayDiverged)]
+    check_steps(events)
+    return events
+
+
+def check_steps(events: list[ev.Event]) -> None:
+    started = [e.step for e in events if isinstance(e, ev.StepStarted)]
+    ended = [e for e in events if isinstance(e, ev.StepCompleted | ev.StepFailed)]
+    assert started == list(range(1, len(started) + 1)) == [e.step for e in ended]
+    learned = [e.example for e in ended]
+    assert len(learned) == len(set(learned)), "an example was learned twice"
+    rejected = {e.example for e in events if isinstance(e, ev.ExampleRejected)}
+    queue = [e.example for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in rejected]
+    assert learned == queue[: len(learned)], "not the order in which they were accepted"
+
+
+def open_intents_of(events: list[ev.Event]) -> list[tuple[str, object]]:
+    return open_intents((e.kind, {name: getattr(e, name) for name in e.__struct_fields__}) for e in events)
+
+
+def check_replay(daemon: Daemon) -> int:
+    """The journal run again from the base model, in a process that nobody kills, gives the same weights: the number of
+    its steps."""
+    done = subprocess.run(
+        [sys.executable, "-m", "apollod", "replay", "--config", str(daemon.config), "--from", "0", "--json"],
+        capture_output=True, text=True, timeout=900,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    last = [e for e in journal_of(daemon) if isinstance(e, ev.StepCompleted)][-1]
+    assert result["verified"] and result["fingerprint"] == last.fingerprint and result["to"] == last.step
+    return int(result["steps"])
+
+
+def wait_up(daemon: Daemon, done: Callable[[dict[str, Any]], Any], what: str) -> dict[str, Any]:
+    """Wait as a person would who resumes what was given up: the crashes here are on purpose."""
+
+    def resumed(status: dict[str, Any]) -> bool:
+        if any(status[role]["error"] and not status[role]["pid"] for role in ("engine", "trainer")):
+            daemon.ask(msg.ResumeRequest())
+        return bool(done(status))
+
+    return daemon.wait(resumed, what, UP_S)
+
+
+def taken(status: dict[str, Any]) -> int:
+    """Lines that became something."""
+    queue = status["queue"]
+    return int(queue["accepted"] + queue["duplicates"] + queue["rejected"])
+
+
+def say(text: str) -> None:
+    """Progress, for `pytest -s`."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -218,6 +218,8 @@ class NamedOptimizer(torch.optim.Optimizer):
         dtype, target = parameter.dtype, self._round_to.get(name, parameter.dtype)
         if any(unit.name == name for unit in self._units.values()):
             raise OptimizerError(f"two parameters are named {name!r}")
+        if parameter in self._units:
+            raise OptimizerError(f"{name!r} is the parameter {self._units[parameter].name!r}", "give a tied parameter once")
         if dtype not in (torch.bfloat16, torch.float32):
             raise OptimizerError(f"{name} is {dtype}; weights must be bfloat16 or float32")
         if target != dtype and (dtype, target) != (torch.float32, torch.bfloat16):

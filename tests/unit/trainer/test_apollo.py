@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import itertools
 import math
+import warnings
+import weakref
 
 import pytest
 import torch
+from support.gradients import SHAPES, give_gradients, model, same_bits
 
-from apollod.trainer import kernels_cpu
+from apollod.trainer import kernels_cpu, projector
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.named_optimizer import OptimizerError, StateRefused
 from apollod.trainer.projector import signs, stream_key
-
-SHAPES = {  # right, left, square, just wide enough; then what takes Adam at rank 8: vector, convolution, small matrix
-    "up.weight": (48, 32),
-    "down.weight": (24, 64),
-    "q.weight": (32, 32),
-    "edge.weight": (8, 32),
-    "norm.weight": (33,),
-    "conv1d.weight": (10, 1, 4),
-    "small.weight": (4, 32),
-}
-
-
-def model(dtype=torch.bfloat16, seed=0) -> dict[str, torch.nn.Parameter]:
-    generator = torch.Generator().manual_seed(seed)
-    return {
-        name: torch.nn.Parameter((torch.randn(shape, generator=generator) * 0.05).to(dtype)) for name, shape in SHAPES.items()
-    }
-
-
-def give_gradients(parameters: dict[str, torch.nn.Parameter], step: int, scale: float = 1e-2) -> None:
-    generator = torch.Generator().manual_seed(1000 + step)
-    for name in SHAPES:  # in one order, whatever the order of the model
-        grad = torch.randn(SHAPES[name], generator=generator) * scale
-        if name in parameters:
-            parameters[name].grad = grad.to(parameters[name].dtype)
 
 
 def run(optimizer: Apollo, parameters: dict[str, torch.nn.Parameter], steps: range) -> None:
@@ -45,10 +24,6 @@ def run(optimizer: Apollo, parameters: dict[str, torch.nn.Parameter], steps: ran
         give_gradients(parameters, step)
         optimizer.set_step(step)
         optimizer.step()
-
-
-def same_bits(left: dict[str, torch.nn.Parameter], right: dict[str, torch.nn.Parameter]) -> bool:
-    return all(torch.equal(left[name], right[name]) for name in SHAPES)
 
 
 class Oracle:
@@ -86,11 +61,12 @@ class Oracle:
         self.w = self.w * (1 - self.lr * self.wd) - self.lr * factor * u
 
 
-@pytest.mark.parametrize("scale", ["channel", "tensor"])
+@pytest.mark.parametrize(("rank", "scale"), [(8, "channel"), (8, "tensor"), (1, "tensor"), (1, "channel"), (24, "channel")])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_equals_the_formulas(scale, weight_decay):
+def test_equals_the_formulas(rank, scale, weight_decay):
+    """Rank 1 with one scale a tensor is APOLLO-Mini; at rank 24 more parameters take Adam."""
     parameters = model(torch.float32)
-    options = {"lr": 1e-2, "rank": 8, "scale": scale, "weight_decay": weight_decay, "gap": 4, "gamma": 1.01}
+    options = {"lr": 1e-2, "rank": rank, "scale": scale, "weight_decay": weight_decay, "gap": 4, "gamma": 1.01}
     oracles = {name: Oracle(name, p.detach(), **options) for name, p in parameters.items()}
     optimizer = Apollo(parameters.items(), seed=7, **options)
     for step in range(1, 11):
@@ -263,8 +239,10 @@ def test_second_gradient_in_a_step_is_an_error():
 
 @pytest.mark.parametrize("value", [0.0, 1e-12, math.nan, math.inf, 1e18])
 @pytest.mark.parametrize("at", [1, 4])
-def test_zero_and_nonfinite_gradients_touch_nothing(value, at):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_zero_and_nonfinite_gradients_touch_nothing(value, at, compiled, monkeypatch):
     """Later steps go on as if the bad one had not been; a zero would otherwise pin the limiter for thousands of steps."""
+    monkeypatch.setattr(kernels_cpu, "AVAILABLE", compiled)
     clean, dirty = model(), model()
     first, second = (Apollo(parameters.items(), lr=1e-3, rank=8) for parameters in (clean, dirty))
     for step in range(1, 8):
@@ -345,12 +323,17 @@ def test_state_round_trips_through_safetensors_and_refuses_what_does_not_fit(tmp
     saved = optimizer.state_dict()
     for change, match in (
         ({"version": 99}, "version is 99.* 1 here"),
+        ({"optimizer": "adamw"}, "optimizer is adamw .* apollo here"),
         ({"param_groups": []}, "number of parameter groups is 0"),
     ):
         with pytest.raises(StateRefused, match=match):
             fresh.load_state_dict({**saved, **change})
     with pytest.raises(StateRefused, match="rank is 8 in the saved state and 4 here"):
         Apollo(model().items(), rank=4).load_state_dict(saved)
+    with pytest.raises(StateRefused, match="moments is float32 in the saved state and bfloat16 here"):
+        Apollo(model().items(), rank=8, moments="bfloat16").load_state_dict(saved)
+    with pytest.raises(StateRefused, match="rounding is stochastic in the saved state and master here"):
+        Apollo(model().items(), rank=8, rounding="master").load_state_dict(saved)
 
 
 def test_works_as_a_normal_optimizer():
@@ -375,6 +358,94 @@ def test_works_as_a_normal_optimizer():
     assert [name for name, p in parameters.items() if torch.equal(p, before[name])] == ["up.weight"]
 
 
+def test_a_group_is_added_whole_or_not_at_all():
+    parameters = model()
+    first = [(name, p) for name, p in parameters.items() if name != "down.weight"]
+    optimizer = Apollo(first, lr=1e-3, rank=8)
+    extra = torch.nn.Parameter(torch.zeros(16, 16))
+    for group, match in (
+        ({"params": [("new", extra), ("q.weight", torch.nn.Parameter(torch.zeros(2)))]}, "two parameters are named 'q.weight'"),
+        ({"params": [("new", extra)], "rank": 0}, "rank = 0"),
+        ({"params": [extra]}, "without names"),
+        ({"params": [("new", extra), ("tied", extra)]}, "'tied' is the parameter 'new'"),
+    ):
+        before = set(optimizer.state_tensors())
+        with warnings.catch_warnings(), pytest.raises(ValueError, match=match):
+            warnings.simplefilter("ignore")  # torch's, about the parameter that is there twice
+            optimizer.add_param_group(group)
+        assert set(optimizer.state_tensors()) == before and len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": [("down.weight", parameters["down.weight"])]})
+    whole = model()
+    run(optimizer, parameters, range(1, 4))
+    run(Apollo(whole.items(), lr=1e-3, rank=8), whole, range(1, 4))
+    assert same_bits(parameters, whole)
+    handle = optimizer.attach()
+    with pytest.raises(OptimizerError, match="hooks are attached"):
+        optimizer.add_param_group({"params": [("new", extra)]})
+    with pytest.raises(OptimizerError, match="attached already"):
+        optimizer.attach()
+    handle.remove()
+    optimizer.add_param_group({"params": [("new", extra)]})
+    assert optimizer.attach() is not None
+
+
+def test_a_dropped_optimizer_frees_its_state_at_once():
+    """A new one is made where the old one was; the state of both may not fit."""
+    layers = network()
+    optimizer = Apollo(layers.named_parameters(), rank=8)
+    handle = optimizer.attach()
+    state = weakref.ref(optimizer.state_tensors()["0.weight.m"])
+    gc.disable()  # a cycle would live until the collector comes by
+    try:
+        handle.remove()
+        del optimizer, handle
+        assert state() is None
+    finally:
+        gc.enable()
+
+
+def test_how_an_engine_merges_tensors_does_not_change_a_bit():
+    """q and k as slices of one storage, as vLLM keeps them, or each on its own."""
+    names = ("q.weight", "edge.weight")
+    apart, whole = model(), model()
+    storage = torch.cat([whole[name].detach() for name in names])
+    slices = storage.split([SHAPES[name][0] for name in names])
+    merged = whole | {name: torch.nn.Parameter(part) for name, part in zip(names, slices, strict=True)}
+    for parameters in (apart, merged):
+        run(Apollo(parameters.items(), lr=1e-3, rank=8), parameters, range(1, 6))
+    assert same_bits(apart, merged) and torch.equal(storage[:32], apart["q.weight"])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_block_size_does_not_change_a_bit(compiled, monkeypatch):
+    monkeypatch.setattr(kernels_cpu, "AVAILABLE", compiled)
+    results = []
+    for elements in (projector.BLOCK_ELEMENTS, 256, 64, 1):
+        monkeypatch.setattr(projector, "BLOCK_ELEMENTS", elements)
+        parameters = model()
+        run(Apollo(parameters.items(), lr=1e-3, rank=8), parameters, range(1, 6))
+        results.append(parameters)
+    assert all(same_bits(results[0], other) for other in results[1:])
+
+
+@pytest.mark.parametrize("scale", ["channel", "tensor"])
+def test_bf16_moments_follow_float32_ones(scale):
+    """A step's relative error is that of bf16 (2^-8); it does not grow, because the rounding is unbiased."""
+    norms = {}
+    for kind in ("float32", "bfloat16"):
+        p = torch.nn.Parameter(torch.zeros(64, 96))
+        optimizer = Apollo([("w", p)], lr=1e-3, rank=16, scale=scale, gamma=math.inf, moments=kind)
+        steady = torch.randn(64, 96, generator=torch.Generator().manual_seed(0))
+        for step in range(1, 151):
+            p.grad = steady + torch.randn(64, 96, generator=torch.Generator().manual_seed(step))
+            optimizer.step()
+        norms[kind] = (p.detach().clone(), optimizer)
+    (full, wide), (half, narrow) = norms["float32"], norms["bfloat16"]
+    assert float((full - half).norm() / full.norm()) < 0.01
+    assert narrow.state_tensors()["w.m"].dtype == narrow.state_tensors()["w.v"].dtype == torch.bfloat16
+    assert narrow.state_bytes() - 16 == (wide.state_bytes() - 16) / 2  # 16: t and norm
+
+
 def test_bad_input_is_refused_with_the_value():
     weight = torch.nn.Parameter(torch.zeros(8, 8))
     for options, match in (
@@ -384,6 +455,8 @@ def test_bad_input_is_refused_with_the_value():
         ({"betas": (0.9, 1.0)}, "betas"),
         ({"gap": 0, "gamma": 0.5}, "gap = 0 is out of range; gamma = 0.5"),
         ({"rounding": "up"}, "rounding = 'up'"),
+        ({"moments": "8bit"}, "moments = '8bit'"),
+        ({"weight_decay": math.nan}, "weight_decay = nan"),
         ({"round_to": {"x": torch.bfloat16}}, "not optimized.*x"),
         ({"round_to": {"w": torch.float16}}, "cannot be rounded to torch.float16"),
     ):

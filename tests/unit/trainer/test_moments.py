@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apollod.trainer import kernels_cpu
+from apollod.trainer import kernels_cpu, moment_store
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.moments import Norms, adam_, apollo_, square_norm
 from apollod.trainer.projector import signs
@@ -117,6 +117,40 @@ def test_compiled_write_of_float32_weights_on_the_bf16_grid_equals_the_eager_def
     write_reference_(expected.unsqueeze(1), update.unsqueeze(1), torch.full((1, 1), 1e-2), *options)
     write_update_(weight, update, 1e-2, *options)
     assert same_bits(weight, expected) and torch.equal(weight, weight.bfloat16().float())
+
+
+def test_bf16_second_moments_decay_though_no_step_is_half_an_ulp():
+    """z-test of 1.0 after 200 steps at b2 = 0.999 (0.819). Rounded to the nearest it would be 1.0 for ever."""
+    size, steps, beta2 = 1 << 14, 200, 0.999
+    state = moment_store.new([size], "bfloat16", torch.device("cpu"))
+    state["v"].fill_(1.0)
+    for step in range(steps):
+        wide = moment_store.load(state, None)
+        adam_(torch.full((size,), 1e-9), wide, (0.9, beta2, 1e-6))
+        moment_store.save(state, wide, None, {"m": KEY + 2 * step, "v": KEY + 2 * step + 1})
+    assert torch.tensor(1.0 * beta2).bfloat16() == 1.0  # what nearest would keep
+    values = state["v"].double()
+    standard_error = float(values.std()) / math.sqrt(size)
+    assert abs(float(values.mean()) - beta2**steps) < 4 * standard_error < 2e-3
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_moments_are_stored_in_parts_as_in_one(kind):
+    """The noise of an element depends on its index in the parameter, also where a part begins at an odd one."""
+    values = {name: normal(301, seed=seed, scale=1e-3) for seed, name in enumerate("mv")}
+    keys, results = {"m": KEY, "v": KEY + 1}, []
+    for parts in ([None], [slice(0, 100), slice(100, 301)], [slice(0, 7), slice(7, 300), slice(300, 301)]):
+        state = moment_store.new([7, 43], kind, torch.device("cpu"))
+        for part in parts:
+            wide = moment_store.load(state, part)
+            for name in "mv":
+                wide[name].view(-1).copy_(values[name] if part is None else values[name][part])
+            moment_store.save(state, wide, part, keys)
+        results.append(state)
+    for name in "mv":
+        assert all(torch.equal(results[0][name], other[name]) for other in results[1:])
+        assert float((results[0][name].float().view(-1) - values[name]).abs().max()) <= (0 if kind == "float32" else 2**-7 * 4e-3)
+    assert kind == "float32" or not torch.equal(results[0]["m"], values["m"].view(7, 43).bfloat16())
 
 
 @pytest.mark.parametrize("shape", [(5,), (12, 8)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import subprocess
 import sys
@@ -141,6 +142,23 @@ def test_products_are_rounded_before_the_sum(channels):
     assert (expected != fused).mean() > 0.5
     write_update_(weight, update, coef, float(decay), KEY, "stochastic", torch.bfloat16)
     assert torch.equal(weight.float(), stochastic_round(torch.from_numpy(expected), KEY))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("held", [torch.bfloat16, torch.float32])
+def test_a_write_in_parts_is_the_write_in_one(held, compiled, monkeypatch):
+    """Of elements, wherever a part begins: the compiled kernel takes even beginnings, the definition all."""
+    monkeypatch.setattr(kernels_cpu, "AVAILABLE", compiled)
+    start, update = normal(400, seed=1, scale=0.05).bfloat16(), normal(400, seed=2)
+    results = []
+    for cuts in ([0, 400], [0, 64, 400], [0, 1, 77, 300, 400]):
+        weight = start.to(held, copy=True)
+        for first, last in itertools.pairwise(cuts):
+            part = slice(first, last)
+            write_update_(weight[part], update[part], 1e-3, 1.0, KEY, "stochastic", torch.bfloat16, first)
+        results.append(weight)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert not torch.equal(results[0], (start.float() + 1e-3 * update).bfloat16().to(held))
 
 
 def test_nearest_is_round_to_nearest_even():

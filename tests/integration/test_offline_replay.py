@@ -5,6 +5,7 @@ The history has what makes it hard: a failed step number, a restart with other s
 
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def write_journal(path: Path, events: list[ev.Event]) -> Path:
 
 
 def started(model: Path, s: m.OptimizerSettings) -> ev.DaemonStarted:
-    return ev.DaemonStarted(1, "0", ev.Settings(model_path=str(model), rank=s.rank, seed=s.seed, betas=s.betas))
+    same = {name: getattr(s, name) for name in s.__struct_fields__ if name != "name"}
+    return ev.DaemonStarted(1, "0", ev.Settings(model_path=str(model), optimizer=s.name, **same))
 
 
 def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event], m.StepDone]:
@@ -202,6 +204,46 @@ def test_without_an_example_the_weights_are_those_of_a_run_that_never_had_it(
     code, result = replay(capsys, history.journal, "--without", without, "--out", str(tmp_path / "out"))
     assert (code, result["verified"], result["verified_until"], result["without"], result["steps"]) == (0, False, 1, [without], 3)
     assert result["fingerprint"] == history.never_had_2 == on_disk(tmp_path / "out") != history.fingerprints[LAST]
+
+
+OTHERS = {
+    "adamw": m.OptimizerSettings("adamw", seed=7, weight_decay=0.1),
+    "adamw-bf16-master": m.OptimizerSettings("adamw", seed=7, moments="bfloat16", rounding="master"),
+    "adafactor": m.OptimizerSettings("adafactor", seed=7),
+    "apollo-mini": m.OptimizerSettings(rank=1, scale="tensor", seed=7, moments="bfloat16", rounding="nearest", limiter=0.0),
+}
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
+    with Trainer(tmp_path_factory.mktemp("trainer")) as process:
+        yield process
+
+
+@pytest.mark.parametrize("chosen", OTHERS)
+def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
+    chosen: str, trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last step is done by a trainer that restored the checkpoint of the one before."""
+    settings, checkpoint = OTHERS[chosen], tmp_path / "checkpoints/step-00000002"
+    events: list[ev.Event] = [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
+    bound = trainer.attach(Memory.of(tiny_model), settings, m.Bound)
+    events += [started(tiny_model, settings), bound_event(bound)]
+    for number in (1, 2):
+        events += learned(trainer, number, number - 1)[0]
+    written = trainer.checkpoint(2, checkpoint)
+    events.append(ev.CheckpointCommitted(2, str(checkpoint), written.fingerprint, written.bytes, 0.0))
+    memory = Memory.of(checkpoint)
+    events += [started(tiny_model, settings), bound_event(trainer.attach(memory, settings, m.Bound))]
+    trainer.restore(checkpoint, memory, weights=False)
+    step, result = learned(trainer, 4, 2)
+    journal = write_journal(tmp_path / "journal.db", events + step)
+    for args, steps in (([], 3), (["--from", "2"], 1)):
+        code, replayed = replay(capsys, journal, "--out", str(tmp_path / f"out{steps}"), *args)
+        assert (code, replayed["verified"], replayed["steps"], replayed["fingerprint"]) == (0, True, steps, result.fingerprint)
+    state = "apollod/optimizer.safetensors"
+    assert (tmp_path / "out3" / state).read_bytes() == (tmp_path / "out1" / state).read_bytes()
+    assert result.fingerprint not in (bound.fingerprint, written.fingerprint)
 
 
 @pytest.mark.parametrize(

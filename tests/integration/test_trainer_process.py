@@ -1,5 +1,6 @@
 """A real trainer process on a real socket, with weights in a real memory file; only the supervisor is a stand-in."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -301,6 +302,92 @@ def test_a_checkpoint_of_other_settings_is_refused(bound: Trainer, memory: Memor
     assert "rank = 16" in refused.reason
     assert "8" in refused.reason
     assert np.array_equal(before, memory.bytes)
+
+
+KINDS = {
+    "adamw": m.OptimizerSettings("adamw"),
+    "adamw-bf16": m.OptimizerSettings("adamw", moments="bfloat16"),
+    "adafactor": m.OptimizerSettings("adafactor"),
+    "apollo-master": m.OptimizerSettings(rank=16, rounding="master", moments="bfloat16"),
+    "adamw8bit": m.OptimizerSettings("adamw8bit"),
+}
+EIGHT_BIT = importlib.util.find_spec("bitsandbytes") is not None
+
+
+@pytest.mark.parametrize(
+    "kind", [k if k != "adamw8bit" or EIGHT_BIT else pytest.param(k, marks=pytest.mark.skip(reason="no bitsandbytes")) for k in KINDS]
+)
+def test_every_optimizer_learns_and_is_restored_to_the_bit(
+    trainer: Trainer, memory: Memory, tiny_model: Path, tmp_path: Path, kind: str
+) -> None:
+    """After its checkpoint, and after the base model: a float32 master copy must not outlive the weights it belongs to."""
+    trainer.attach(memory, KINDS[kind], m.Bound)
+    before = memory.bytes.copy()
+    done = [trainer.step(step, EXAMPLES[step % 4], lr=3e-3) for step in range(1, 5)]
+    first = [d.fingerprint for d in done]
+    assert not np.array_equal(before, memory.bytes) and not any(d.skipped_nonfinite for d in done)
+    assert not (memory.span(CAST).view("<u4") & 0xFFFF).any()
+    trainer.checkpoint(4, tmp_path / "4")
+    fifth, sixth = (trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (5, 6))
+    assert trainer.restore(tmp_path / "4", memory, fingerprint=first[3]).state_bytes > 0
+    assert [trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in (5, 6)] == [fifth, sixth]
+    assert trainer.restore(None, memory).fingerprint == on_disk(tiny_model)
+    assert [trainer.step(step, EXAMPLES[step % 4], lr=3e-3).fingerprint for step in range(1, 5)] == first
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "adamw"}, ["optimizer = 'apollo'", "'adamw'"]),
+        ({"seed": 5}, ["seed = 0", "5"]),
+        ({"moments": "bfloat16"}, ["moments = 'float32'", "'bfloat16'"]),
+        ({"rounding": "master"}, ["rounding = 'stochastic'", "'master'"]),
+        ({}, ["state of version 99", "1"]),
+    ],
+)
+def test_state_that_does_not_fit_is_refused_with_both_values_and_nothing_is_written(
+    bound: Trainer, memory: Memory, tmp_path: Path, change: dict[str, Any], said: list[str]
+) -> None:
+    bound.checkpoint(0, path := tmp_path / "0")
+    if not change:
+        record = json.loads((path / "apollod/checkpoint.json").read_bytes())
+        (path / "apollod/checkpoint.json").write_text(json.dumps(record | {"state_version": 99}))
+    bound.attach(memory, msgspec.structs.replace(SETTINGS, **change), m.Bound, fresh=False)
+    bound.step(1, EXAMPLES[0])
+    before = memory.bytes.copy()
+    refused = bound.ask(m.Restore(str(path), memory.manifest.model_dir, True, ""), m.Refused)
+    assert all(words in refused.reason for words in said) and refused.hint
+    assert np.array_equal(before, memory.bytes)
+
+
+def test_a_checkpoint_from_before_there_was_a_choice_is_read(bound: Trainer, memory: Memory, tmp_path: Path) -> None:
+    first = bound.step(1, EXAMPLES[0]).fingerprint
+    bound.checkpoint(1, path := tmp_path / "1")
+    record = json.loads((path / "apollod/checkpoint.json").read_bytes())
+    del record["state_version"], record["optimizer"]["moments"], record["optimizer"]["limiter"]
+    (path / "apollod/checkpoint.json").write_text(json.dumps(record))
+    assert bound.restore(path, memory).fingerprint == first
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (m.OptimizerSettings("sgd"), "no optimizer 'sgd'"),
+        (m.OptimizerSettings(rank=4096), "rank = 4096 is above the smaller side of every matrix"),
+        (m.OptimizerSettings("adafactor", moments="bfloat16"), "adafactor has no choice of moments"),
+        pytest.param(
+            m.OptimizerSettings("adamw8bit"), "needs the package bitsandbytes",
+            marks=pytest.mark.skipif(EIGHT_BIT, reason="bitsandbytes is installed"),
+        ),
+    ],
+)
+def test_optimizers_that_cannot_work_are_refused_and_the_trainer_stays(
+    trainer: Trainer, memory: Memory, settings: m.OptimizerSettings, said: str
+) -> None:
+    refused = trainer.attach(memory, settings, m.Refused)
+    assert said in refused.reason and refused.hint
+    trainer.attach(memory, SETTINGS, m.Bound)
+    assert trainer.step(1, EXAMPLES[0]).applied
 
 
 def corrupt_weights(path: Path) -> None:

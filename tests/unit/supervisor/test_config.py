@@ -7,8 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from apollod.cli.replay_plan import _settings as offline_settings
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
+from apollod.wire.messages import OptimizerSettings
 
 
 def write(path: Path, text: str) -> str:
@@ -79,6 +81,30 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         "checkpoint": ["delay_s", "keep", "replay_max"],
         "log": ["level", "format"],
     }
+
+
+def test_what_the_trainer_is_told_is_what_the_journal_records_and_a_replay_takes(tmp_path):
+    text = """
+[model]
+path = "/m"
+[trainer]
+optimizer = "adamw"
+rank = 8
+scale = "tensor"
+limiter = 1.5
+moments = "bfloat16"
+betas = [0.5, 0.75]
+weight_decay = 0.25
+rounding = "master"
+max_tokens = 99
+seed = 3
+gradient_checkpointing = true
+"""
+    config = load_config(write(tmp_path, text), [], {})
+    told = config.optimizer()
+    default = msgspec.structs.asdict(OptimizerSettings())
+    assert not [name for name, value in msgspec.structs.asdict(told).items() if value == default[name]]  # all are passed on
+    assert offline_settings(config.settings()) == told
 
 
 def test_the_example_of_init_can_be_loaded(tmp_path):

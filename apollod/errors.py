@@ -68,6 +68,17 @@ class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 
 
+class ChainBroken(JournalError):
+    """An event that is not what its hash says, or not there. `seq`: the first such event."""
+
+    def __init__(self, path: str, seq: int) -> None:
+        super().__init__(
+            f"the journal {path} was edited: event {seq} is missing or does not match its hash",
+            f"nothing was written; restore a backup, or look at what is good: `apollod ctl replay --to {seq - 1}`",
+        )
+        self.seq = seq
+
+
 class RecordRefused(ApolloError):
     """An inbox line that is not a training record."""
 

@@ -29,7 +29,7 @@ POINTS: dict[str, str] = {
     "loop.input-taken": "an input is off the queue; nothing is decided",
     "loop.decided": "events and effects are decided, also where there are none",
     "loop.before-append": "events are decided; the journal does not have them",
-    "journal.before-commit": "the transaction is open and complete",
+    "journal.before-commit": "the rows are numbered and chained; SQLite does not have them",
     "journal.after-commit": "the transaction is durable; nobody was told",
     "loop.appended": "events are durable; the state does not have them",
     "loop.folded": "the state has them; no effect was run",

@@ -2,7 +2,7 @@
 
 Every variant runs in every round, one after the other and each round in another order, because a disk changes its pace
 within minutes; figures are medians over rounds, ratios medians of the ratios within a round. Everything is synchronous=FULL in
-WAL mode with events of the same size. Peers get their bodies encoded beforehand and compute no hash.
+WAL mode with events of the same size. Events are made beforehand. Peers get theirs encoded, too, and compute no hash.
 
 `--large` measures growth up to 2 million events instead of 200,000. `--dir` chooses the disk.
 """
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from unittest import mock
 
@@ -35,6 +35,7 @@ from apollod.core import events as ev
 from apollod.core.state import State, fold
 from apollod.wire.journal import encode_body
 from benchmarks import report
+from benchmarks.daemon import Daemon
 
 ROUNDS, ROUND_S, FLOOR_S = 9, 0.5, 0.2
 WRITERS = 64
@@ -65,7 +66,7 @@ async def _measure(args: argparse.Namespace) -> None:
         root = Path(directory)
         append = await _append_rates(root, not missing)
         growth = await _growth_rates(root, LARGE if args.large else MIDDLE)
-        full = await _full_read(root / "large.db")
+        full = await _full_read(root / "large.db") | _starts(root)
     figures = {f"{name}_per_s": report.median(rates) for name, rates in (append | growth).items()} | full
     figures["fsync_floor_ms"] = 1000 / figures["fsync_floor_per_s"]
     pairs = [
@@ -83,6 +84,7 @@ async def _measure(args: argparse.Namespace) -> None:
     goals = {
         "group_commit_to_aiosqlite": report.goal(ratios["group_commit_to_aiosqlite"], 20, False),
         "fold_with_chain_check_per_s": report.goal(figures["fold_with_chain_check_per_s"], 300_000, False),
+        "start_with_snapshot_s": report.goal(figures["start_with_snapshot_s"], 3.0, True),
         "hash_chain_share_of_append": report.goal(chain, 0.2, True),
         "append_cost_large_to_small_steps": report.goal(ratios["append_cost_large_to_small_steps"], 1.1, True),
         "append_cost_large_to_small_examples": report.goal(ratios["append_cost_large_to_small_examples"], 1.1, True),
@@ -247,7 +249,7 @@ async def _full_read(path: Path) -> dict[str, float]:
     journal = await Journal.open(path)
     for _ in range(3):
         state, begin = State(), time.perf_counter()
-        async for recorded in journal.read():
+        for recorded, _ in journal_reader.recorded(path):
             fold(state, recorded)
         folds.append(state.seq / (time.perf_counter() - begin))
         begin = time.perf_counter()
@@ -257,14 +259,26 @@ async def _full_read(path: Path) -> dict[str, float]:
     return {"fold_with_chain_check_per_s": report.median(folds), "verify_per_s": report.median(checks), "events_read": state.seq}
 
 
+def _starts(root: Path) -> dict[str, float]:
+    """The real daemon on the long journal until it answers: folding everything, and from the snapshot that the first one left."""
+    (root / "life" / "state").mkdir(parents=True)
+    shutil.copy(root / "large.db", root / "life" / "state" / "journal.db")
+    daemon, seconds = Daemon(root / "life", root / "no-model"), []
+    for _ in range(2):
+        began = time.perf_counter()
+        daemon.start()
+        daemon.wait(lambda _: True, "to answer", poll_s=0.01)
+        seconds.append(time.perf_counter() - began)
+        daemon.stop()
+    return {"start_without_snapshot_s": seconds[0], "start_with_snapshot_s": seconds[1]}
+
+
 # --- events -------------------------------------------------------------------------------------------------------
 
 
-def _steps(first: int = 1) -> Iterator[ev.Event]:
-    step = first
-    while True:
-        yield _completed(step, _id(step))
-        step += 1
+def _steps() -> Iterator[ev.Event]:
+    """Made beforehand, as the peers' bodies are."""
+    return cycle([_completed(step, _id(step)) for step in range(1, 1000)])
 
 
 def _examples(first: int) -> Iterator[ev.Event]:

@@ -4,33 +4,43 @@ Law: `append` returns only after the events are on disk (WAL, synchronous=FULL),
 without gaps and chained. One task owns the writing connection and puts everything that waits into one transaction: the
 fsync before it is the batching window, no timer is needed. Reading goes through a connection of its own, so that nobody sees
 an event before its commit. What failed is never tried again here: the caller is told, and the head is read anew.
+
+Most batches are one statement in autocommit: each statement is a hop to the connection's thread and back (about 0.1 ms, a
+third of a commit), and within one SQLite inserts all rows without Python's lock, while the event loop encodes the next ones.
 """
 
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, closing
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiosqlite
 import anyio
 import msgspec
+import structlog
 
 from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
-from apollod.adapters.journal_reader import check_application, explain
+from apollod.adapters.journal_reader import Snapshot, check_application, explain
+from apollod.adapters.known_examples import KnownExamples
 from apollod.adapters.migrate import load, migrate
 from apollod.core.events import Event, ExampleAccepted, Recorded
-from apollod.errors import JournalError
+from apollod.errors import ChainBroken, JournalError
+from apollod.failpoints import failpoint
 from apollod.wire.journal import GENESIS, chain, decode_event, encode_body
 
-QUEUE_APPENDS_MAX = 1024  # appends that wait; more callers are held back
-BATCH_EVENTS_MAX = 1024  # per transaction, overshot by at most one append; chaining them holds the event loop for about 8 ms
+log = structlog.get_logger()
+
+BATCH_EVENTS_MAX = 512  # per transaction, overshot by at most one append; chaining them holds the event loop for about 1 ms
 BATCH_BYTES_MAX = 8 << 20
-PAGE_EVENTS = 256  # read at a time, so that no read transaction keeps the write-ahead log from being reused
+STATEMENT_ROWS_MAX = 1024  # a batch with more takes several statements; SQLite takes 32766 values in one
 BUSY_MS = 5000  # patience with a foreign lock
+SNAPSHOTS_KEPT = 2
 
 _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads back as
     ("journal_mode", "WAL", "wal"),
@@ -44,13 +54,9 @@ _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads bac
 )
 _READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
 
-_INSERT = "INSERT INTO events (seq, at_ns, kind, version, key, body, prev_hash, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_KNOWN = "INSERT INTO known_examples (id, seq) VALUES (?, ?)"
-_SELECT = "SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM events"
-_RECORDS = """
-    SELECT id, kind, version, body FROM known_examples JOIN events USING (seq)
-    WHERE id IN (SELECT value FROM json_each(?))
-"""
+_SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
+_COLUMNS = 8
+_RECORDS = "SELECT key, kind, version, body FROM events WHERE seq IN (SELECT value FROM json_each(?))"
 
 
 class _Head(NamedTuple):
@@ -61,10 +67,9 @@ class _Head(NamedTuple):
 
 
 class _Append(NamedTuple):
-    """One caller's events, encoded, and where it waits."""
+    """One caller's events with their bodies, and where the caller waits."""
 
-    events: Sequence[Event]
-    bodies: list[bytes]
+    events: Sequence[tuple[Event, bytes]]
     at_ns: int
     done: asyncio.Future[list[Recorded]]
 
@@ -72,14 +77,19 @@ class _Append(NamedTuple):
 class Journal:
     """An open journal; made by `open`. All methods belong to one event loop."""
 
-    def __init__(self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection, head: _Head) -> None:
+    def __init__(
+        self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection, head: _Head, known: KnownExamples
+    ) -> None:
         self._path = path
         self._writer = writer
         self._reader = reader
         self._head = head
+        self._known = known
         self._doubtful = False
         self._closed = False
-        self._send, self._receive = anyio.create_memory_object_stream[_Append](QUEUE_APPENDS_MAX)
+        self._waiting: deque[_Append] = deque()
+        self._arrived = asyncio.Event()
+        self._snapshot: tuple[str, Snapshot] | None = None
         # Not in the caller's task group: what was asked for before a cancellation still gets written and answered.
         self._task = asyncio.create_task(self._write_forever(), name="journal-writer")
 
@@ -98,10 +108,11 @@ class Journal:
                     writer = await _connect(stack, path, "rw", _PRAGMAS)
                     reader = await _connect(stack, path, "ro", _READ_PRAGMAS)
                     head = await _read_head(writer, path)
+                    known = await KnownExamples.load(reader)
                     stack.pop_all()
             except sqlite3.Error as error:
                 raise explain(path, error) from error
-        return cls(path, writer, reader, head)
+        return cls(path, writer, reader, head, known)
 
     @property
     def head(self) -> tuple[int, str]:
@@ -116,68 +127,48 @@ class Journal:
     async def append(self, events: Sequence[Event], at_ns: int) -> list[Recorded]:
         """Record events in one transaction; when this returns they are durable.
 
-        Waits while more than QUEUE_APPENDS_MAX calls are ahead. Raises JournalError when they were not recorded
-        (`retryable`: a full disk or a foreign lock). A caller that is cancelled does not know whether they were.
+        The caller waits, which is all the back-pressure there is: nothing queues here that no caller waits for. Raises
+        JournalError when they were not recorded (`retryable`: a full disk or a foreign lock). A caller that is cancelled does
+        not know whether they were.
         """
         if not events:
             return []
-        bodies = [encode_body(event) for event in events]
-        waiting = _Append(events, bodies, at_ns, asyncio.get_running_loop().create_future())
-        try:
-            await self._send.send(waiting)
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            raise JournalError(f"the journal {self._path} is closed") from None
-        return await waiting.done
-
-    async def read(
-        self, after_seq: int = 0, kinds: Collection[str] | None = None, limit: int | None = None
-    ) -> AsyncIterator[Recorded]:
-        """Events after `after_seq` in order; with no `kinds` given, their chain is checked on the way.
-
-        Raises JournalError, naming the sequence number, at an event that is missing, changed or not known to this code.
-        """
-        previous: _Head | None = _Head(0, GENESIS) if after_seq == 0 else None
-        left = limit
-        while left is None or left > 0:
-            page = PAGE_EVENTS if left is None else min(left, PAGE_EVENTS)
-            rows = await self._page(after_seq, kinds, page)
-            for seq, at_ns, kind, version, key, body, prev_hash, hash_ in rows:
-                if kinds is None:
-                    expected = _Head(seq - 1, prev_hash) if previous is None else previous
-                    data = body.encode()
-                    if expected != (seq - 1, prev_hash) or chain(prev_hash, seq, at_ns, kind, version, key, data) != hash_:
-                        raise _broken_chain(self._path, expected.seq + 1)
-                    previous = _Head(seq, hash_)
-                yield Recorded(seq, at_ns, _decode(seq, kind, version, body))
-            if len(rows) < page:
-                return
-            after_seq = rows[-1][0]
-            left = None if left is None else left - page
+        if self._closed:
+            raise JournalError(f"the journal {self._path} is closed")
+        append = _Append([(event, encode_body(event)) for event in events], at_ns, asyncio.get_running_loop().create_future())
+        self._waiting.append(append)
+        self._arrived.set()
+        return await append.done
 
     async def known(self, ids: Iterable[str]) -> set[str]:
         """Those of `ids` that are examples accepted already."""
-        sql = "SELECT id FROM known_examples WHERE id IN (SELECT value FROM json_each(?))"
-        return {id_ for (id_,) in await self._fetch(sql, (_json_list(ids),))}
-
-    async def record_of(self, example_id: str) -> bytes | None:
-        """The canonical record of an accepted example."""
-        return (await self.records_of([example_id])).get(example_id)
+        return set(await self._find(ids))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Canonical records by example id; unknown ids are left out. The caller bounds how many."""
+        seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
         records = {}
-        for id_, kind, version, body in await self._fetch(_RECORDS, (_json_list(ids),)):
+        for id_, kind, version, body in await self._fetch(_RECORDS, (seqs,)):
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
             records[id_] = bytes(event.record)
         return records
+
+    def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:
+        """Keep a folded state for the next start. Written after the next batch or at once; nobody waits, it is a cache.
+
+        `seq` is the newest event. An older snapshot that was not written yet is forgotten.
+        """
+        assert seq == self._head.seq
+        self._snapshot = (code, Snapshot(seq, self._head.hash, state))
+        self._arrived.set()
 
     async def close(self) -> None:
         """Write what waits, move the write-ahead log into the file, close. Later appends are refused; may be repeated."""
         if self._closed:
             return
         self._closed = True
-        self._send.close()
+        self._arrived.set()
         with anyio.CancelScope(shield=True):
             async with AsyncExitStack() as stack:
                 stack.push_async_callback(self._writer.close)
@@ -194,29 +185,31 @@ class Journal:
     async def _write_forever(self) -> None:
         batch: list[_Append] = []
         try:
-            async for first in self._receive:
-                batch = self._drain(first)
-                await self._write(batch)
+            while True:
+                if self._waiting:
+                    batch = self._drain()
+                    await self._write(batch)
+                await self._keep_house()
+                if not self._waiting and self._snapshot is None:
+                    if self._closed:
+                        return
+                    self._arrived.clear()
+                    await self._arrived.wait()
         finally:
             # Reached with callers waiting only through a bug; they must not wait for ever.
-            while self._receive.statistics().current_buffer_used:
-                batch.append(self._receive.receive_nowait())
-            self._receive.close()
-            for waiting in batch:
-                if not waiting.done.done():
-                    waiting.done.set_exception(JournalError(f"the journal {self._path} stopped", "restart the daemon"))
+            self._closed = True
+            _refuse((*batch, *self._waiting), JournalError(f"the journal {self._path} stopped", "restart the daemon"))
 
-    def _drain(self, first: _Append) -> list[_Append]:
+    def _drain(self) -> list[_Append]:
         """Everything that waits now, up to the limits of a batch."""
-        batch, count, size = [first], len(first.events), sum(map(len, first.bodies))
-        while count < BATCH_EVENTS_MAX and size < BATCH_BYTES_MAX:
-            try:
-                following = self._receive.receive_nowait()
-            except (anyio.WouldBlock, anyio.EndOfStream):
-                break
-            batch.append(following)
-            count += len(following.events)
-            size += sum(map(len, following.bodies))
+        batch: list[_Append] = []
+        count = size = 0
+        while self._waiting and count < BATCH_EVENTS_MAX and size < BATCH_BYTES_MAX:
+            append = self._waiting.popleft()
+            batch.append(append)
+            for _, body in append.events:
+                count += 1
+                size += len(body)
         return batch
 
     async def _write(self, batch: list[_Append]) -> None:
@@ -224,24 +217,49 @@ class Journal:
         try:
             if self._doubtful:
                 await self._settle()
-            rows, known, answers, head = _chained(batch, self._head)
-            # isolation_level IMMEDIATE: the first statement begins the transaction. Each await is a hop to
-            # the connection's thread and back, about 0.1 ms.
-            await self._writer.executemany(_INSERT, rows)
-            if known:
-                await self._writer.executemany(_INSERT_KNOWN, known)
-            await self._writer.commit()
+            values, answers = _chained(batch, *self._head)
+            failpoint("journal.before-commit")
+            await self._insert(values)
+            failpoint("journal.after-commit")
         except (sqlite3.Error, JournalError) as error:
             self._doubtful = True
-            for waiting in batch:
-                if not waiting.done.done():
-                    failure = explain(self._path, error) if isinstance(error, sqlite3.Error) else error
-                    waiting.done.set_exception(failure)
+            _refuse(batch, explain(self._path, error) if isinstance(error, sqlite3.Error) else error)
             return
-        self._head = head
-        for waiting, recorded in zip(batch, answers, strict=True):
-            if not waiting.done.done():  # else its caller was cancelled
-                waiting.done.set_result(recorded)
+        self._head = _Head(values[-_COLUMNS], values[-1])
+        for append, recorded in zip(batch, answers, strict=True):
+            for item in recorded:
+                if isinstance(item.event, ExampleAccepted):
+                    self._known.add(item.event.example, item.seq)
+            if not append.done.done():  # else its caller was cancelled
+                append.done.set_result(recorded)
+
+    async def _insert(self, values: list[Any]) -> None:
+        """Write rows, given as one flat list, in one transaction."""
+        step = STATEMENT_ROWS_MAX * _COLUMNS
+        if len(values) <= step:
+            await self._writer.execute(_insert(len(values) // _COLUMNS), values)
+            return
+        await self._writer.execute("BEGIN IMMEDIATE")
+        for begin in range(0, len(values), step):
+            part = values[begin : begin + step]
+            await self._writer.execute(_insert(len(part) // _COLUMNS), part)
+        await self._writer.commit()
+
+    async def _keep_house(self) -> None:
+        """Write what may as well be written later. A failure here is no caller's: it is tried again after the next batch."""
+        try:
+            if self._known.must_move:
+                await self._known.move(self._writer)
+            if self._snapshot is not None:
+                code, snapshot = self._snapshot
+                self._snapshot = None
+                row = (snapshot.seq, now_ns(), code, snapshot.state, snapshot.digest())
+                await self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+                await self._writer.execute(
+                    f"DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT {SNAPSHOTS_KEPT})"
+                )
+        except sqlite3.Error as error:
+            log.warning("journal.index_not_written", error=explain(self._path, error).line())
 
     async def _settle(self) -> None:
         """After a failure: give up the transaction and make sure that the journal ends where it ended before.
@@ -259,11 +277,11 @@ class Journal:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _page(self, after_seq: int, kinds: Collection[str] | None, limit: int) -> list[Any]:
-        # The plus sign keeps SQLite from gathering and sorting all events of these kinds for every page.
-        where = "" if kinds is None else " AND +kind IN (SELECT value FROM json_each(?))"
-        parameters = (after_seq, limit) if kinds is None else (after_seq, _json_list(kinds), limit)
-        return await self._fetch(f"{_SELECT} WHERE seq > ?{where} ORDER BY seq LIMIT ?", parameters)
+    async def _find(self, ids: Iterable[str]) -> dict[str, int]:
+        try:
+            return await self._known.find(self._reader, ids)
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
 
     async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
         try:
@@ -272,27 +290,33 @@ class Journal:
             raise explain(self._path, error) from error
 
 
-def _chained(
-    batch: list[_Append], head: _Head
-) -> tuple[list[tuple[Any, ...]], list[tuple[str, int]], list[list[Recorded]], _Head]:
-    """Rows of `events` and of `known_examples`, the answer to each append, and the head after them."""
-    rows: list[tuple[Any, ...]] = []
-    known: list[tuple[str, int]] = []
-    answers: list[list[Recorded]] = []
-    seq, prev = head
-    for append in batch:
+def _chained(batch: list[_Append], seq: int, prev: bytes) -> tuple[list[Any], list[list[Recorded]]]:
+    """Values of all rows after event `seq` with hash `prev`, flat, and the answer to each append."""
+    values: list[Any] = []
+    answers = []
+    for events, at_ns, _ in batch:
         recorded = []
-        for event, body in zip(append.events, append.bodies, strict=True):
+        for event, body in events:
             seq += 1
-            key = event.key()
-            hash_ = chain(prev, seq, append.at_ns, event.kind, event.version, key, body)
-            rows.append((seq, append.at_ns, event.kind, event.version, key, body.decode(), prev, hash_))
-            if isinstance(event, ExampleAccepted):
-                known.append((event.example, seq))
-            recorded.append(Recorded(seq, append.at_ns, event))
+            kind, version, key = event.kind, event.version, event.key()
+            hash_ = chain(prev, seq, at_ns, kind, version, key, body)
+            values += seq, at_ns, kind, version, key, body.decode(), prev, hash_
+            recorded.append(Recorded(seq, at_ns, event))
             prev = hash_
         answers.append(recorded)
-    return rows, known, answers, _Head(seq, prev)
+    return values, answers
+
+
+def _refuse(appends: Iterable[_Append], error: JournalError) -> None:
+    for append in appends:
+        if not append.done.done():
+            append.done.set_exception(error)
+
+
+@cache
+def _insert(rows: int) -> str:
+    row = f"({', '.join(['?'] * _COLUMNS)})"
+    return f"INSERT INTO events (seq, at_ns, kind, version, key, body, prev_hash, hash) VALUES {', '.join([row] * rows)}"
 
 
 def _prepare(path: Path) -> None:
@@ -322,7 +346,7 @@ async def _connect(
     stack: AsyncExitStack, path: Path, mode: str, pragmas: Sequence[tuple[str, str, Any]]
 ) -> aiosqlite.Connection:
     """A connection, closed by `stack`, with these pragmas in force."""
-    connection = await stack.enter_async_context(aiosqlite.connect(_uri(path, mode), uri=True, isolation_level="IMMEDIATE"))
+    connection = await stack.enter_async_context(aiosqlite.connect(_uri(path, mode), uri=True, isolation_level=None))
     for name, value, expected in pragmas:
         await connection.execute(f"PRAGMA {name} = {value}")
         ((found,),) = await connection.execute_fetchall(f"PRAGMA {name}")
@@ -343,24 +367,6 @@ async def _read_head(connection: aiosqlite.Connection, path: Path) -> _Head:
     if not rows:
         return _Head(0, GENESIS)
     seq, at_ns, kind, version, key, body, prev_hash, hash_ = rows[0]
-    if chain(prev_hash, seq, at_ns, kind, version, key, body.encode()) != hash_:
-        raise _broken_chain(path, seq)
+    if chain(prev_hash, seq, at_ns, kind, version, key, body) != hash_:
+        raise ChainBroken(str(path), seq)
     return _Head(seq, hash_)
-
-
-def _broken_chain(path: Path, seq: int) -> JournalError:
-    return JournalError(
-        f"the journal {path} was edited: event {seq} is missing or does not match its hash",
-        "nothing was written; restore a backup",
-    )
-
-
-def _decode(seq: int, kind: str, version: int, body: str) -> Event:
-    try:
-        return decode_event(kind, version, body)
-    except JournalError as error:
-        raise JournalError(f"event {seq}: {error}", error.hint) from error
-
-
-def _json_list(values: Iterable[str]) -> str:
-    return msgspec.json.encode(list(values)).decode()

@@ -7,15 +7,17 @@ errors mean, for the writer too.
 import os
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from apollod.core.events import Recorded
-from apollod.errors import JournalError
+from apollod.errors import ChainBroken, JournalError
 from apollod.wire.journal import GENESIS, chain, decode_event
 
 APPLICATION_ID = 0x41504F4C  # "APOL"
@@ -106,40 +108,65 @@ def verify(path: str | Path) -> int | None:
 
     Raises JournalError, naming the last good event, when the file cannot be read that far.
     """
-    for seq, row in _chained(path):
-        if row is None:
-            return seq
+    try:
+        deque(_chained(path, 0, GENESIS), maxlen=0)
+    except ChainBroken as broken:
+        return broken.seq
     return None
 
 
-def recorded(path: str | Path, to: int | None = None) -> Iterator[tuple[Recorded, str]]:
-    """Every event up to `to` with its hash (hex), decoded, in one pass with the check of the chain.
+def recorded(path: str | Path, after: int = 0, after_hash: bytes = GENESIS) -> Iterator[tuple[Recorded, bytes]]:
+    """Every event after event `after`, whose hash is `after_hash`, with its own hash; the chain is checked on the way.
 
     Raises JournalError, naming the event, where the chain breaks or an event is not known to this code.
     """
-    for seq, row in _chained(path):
-        if to is not None and seq > to:
-            return
-        if row is None:
-            raise JournalError(f"the hash chain of {path} breaks at event {seq}", "replay up to the event before it: --to N")
-        at_ns, kind, version, body, hash_ = row
-        yield Recorded(seq, at_ns, decode_event(kind, version, body)), hash_.hex()
+    for seq, at_ns, kind, version, body, hash_ in _chained(path, after, after_hash):
+        try:
+            event = decode_event(kind, version, body)
+        except JournalError as error:
+            raise JournalError(f"event {seq}: {error}", error.hint) from error
+        yield Recorded(seq, at_ns, event), hash_
 
 
-def _chained(path: str | Path) -> Iterator[tuple[int, tuple[int, str, int, str, bytes] | None]]:
-    """(seq, (at_ns, kind, version, body, hash)) in order; ends with (seq, None) at the first event that breaks the chain."""
-    expected, prev = 1, GENESIS
+class Snapshot(NamedTuple):
+    """A folded state, as bytes that `code` wrote and reads; `hash`: of event `seq`, the last that is in it."""
+
+    seq: int
+    hash: bytes
+    state: bytes
+
+    def digest(self) -> bytes:
+        """What the journal keeps beside it: binds the state to its place in this very chain."""
+        return sha256(self.hash + self.state).digest()
+
+
+def snapshot(path: str | Path, code: str) -> Snapshot | None:
+    """The newest snapshot that `code` wrote and that is whole; None when everything has to be folded."""
+    sql = "SELECT s.seq, e.hash, s.state, s.state_hash FROM snapshots AS s JOIN events AS e USING (seq) WHERE code = ? ORDER BY s.seq DESC"
     with _reading(path) as db:
         try:
-            rows = db.execute("SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM events ORDER BY seq")
-            for seq, at_ns, kind, version, key, body, prev_hash, hash_ in rows:
-                if seq != expected or prev_hash != prev or hash_ != chain(prev, seq, at_ns, kind, version, key, body.encode()):
-                    yield expected, None
-                    return
-                yield seq, (at_ns, kind, version, body, hash_)
-                expected, prev = seq + 1, hash_
+            for seq, hash_, state, digest in db.execute(sql, (code,)):
+                found = Snapshot(seq, hash_, state)
+                if found.digest() == digest:
+                    return found
         except sqlite3.Error as error:
-            raise explain(path, error, f" after event {expected - 1}, up to which it is good") from error
+            raise explain(path, error) from error
+    return None
+
+
+def _chained(path: str | Path, seq: int, prev: bytes) -> Iterator[tuple[int, int, str, int, bytes, bytes]]:
+    """(seq, at_ns, kind, version, body, hash) of the events after `seq`, in order. Raises ChainBroken."""
+    sql = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events WHERE seq > ? ORDER BY seq"
+    with _reading(path) as db:
+        try:
+            for found, at_ns, kind, version, key, body, prev_hash, hash_ in db.execute(sql, (seq,)):
+                seq += 1
+                if found != seq or prev_hash != prev or hash_ != chain(prev, seq, at_ns, kind, version, key, body):
+                    raise ChainBroken(str(path), seq)
+                prev = hash_
+                yield seq, at_ns, kind, version, body, hash_
+        except sqlite3.Error as error:
+            raise explain(path, error, f" after event {seq}, up to which it is good") from error
 
 
 def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalError:

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from apollod.adapters import journal_reader
@@ -16,6 +17,7 @@ from apollod.core.events import KINDS
 from apollod.core.state import SECOND_NS, State, fold
 from apollod.errors import ApolloError, ConfigError
 from apollod.supervisor.view import status_view
+from apollod.wire.journal import GENESIS
 
 PAGE = 1000
 FOLLOW_S = 0.3
@@ -100,13 +102,13 @@ def _query(args: argparse.Namespace, path: str) -> int:
 
 def _replay(args: argparse.Namespace, path: str) -> int:
     """The state is a pure fold of the journal: fold it, chain checked, and show it."""
-    state, head, at_ns = State(), "", 0
-    for item, hash_ in journal_reader.recorded(path, args.to):
+    state, head, at_ns = State(), GENESIS, 0
+    for item, hash_ in islice(journal_reader.recorded(path), args.to):
         fold(state, item)
         head, at_ns = hash_, item.at_ns
     if args.to is not None and state.seq < args.to:
         raise ApolloError(f"the journal ends at event {state.seq}", f"--to may be at most {state.seq}")
-    view = status_view(state, at_ns, {"seq": state.seq, "bytes": 0, "head_hash": head, "path": path})
+    view = status_view(state, at_ns, {"seq": state.seq, "bytes": 0, "head_hash": head.hex(), "path": path})
     view["replayed"] = state.seq
     print(json.dumps(view) if args.json else render.status(view))
     return 0

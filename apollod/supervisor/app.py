@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from apollod import __version__
-from apollod.adapters import systemd
+from apollod.adapters import journal_reader, systemd
 from apollod.adapters.inbox import Inbox
 from apollod.adapters.journal import Journal
 from apollod.adapters.lock import Lock
@@ -24,6 +24,7 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.loop import Loop
+from apollod.wire.snapshot import fold_code, load_state
 
 log = structlog.get_logger()
 
@@ -47,11 +48,9 @@ async def run(config: Config) -> None:
 
 
 async def _serve(config: Config, journal: Journal) -> None:
-    state = State()
-    async for recorded in journal.read():
-        fold(state, recorded)
+    state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
-    loop = Loop(state, journal)
+    loop = Loop(state, journal, snapshot_seq)
     children = Children(loop.post)
     listener = await listen(config.socket_path)
     try:
@@ -77,6 +76,18 @@ async def _serve(config: Config, journal: Journal) -> None:
             raise failure
     finally:
         config.socket_path.unlink(missing_ok=True)
+
+
+def _recall(journal: Path) -> tuple[State, int]:
+    """The state that the events make, and the event up to which a snapshot spared reading them."""
+    snapshot = journal_reader.snapshot(journal, fold_code())
+    if snapshot is None:
+        state, events = State(), journal_reader.recorded(journal)
+    else:
+        state, events = load_state(snapshot.state), journal_reader.recorded(journal, snapshot.seq, snapshot.hash)
+    for item, _ in events:
+        fold(state, item)
+    return state, snapshot.seq if snapshot else 0
 
 
 def _end_leftovers(state: State) -> None:

@@ -16,25 +16,30 @@ from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import Decision, decide
-from apollod.core.state import State, fold
+from apollod.core.state import SECOND_NS, State, fold
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.narrate import narrate
+from apollod.wire.snapshot import dump_state, fold_code
 
 log = structlog.get_logger()
 
 INPUTS_MAX = 1024  # waiting inputs; a caller that posts with `submit` waits for its own
 APPEND_RETRY_S = 1.0
+SNAPSHOT_EVENTS = 10_000  # a start folds at most so many events, or as many as examples wait: writing a snapshot costs as much
+SNAPSHOT_IDLE_NS = 60 * SECOND_NS
 
 
 class Loop:
     """Owns the state. `post` never blocks (children's reports); `submit` waits until the input has taken effect."""
 
-    def __init__(self, state: State, journal: Journal) -> None:
+    def __init__(self, state: State, journal: Journal, snapshot_seq: int = 0) -> None:
         self.state = state
         self.journal = journal
         self.journal_error = ""
+        self._snapshot_seq = snapshot_seq
+        self._recorded_ns = 0
         self._inputs: deque[tuple[inp.Input, Ticket | None]] = deque()
         self._arrived = anyio.Event()
         self._changed = anyio.Event()
@@ -69,13 +74,22 @@ class Loop:
             if not self._inputs and not executor.exit.is_set():
                 self._arrived = anyio.Event()
                 await self._arrived.wait()
+        self._snapshot(1)
 
     async def _process(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
         """One input, then whatever may begin by itself; the events of the input are returned."""
         recorded = await self._settle(input_, executor)
         while await self._settle(inp.Advance(), executor):
             pass
+        idle = clock.now_ns() - self._recorded_ns >= SNAPSHOT_IDLE_NS
+        self._snapshot(1 if idle else max(SNAPSHOT_EVENTS, len(self.state.waiting)))
         return recorded
+
+    def _snapshot(self, events: int) -> None:
+        """Leave a snapshot for the next start when so many events came after the last one."""
+        if self.state.seq - self._snapshot_seq >= events:
+            self.journal.leave_snapshot(fold_code(), self.state.seq, dump_state(self.state))
+            self._snapshot_seq = self.state.seq
 
     async def _settle(self, input_: inp.Input, executor: Executor) -> list[ev.Recorded]:
         """Decide, record, act; what an effect reports at once is settled before the next effect."""
@@ -92,6 +106,7 @@ class Loop:
             return []
         failpoint("loop.before-append")
         recorded = await self._append(decision.events)
+        self._recorded_ns = clock.now_ns()
         failpoint("loop.appended")
         for item in recorded:
             fold(self.state, item)

@@ -7,6 +7,7 @@ write the file can chain it anew, which is why its head is shown in `status` and
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -25,6 +26,8 @@ UPCASTS: dict[tuple[str, int], Upcast] = {}
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
+_current = {(kind, KINDS[kind].version): decoder for kind, decoder in _decoders.items()}
+_LENGTHS = tuple(length.to_bytes(4, "big") for length in range(64))  # of a hash, and of integers in decimal
 _BUG = "this is a bug in apollod"
 _NEWER = "this journal was written by a newer apollod; use that version"
 
@@ -33,7 +36,7 @@ def encode_body(event: Event) -> bytes:
     """The event's JSON body. Raises JournalError for an event that would not read back as itself.
 
     A body that cannot be decoded would stop every later start, and msgspec does not check types at construction and
-    writes NaN as null; so the way back is tried here, before anything is written (about 2 µs).
+    writes NaN as null; so the way back is tried here, before anything is written (about 1 µs).
     """
     try:
         body = _encoder.encode(event)
@@ -47,15 +50,9 @@ def encode_body(event: Event) -> bytes:
 
 def decode_event(kind: str, version: int, body: bytes | str) -> Event:
     """The event of a row; bodies of older versions are upcast. Raises JournalError, with no sequence number in it."""
-    cls = KINDS.get(kind)
-    if cls is None:
-        raise JournalError(f"the event kind {kind!r} is not known to this apollod", _NEWER)
-    if version > cls.version:
-        raise JournalError(f"the event {kind} has version {version}, this apollod knows up to {cls.version}", _NEWER)
+    decoder = _current.get((kind, version))
     try:
-        if version < cls.version:
-            body = _upcast(kind, version, cls.version, body)
-        return _decoders[kind].decode(body)
+        return decoder.decode(body) if decoder else _decode_older(kind, version, body)
     except msgspec.MsgspecError as error:
         raise JournalError(
             f"the body of an event {kind} (version {version}) does not decode: {error}",
@@ -63,10 +60,30 @@ def decode_event(kind: str, version: int, body: bytes | str) -> Event:
         ) from error
 
 
+def _decode_older(kind: str, version: int, body: bytes | str) -> Event:
+    cls = KINDS.get(kind)
+    if cls is None:
+        raise JournalError(f"the event kind {kind!r} is not known to this apollod", _NEWER)
+    if version > cls.version:
+        raise JournalError(f"the event {kind} has version {version}, this apollod knows up to {cls.version}", _NEWER)
+    return _decoders[kind].decode(_upcast(kind, version, cls.version, body))
+
+
 def chain(prev_hash: bytes, seq: int, at_ns: int, kind: str, version: int, key: str, body: bytes) -> bytes:
     """The hash of a row (32 bytes), which depends on every row before it."""
-    fields = (prev_hash, b"%d" % seq, b"%d" % at_ns, kind.encode(), b"%d" % version, key.encode(), body)
-    return sha256(b"".join([len(field).to_bytes(4, "big") + field for field in fields])).digest()
+    seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
+    parts = (
+        _LENGTHS[len(prev_hash)], prev_hash, _LENGTHS[len(seq_)], seq_, _LENGTHS[len(at_)], at_, _kind_and_version(kind, version),
+        len(key_).to_bytes(4, "big"), key_, len(body).to_bytes(4, "big"), body,
+    )
+    return sha256(b"".join(parts)).digest()
+
+
+@lru_cache(maxsize=1024)
+def _kind_and_version(kind: str, version: int) -> bytes:
+    """Two fields that many rows share. A whole journal has few of them."""
+    fields = (kind.encode(), b"%d" % version)
+    return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
 
 
 def _upcast(kind: str, version: int, target: int, body: bytes | str) -> bytes:

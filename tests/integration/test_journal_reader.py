@@ -164,7 +164,7 @@ def test_hashes_are_hex_text(path: Path) -> None:
         ("SELECT * FROM pragma_table_info('events')", "may only read"),
         ("INSERT INTO meta VALUES ('a', 'b')", "INSERT"),
         ("UPDATE meta SET value = ''", "UPDATE"),
-        ("DELETE FROM known_examples", "DELETE"),
+        ("DELETE FROM example_index", "DELETE"),
         ("CREATE TABLE t (x)", "INSERT sqlite_master"),
         ("CREATE TEMP TABLE t (x)", "may only read"),
         ("DROP TABLE events", "may only read"),

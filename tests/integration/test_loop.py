@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from apollod.adapters import journal_reader
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -62,7 +63,7 @@ async def run(path, failures: int, retryable: bool) -> tuple[Loop, NoEffects, li
                 tasks.start_soon(stop)
                 await loop.run(executor)
                 tasks.cancel_scope.cancel()
-        return loop, executor, [r async for r in journal.read()]
+        return loop, executor, [item for item, _ in journal_reader.recorded(path)]
     finally:
         await journal.close()
 

@@ -36,7 +36,7 @@ test: env
 	@$(BIN)/python -m pytest -q $(ARGS)
 
 crash: env
-	@APOLLOD_CRASH_ROUNDS=$${ROUNDS:-30} $(BIN)/python -m pytest -q -m crash tests/crash $(ARGS)
+	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash $(ARGS)
 
 bench: env
 	@for name in start step serve journal; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.daemon import Daemon, chat_line, dead_within, group_of
+from support.daemon import Daemon, chat_line, dead_within
 from support.invariants import check_replay, check_stopped, journal_of, say, taken, wait_up
 from support.load import Load, check_intake
 
@@ -139,11 +139,13 @@ def test_every_point_of_a_supervisor_without_an_engine(tmp_path):
         daemon.kill()
     check_intake(check_stopped(daemon), load)
     assert not list((tmp_path / "state" / "quarantine").glob(".*")), "half a quarantined line was left behind"
+    for path in (daemon.journal, tmp_path / "state" / "apollod.lock"):
+        assert path.stat().st_mode & 0o077 == 0, f"{path} of a killed daemon is not private"
 
 
 # --- points of engine and trainer, and of a supervisor that has both ------------------------------------------------
 
-LINES = 6  # a stage; one file, so one window of learning rates, in a calm life and in one full of kills
+# Stages of one file each, so of one window of learning rates each, in a calm life and in one full of kills.
 
 STEPS = {  # stage 0: deaths at different steps, since an example that kills three trainers is put aside
     "trainer.step.begun:1": 1, "trainer.step.updated:2": 2, "trainer.restore.half-way": 2, "trainer.restore.written": 2,
@@ -161,7 +163,8 @@ ATTACHED = [
 continuous integration two: one in a step, one in a checkpoint."""
 LIVES = ATTACHED if os.environ.get("APOLLOD_CRASH_POINTS") == "all" else ["effect.RunStep.after", "effect.RemoveCheckpoint.before"]
 
-STAGES = [[chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(LINES)] for stage in range(3 + len(LIVES))]
+SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
+STAGES = [[chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)] for stage, size in enumerate(SIZES)]
 
 
 def test_no_point_is_left_out():
@@ -180,21 +183,12 @@ def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_
     points = Points(tmp_path / "points")
     try:
         daemon.start(points.arm(*STEPS, *CHECKPOINTS, *ENGINE) | KEEP_ONE)
-        die_in_children(daemon, points)
-        assert fingerprint(learn(daemon, 0)) == expected[0]
+        assert fingerprint(die_in_children(daemon, points)) == expected[0]
         die_in_checkpoints(daemon, points)
-
-        teach(daemon, 1)
-        wait_up(daemon, lambda s: s["step"] > LINES, "a step of stage 1")
-        engine = daemon.status()["engine"]["pid"]
-        os.kill(max(group_of(engine)), signal.SIGKILL)
-        assert not dead_within([engine], 10.0), "the engine's processes outlived it"
-        status = learned(daemon, 1)
-        assert status["engine"]["path"].endswith(f"step-{LINES:08d}"), "the engine has to start from the checkpoint"
-        assert fingerprint(status) == expected[1]
+        assert fingerprint(kill_engine(daemon)) == expected[1]
 
         for stage, point in enumerate(LIVES, 2):
-            checkpoint(daemon, LINES * stage)
+            checkpoint(daemon, stage - 1)
             pids = children_of(daemon)
             daemon.kill()
             assert not dead_within(pids, 10.0), "children outlived a killed supervisor"
@@ -213,7 +207,7 @@ def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_
     events = check_stopped(daemon)
     assert not [e for e in events if isinstance(e, ev.StepFailed | ev.TrainingHalted)]
     assert points.reached == {point.partition(":")[0] for point in [*STEPS, *CHECKPOINTS, *ENGINE, *LIVES]}
-    assert check_replay(daemon) == LINES * len(STAGES)
+    assert check_replay(daemon) == sum(SIZES)
 
 
 KEEP_ONE = {"APOLLOD_CHECKPOINT__KEEP": "1"}
@@ -238,7 +232,7 @@ def teach(daemon: Daemon, stage: int) -> None:
 
 
 def learned(daemon: Daemon, stage: int) -> dict:
-    return wait_up(daemon, lambda s: s["queue"]["trained"] == LINES * (stage + 1) and s["state"] == "serving", f"stage {stage} learned")
+    return wait_up(daemon, lambda s: s["queue"]["trained"] == sum(SIZES[: stage + 1]) and s["state"] == "serving", f"stage {stage} learned")
 
 
 def learn(daemon: Daemon, stage: int) -> dict:
@@ -250,20 +244,21 @@ def fingerprint(status: dict) -> str:
     return status["weights"]["fingerprint"]
 
 
-def die_in_children(daemon: Daemon, points: Points) -> None:
+def die_in_children(daemon: Daemon, points: Points) -> dict:
     """Stage 0, with an engine that dies twice while it starts and a trainer that dies at each of its points; nobody helps
     but a person who says `resume`."""
-    learn(daemon, 0)
+    status = learn(daemon, 0)
     assert points.reached == {point.partition(":")[0] for point in [*STEPS, *ENGINE]}
     events = journal_of(daemon)
-    for point in ENGINE:
-        assert any(e.pid == pid_at(daemon, "engine", point) and e.code == -signal.SIGKILL for e in events if isinstance(e, ev.EngineExited))
+    assert len({pid_at(daemon, "engine", point) for point in ENGINE}) == len(ENGINE)  # of the process with the loader
+    assert [e.expected for e in events if isinstance(e, ev.EngineExited)] == [False] * len(ENGINE)
     for point, step in STEPS.items():
         pid = pid_at(daemon, "trainer", point)
         at = next(i for i, e in enumerate(events) if isinstance(e, ev.TrainerExited) and e.pid == pid)
         assert events[at].code == -signal.SIGKILL
         assert [e.step for e in events[:at] if isinstance(e, ev.StepStarted)][-1] == step, point
         say(f"{point}: step {step} was open")
+    return status
 
 
 def pid_at(daemon: Daemon, role: str, point: str) -> int:
@@ -281,14 +276,27 @@ def die_in_checkpoints(daemon: Daemon, points: Points) -> None:
         assert daemon.ask(msg.CheckpointRequest()) is None
     assert points.reached >= set(CHECKPOINTS)
     wait_up(daemon, lambda s: s["state"] == "serving", "a trainer")
-    checkpoint(daemon, LINES)
-    assert os.listdir(daemon.root / "state" / "checkpoints") == [f"step-{LINES:08d}"]
+    checkpoint(daemon, 0)
+    assert os.listdir(daemon.root / "state" / "checkpoints") == [f"step-{SIZES[0]:08d}"]
     assert sum(isinstance(e, ev.CheckpointFailed) for e in journal_of(daemon)) == len(CHECKPOINTS)
 
 
-def checkpoint(daemon: Daemon, step: int) -> None:
+def checkpoint(daemon: Daemon, stage: int) -> None:
+    """Written now, after all of a stage."""
     answer = daemon.ask(msg.CheckpointRequest())
-    assert answer is not None and answer["step"] == step
+    assert answer is not None and answer["step"] == sum(SIZES[: stage + 1])
+
+
+def kill_engine(daemon: Daemon) -> dict:
+    """Its API process, from outside, in the middle of stage 1."""
+    teach(daemon, 1)
+    before = wait_up(daemon, lambda s: s["step"] > SIZES[0], "a step of stage 1")
+    os.kill(before["engine"]["pid"], signal.SIGKILL)
+    assert not dead_within([before["engine"]["pid"]], 10.0), "the engine's processes outlived it"
+    again = wait_up(daemon, lambda s: s["engine"]["restarts"] > before["engine"]["restarts"], "another engine")
+    assert again["step"] < sum(SIZES[:2]), "the kill came too late to interrupt anything"
+    assert again["engine"]["path"].endswith(f"step-{SIZES[0]:08d}"), "the engine has to start from the checkpoint"
+    return learned(daemon, 1)
 
 
 def die_in_supervisor(daemon: Daemon, stage: int, point: str, points: Points) -> None:

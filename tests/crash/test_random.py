@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.daemon import Daemon, dead_within
+from support.daemon import Daemon, dead_within, group_of
 from support.invariants import check_replay, check_stopped, journal_of, open_intents_of, say, taken, wait_up
 from support.load import Load, check_intake
 
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.crash
 KILLS = int(os.environ.get("APOLLOD_CRASH_KILLS", "25"))
 FULL = KILLS * 80 // 300  # with engine and trainer; the others need none and are cheap
 SEED = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
+VICTIMS = ["supervisor", "engine", "engine core", "trainer", "trainer"]
 GONE_S = 10.0
 DRAIN_S = 300.0
 
@@ -63,16 +64,15 @@ def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
     often = {"APOLLOD_CHECKPOINT__DELAY_S": "1"}
     daemon = Daemon(tmp_path, tiny_model).start(often)
     load = Load(daemon.inbox, SEED + 1, period_s=0.8).start()
-    victims: list[str] = []
+    victims = [victim for _ in range(0, FULL, len(VICTIMS)) for victim in chance.sample(VICTIMS, len(VICTIMS))]
     try:
         wait_up(daemon, lambda s: s["step"] > 0, "first steps")
-        for number in range(FULL):
+        for number, victim in enumerate(victims[:FULL]):
             if chance.random() < 0.6:
                 steps = wait_up(daemon, bool, "an answer")["step"]
                 wait_up(daemon, lambda s, steps=steps: s["step"] > steps, "learning")
             time.sleep(chance.uniform(0.0, 3.0))
-            victims.append(kill(daemon, chance.choice(["supervisor", "engine", "trainer", "trainer"]), often))
-            say(f"full {number + 1}/{FULL} (seed {SEED}): {victims[-1]}")
+            say(f"full {number + 1}/{FULL} (seed {SEED}): {kill(daemon, victim, often)}")
         load.stop()
         last = wait_up(daemon, lambda s: taken(s) == load.total and s["state"] == "serving", "the queue's end")
         daemon.stop()
@@ -87,12 +87,16 @@ def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
 
 
 def kill(daemon: Daemon, victim: str, env: dict[str, str]) -> str:
-    """SIGKILL a child's process group, or the supervisor (also where that child is not up) and start it again.
-    Returns what was killed, what was open then, and what the next start has to settle."""
+    """SIGKILL a child's process group, the engine's core alone, or (also where that child is not up) the supervisor,
+    which is started again. Returns what was killed, and which intents are open then for somebody to settle."""
     status = daemon.ask(msg.StatusRequest())
     pids = {role: status[role]["pid"] for role in ("engine", "trainer")} if status else {}
-    if pids.get(victim):
-        os.killpg(pids[victim], signal.SIGKILL)
+    role = victim.split()[0]
+    if group := group_of(pids[role]) if pids.get(role) else []:
+        if role == victim:
+            os.killpg(pids[role], signal.SIGKILL)
+        else:
+            os.kill(max(group), signal.SIGKILL)
         return f"{victim} killed, {told(daemon)}"
     daemon.kill()
     assert not dead_within([pid for pid in pids.values() if pid], GONE_S), "children outlived a killed supervisor"

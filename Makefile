@@ -39,7 +39,7 @@ crash: env
 	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash $(ARGS)
 
 bench: env
-	@for name in start step serve journal; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+	@for name in start step optimizer serve journal; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
 
 lint: env
 	@$(BIN)/ruff check apollod tests benchmarks

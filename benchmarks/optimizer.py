@@ -1,0 +1,272 @@
+"""The optimizer alone: APOLLO with stochastic rounding against `apollo-torch` with nearest rounding, both at their defaults
+otherwise except that the peer makes its projection anew each step (gap 1), as apollod rebuilds its own.
+
+On one thread, bf16 weights and gradients of a 77 M parameter transformer (six layers of hidden size 1024). A variant runs in
+a process of its own; times are CPU seconds (a neighbour on a shared machine costs waiting, not work), medians of rounds in
+which all variants take turns. Temporary memory: the peak of the process during a step over what it held before, from
+/proc (VmHWM after a reset), with malloc told to give everything larger than a page or so back at once.
+`apollo-torch` is not free software (CC-BY-NC-4.0): it is measured where it is installed, and named as missing elsewhere.
+"""
+
+import ctypes
+import gc
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+
+PEER = "apollo_torch"
+VARIANTS = ("apollo", PEER, "apollo_nearest", "apollo_master", "apollo_bf16_moments", "adamw", "adafactor", "torch_adamw_fused")
+HIDDEN, WIDE, LAYERS, RANK = 1024, 2816, 6, 64
+ROUNDS, WARM = 9, 3
+SIZES = (3, 6, 12, 24)  # layers
+LONG_LAYERS, LONG_STEPS, LONG_BLOCK = 1, 2000, 100
+MMAP_THRESHOLD = 1 << 14  # bytes; see the docstring
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--variant", choices=VARIANTS, help="internal: run one variant, commands on stdin")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="internal")
+    args = parser.parse_args()
+    if args.variant:
+        _serve(args.variant, args.layers)
+        return
+    why_missing = _why_missing()
+    variants = [name for name in VARIANTS if name != PEER or not why_missing]
+    figures = _side_by_side(variants) | _peaks([name for name in ("apollo", PEER) if name in variants])
+    by_size, long_run = _sizes(), _long_run()
+    figures |= by_size | long_run
+    costs = [by_size[f"ns_a_parameter_{layers}_layers"] for layers in SIZES]
+    ratios = {"largest_to_smallest_cost_a_parameter": max(costs) / min(costs), "slowest_block_to_median": long_run["slowest_to_median"]}
+    goals = {
+        "largest_to_smallest_cost_a_parameter": report.goal(max(costs) / min(costs), 1.25, True),
+        "slowest_block_to_median": report.goal(long_run.pop("slowest_to_median"), 1.25, True),
+    }
+    if not why_missing:
+        faster = figures[f"{PEER}_s"] / figures["apollo_s"]
+        peak = figures["apollo_temporary_bytes"] / figures[f"{PEER}_temporary_bytes"]
+        ratios |= {"faster_than_apollo_torch": faster, "temporary_to_apollo_torch": peak}
+        goals |= {
+            "faster_than_apollo_torch": report.goal(faster, 1.5, False), "temporary_to_apollo_torch": report.goal(peak, 1 / 3, True),
+        }  # fmt: skip
+    figures.pop("slowest_to_median", None)
+    report.report(
+        "optimizer", figures, ratios, goals, threads=1, as_json=args.json,
+        missing=[f"apollo-torch ({why_missing})"] if why_missing else [],
+    )  # fmt: skip
+
+
+def _why_missing() -> str:
+    """Empty where `apollo-torch` can be imported, which takes bitsandbytes, too."""
+    done = subprocess.run([sys.executable, "-c", f"import {PEER}"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
+
+
+# --- what is measured ---------------------------------------------------------------------------------------------
+
+
+def _side_by_side(variants: list[str]) -> dict[str, float]:
+    """Seconds a step and bytes of state, by variant."""
+    children = {name: Child(name) for name in variants}
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(ROUNDS):
+        for name, child in children.items():
+            times[name] += child.ask("time 1")
+    states = {f"{name}_state_bytes": child.ask("state")[0] for name, child in children.items()}
+    parameters = children["apollo"].ask("parameters")[0]
+    for child in children.values():
+        child.end()
+    return {f"{name}_s": report.median(times[name]) for name in variants} | states | {"parameters": parameters}
+
+
+def _peaks(variants: list[str]) -> dict[str, float]:
+    """Temporary bytes of a step, by variant."""
+    peaks = {}
+    for name in variants:
+        child = Child(name, MALLOC_MMAP_THRESHOLD_=str(MMAP_THRESHOLD), MALLOC_TRIM_THRESHOLD_="0")
+        peaks[f"{name}_temporary_bytes"] = child.ask("peak")[0]
+        child.end()
+    return peaks
+
+
+def _sizes() -> dict[str, float]:
+    """Nanoseconds a parameter of a step, at several sizes of one model, in turns."""
+    children = {layers: Child("apollo", layers) for layers in SIZES}
+    times: dict[int, list[float]] = {layers: [] for layers in SIZES}
+    for _ in range(ROUNDS):
+        for layers, child in children.items():
+            times[layers] += child.ask("time 1")
+    costs = {
+        f"ns_a_parameter_{layers}_layers": 1e9 * report.median(times[layers]) / child.ask("parameters")[0]
+        for layers, child in children.items()
+    }
+    for child in children.values():
+        child.end()
+    return costs
+
+
+def _long_run() -> dict[str, float]:
+    """Many steps in a row: medians of blocks of them, and how much the process grew."""
+    child = Child("apollo", LONG_LAYERS)
+    held = child.ask("resident")[0]
+    times = child.ask(f"time {LONG_STEPS}")
+    grown = child.ask("resident")[0] - held
+    child.end()
+    blocks = [report.median(times[i : i + LONG_BLOCK]) for i in range(0, LONG_STEPS, LONG_BLOCK)]
+    median, slowest = report.median(blocks), max(blocks)
+    return {
+        "long_run_steps": LONG_STEPS, "long_run_median_s": median, "long_run_slowest_block_s": slowest,
+        "long_run_grown_bytes": grown, "slowest_to_median": slowest / median,
+    }  # fmt: skip
+
+
+# --- one variant in its process -----------------------------------------------------------------------------------
+
+
+class Child:
+    """A process of one variant, warm, waiting for commands; every answer is a list of numbers."""
+
+    def __init__(self, variant: str, layers: int = LAYERS, **environment: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.optimizer", "--variant", variant, "--layers", str(layers)]
+        environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self._read()
+
+    def ask(self, command: str) -> list[float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+    def _read(self) -> list[float]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("["):  # what libraries print is not for us
+                return [float(value) for value in json.loads(line)]
+        raise SystemExit(f"a child ended with {self._process.wait(60)}: {self._process.args}")
+
+
+def _serve(variant: str, layers: int) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    parameters = _parameters(layers)
+    step, state_bytes = _build(variant, parameters)
+    for _ in range(WARM):
+        step()
+    print("[]", flush=True)
+    for line in sys.stdin:
+        command, _, count = line.strip().partition(" ")
+        match command:
+            case "time":
+                answer = [_cpu_seconds(step) for _ in range(int(count))]
+            case "peak":
+                answer = [float(report.median([_peak(step) for _ in range(7)]))]
+            case "state":
+                answer = [float(state_bytes())]
+            case "parameters":
+                answer = [float(sum(p.numel() for _, p in parameters))]
+            case _:
+                answer = [float(_memory("VmRSS"))]
+        print(json.dumps(answer), flush=True)
+
+
+def _parameters(layers: int) -> list[tuple[str, Any]]:
+    """(name, bf16 parameter with a gradient): attention and MLP matrices, as the measured peers' recipes have them."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    shapes = {f"attention.{which}": (HIDDEN, HIDDEN) for which in "qkvo"}
+    shapes |= {"mlp.gate": (WIDE, HIDDEN), "mlp.up": (WIDE, HIDDEN), "mlp.down": (HIDDEN, WIDE)}
+    made = []
+    for layer in range(layers):
+        for name, shape in shapes.items():
+            parameter = torch.nn.Parameter((torch.randn(shape, generator=generator) * 0.02).bfloat16())
+            parameter.grad = (torch.randn(shape, generator=generator) * 1e-3).bfloat16()
+            made.append((f"layers.{layer}.{name}.weight", parameter))
+    return made
+
+
+def _build(variant: str, parameters: list[tuple[str, Any]]) -> tuple[Callable[[], Any], Callable[[], float]]:
+    """A step of the variant; bytes of its state."""
+    import torch
+
+    if variant in (PEER, "torch_adamw_fused"):
+        plain = [p for _, p in parameters]
+        optimizer: Any = torch.optim.AdamW(plain, lr=1e-5, fused=True) if variant != PEER else _peer(plain)
+        return optimizer.step, lambda: _tensor_bytes(optimizer.state)
+    from apollod.trainer import kernels_cpu
+    from apollod.trainer.optimizers import make_optimizer
+    from apollod.wire.messages import OptimizerSettings
+
+    if kernels_cpu.AVAILABLE:
+        kernels_cpu.warm_up()
+    options: dict[str, Any] = {
+        "apollo_nearest": {"rounding": "nearest"},
+        "apollo_master": {"rounding": "master"},
+        "apollo_bf16_moments": {"moments": "bfloat16"},
+    }.get(variant, {})
+    ours = make_optimizer(OptimizerSettings(variant.partition("_")[0], rank=RANK, **options), parameters)
+    return ours.step, lambda: float(ours.state_bytes())
+
+
+def _peer(parameters: list[Any]) -> Any:
+    from apollo_torch import APOLLOAdamW
+
+    group = {
+        "params": parameters, "rank": RANK, "proj": "random", "scale_type": "channel", "scale": HIDDEN / RANK,
+        "update_proj_gap": 1, "proj_type": "std",
+    }  # fmt: skip
+    return APOLLOAdamW([group], lr=1e-5)
+
+
+def _tensor_bytes(held: Any) -> float:
+    """Bytes of all tensors in nested containers and objects; of the peer that is its stored projections, too."""
+    import torch
+
+    if isinstance(held, torch.Tensor):
+        return float(held.nbytes)
+    if isinstance(held, dict):
+        return math.fsum(_tensor_bytes(value) for value in held.values())
+    return _tensor_bytes(vars(held)) if hasattr(held, "__dict__") else 0.0
+
+
+def _cpu_seconds(step: Callable[[], Any]) -> float:
+    began = time.process_time()
+    step()
+    return time.process_time() - began
+
+
+def _peak(step: Callable[[], Any]) -> float:
+    """Bytes above what is resident now, at the highest moment of a step."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the present
+    before = _memory("VmRSS")
+    step()
+    return float(_memory("VmHWM") - before)
+
+
+def _memory(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"no {field} in /proc/self/status")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from apollod.trainer import kernels_cpu, moment_store
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.moments import Norms, adam_, apollo_, square_norm
+from apollod.trainer.named_optimizer import ParameterStep
 from apollod.trainer.projector import signs
 from apollod.trainer.rounding import write_reference_, write_update_
 
@@ -132,6 +133,24 @@ def test_bf16_second_moments_decay_though_no_step_is_half_an_ulp():
     values = state["v"].double()
     standard_error = float(values.std()) / math.sqrt(size)
     assert abs(float(values.mean()) - beta2**steps) < 4 * standard_error < 2e-3
+
+
+def test_the_rounding_of_bf16_moments_has_streams_of_its_own():
+    """Of seed, name, step and moment; else one element would be rounded up in every step and its neighbour down."""
+    halfway = torch.full((4096,), 1 + 2.0**-8)
+
+    def kept(name="w", seed=0, number=1):
+        state = moment_store.new([4096], "bfloat16", torch.device("cpu"))
+        weight = torch.zeros(4096)
+        ParameterStep(name, {}, weight, weight.dtype, weight, state, seed, number, 1).keep({"m": halfway, "v": halfway})
+        return state["m"].float(), state["v"].float()
+
+    first, again = kept(), kept()
+    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+    others = [*kept(name="x"), *kept(seed=1), *kept(number=2), first[1]]
+    for other in others:
+        assert set(other.tolist()) == {1.0, 1 + 2.0**-7}
+        assert 0.4 < float((other == first[0]).float().mean()) < 0.6  # as often equal as independent halves are
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])

@@ -16,7 +16,7 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "EncodeExamples", "Exit", "RefreshEngine", "RemoveCheckpoint", "Restore", "RunStep", "SpawnEngine",
+    "AttachTrainer", "EncodeExamples", "Exit", "KeepBase", "RefreshEngine", "RemoveCheckpoint", "Restore", "RunStep", "SpawnEngine",
     "SpawnTrainer", "StopChild", "WriteCheckpoint",
 )  # fmt: skip
 

@@ -19,9 +19,8 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from functools import partial
 from hashlib import blake2b
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from pathlib import Path
 from unittest import mock
 
@@ -29,7 +28,7 @@ import aiosqlite
 import msgspec
 
 from apollod.adapters import journal as journal_module
-from apollod.adapters import journal_reader
+from apollod.adapters import journal_reader, known_examples
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core.state import State, fold
@@ -41,7 +40,7 @@ ROUNDS, ROUND_S, FLOOR_S = 9, 0.5, 0.2
 WRITERS = 64
 SMALL, MIDDLE, LARGE = 10_000, 200_000, 2_000_000
 FILL_EVENTS = 1000  # an append while filling
-GROW_EVENTS = 4096  # a turn on a journal that is to keep its size
+GROW_EVENTS, GROW_ROUNDS = 4 * known_examples.RECENT_MAX, 5  # a turn: so many that as many ids go to the index as come
 AT = 1_700_000_000_000_000_000
 PEER_TABLE = """
     CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL);
@@ -73,8 +72,7 @@ async def _measure(args: argparse.Namespace) -> None:
         ("group_commit_to_aiosqlite", append, "journal_64", "aiosqlite_64"),
         ("single_writer_to_aiosqlite", append, "journal_1", "aiosqlite_1"),
         ("single_writer_to_fsync_floor", append, "journal_1", "fsync_floor"),
-        ("append_cost_large_to_small_steps", growth, "steps_small", "steps_large"),
-        ("append_cost_large_to_small_examples", growth, "examples_small", "examples_large"),
+        ("append_cost_large_to_small", growth, "append_small", "append_large"),
     ]
     if not missing:
         pairs.append(("group_commit_to_eventsourcing", append, "journal_64", "eventsourcing"))
@@ -86,19 +84,18 @@ async def _measure(args: argparse.Namespace) -> None:
         "fold_with_chain_check_per_s": report.goal(figures["fold_with_chain_check_per_s"], 300_000, False),
         "start_with_snapshot_s": report.goal(figures["start_with_snapshot_s"], 3.0, True),
         "hash_chain_share_of_append": report.goal(chain, 0.2, True),
-        "append_cost_large_to_small_steps": report.goal(ratios["append_cost_large_to_small_steps"], 1.1, True),
-        "append_cost_large_to_small_examples": report.goal(ratios["append_cost_large_to_small_examples"], 1.1, True),
+        "append_cost_large_to_small": report.goal(ratios["append_cost_large_to_small"], 1.1, True),
     }
     if not missing:
         goals["group_commit_to_eventsourcing"] = report.goal(ratios["group_commit_to_eventsourcing"], 10, False)
     report.report("journal", figures, ratios, goals, threads=1, missing=missing, as_json=args.json)
 
 
-async def _rounds(variants: dict[str, Rate]) -> dict[str, list[float]]:
+async def _rounds(variants: dict[str, Rate], rounds: int) -> dict[str, list[float]]:
     """Every variant in every round, in an order that changes."""
     rates: dict[str, list[float]] = {name: [] for name in variants}
     order = random.Random(0)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name in order.sample(list(variants), len(variants)):
             rates[name].append(await variants[name]())
     return rates
@@ -126,7 +123,7 @@ async def _append_rates(root: Path, with_eventsourcing: bool) -> dict[str, list[
         }
         if with_eventsourcing:
             variants["eventsourcing"] = _eventsourcing(root / "eventsourcing.db")
-        return await _rounds(variants)
+        return await _rounds(variants, ROUNDS)
 
 
 async def _open(stack: AsyncExitStack, path: Path) -> Journal:
@@ -214,30 +211,31 @@ async def _fsync_floor(path: Path) -> float:
 
 
 async def _growth_rates(root: Path, large: int) -> dict[str, list[float]]:
-    """Appends to a short and to a long journal. Examples also go to an index with random keys, steps do not."""
-    variants: dict[str, Rate] = {}
-    for name, count in (("small", SMALL), ("large", large)):
-        path, life = root / f"{name}.db", _life(count // 4)
-        journal = await Journal.open(path)
-        while batch := list(islice(life, FILL_EVENTS)):
-            await journal.append(batch, AT)
+    """A daemon's events appended to a short and to a long journal, over one whole turn of the index of examples."""
+    for name, size in (("small", SMALL), ("large", large)):
+        journal = await Journal.open(root / f"{name}.db")
+        life = _life(1)
+        while journal.head[0] < size:
+            await journal.append(list(islice(life, FILL_EVENTS)), AT)
         await journal.close()
-        variants[f"steps_{name}"] = partial(_grow, path, _steps(), name == "small")
-        variants[f"examples_{name}"] = partial(_grow, path, _examples(count), name == "small")
-    return await _rounds(variants)
+    variants: dict[str, Rate] = {
+        "append_small": lambda: _grow(shutil.copy(root / "small.db", root / "copy.db"), SMALL),
+        "append_large": lambda: _grow(root / "large.db", large),
+    }
+    return await _rounds(variants, GROW_ROUNDS)
 
 
-async def _grow(path: Path, events: Iterator[ev.Event], copy: bool) -> float:
-    """Some events to a journal just opened; to a copy of a small one, which would not stay small."""
-    journal = await Journal.open(shutil.copy(path, path.with_name("copy.db")) if copy else path)
+async def _grow(path: Path, first: int) -> float:
+    """Events that come one by one from concurrent writers; examples have ids that are not there yet."""
+    journal = await Journal.open(path)
+    events = _life(first + journal.head[0])
 
-    async def some(count: int) -> None:
-        for _ in range(count):
+    async def some() -> None:
+        for _ in range(GROW_EVENTS // WRITERS):
             await journal.append([next(events)], AT)
 
-    await asyncio.gather(*[some(4) for _ in range(WRITERS)])  # fills SQLite's cache
     begin = time.perf_counter()
-    await asyncio.gather(*[some(GROW_EVENTS // WRITERS) for _ in range(WRITERS)])
+    await asyncio.gather(*[some() for _ in range(WRITERS)])
     elapsed = time.perf_counter() - begin
     await journal.close()
     return GROW_EVENTS / elapsed
@@ -281,16 +279,9 @@ def _steps() -> Iterator[ev.Event]:
     return cycle([_completed(step, _id(step)) for step in range(1, 1000)])
 
 
-def _examples(first: int) -> Iterator[ev.Event]:
-    number = first
-    while True:
-        yield _accepted(number)
-        number += 1
-
-
-def _life(examples: int) -> Iterator[ev.Event]:
+def _life(first: int) -> Iterator[ev.Event]:
     """What a daemon writes: four events for each example, now and then a checkpoint."""
-    for number in range(1, examples + 1):
+    for number in count(first):
         id_ = _id(number)
         yield _accepted(number)
         yield ev.ExampleEncoded(example=id_, tokens=412, targets=97, cut=0, digest=id_)

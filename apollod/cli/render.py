@@ -34,7 +34,7 @@ def size(count: float) -> str:
 
 
 def status(s: dict[str, Any]) -> str:
-    """The status object as a page of at most a dozen lines."""
+    """The status object as a page of at most fifteen lines."""
     w, q, e, t, c, j = s["weights"], s["queue"], s["engine"], s["trainer"], s["checkpoint"], s["journal"]
     lines = [
         f"state       {s['state']}" + (f" ({s['error']})" if s["error"] else ""),
@@ -47,11 +47,18 @@ def status(s: dict[str, Any]) -> str:
         f"{q['rejected']} rejected, {q['held']} held",
         f"optimizer   {s['optimizer']['name']}, lr {s['optimizer']['lr']:g}, state {size(s['optimizer']['state_bytes'])}",
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c['steps_since']} steps since",
+        f"base        {_base(s['base'])}",
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         f"inbox       {s['paths'].get('inbox', '')}",
         f"up          {s['uptime_s']:.0f} s",
     ]
     return "\n".join(lines)
+
+
+def _base(base: dict[str, Any]) -> str:
+    if base["kept"]:
+        return f"untrained weights kept in {base['path']} ({base['how']})"
+    return f"untrained weights not kept: {base['reason']}"
 
 
 def _child(child: dict[str, Any]) -> str:

@@ -68,7 +68,7 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
     ]
     at = chain[0][0] if chain else max(seq for seq, _ in completed.values())
     settings = _before(daemons, at).settings
-    origin = _origin(journal, first, settings.model_path, bindings[0][1].fingerprint, model_dir)
+    origin = _origin(journal, first, _base_dir(journal, settings.model_path), bindings[0][1].fingerprint, model_dir)
     return Plan(origin, to, steps, _settings(settings), _before(bindings, at))
 
 
@@ -112,6 +112,12 @@ def _origin(journal: str, first: int, base_dir: str, base_fingerprint: str, move
         raise ReplayError(f"there is no checkpoint of step {first}", f"--from one of {', '.join(['0', *usable])}")
     path = moved or committed[first].path
     return Origin(first, path, path, committed[first].fingerprint)
+
+
+def _base_dir(journal: str, model_path: str) -> str:
+    """Where the untrained weights are: what was kept of them and not lost since, else the model directory."""
+    kept, lost = _all(journal, ev.BaseKept), _all(journal, ev.BaseLost)
+    return kept[-1][1].path if kept and (not lost or lost[-1][0] < kept[-1][0]) else model_path
 
 
 def _all(journal: str, cls: type[E]) -> list[tuple[int, E]]:

@@ -20,7 +20,7 @@ from apollod.core.policy_children import (
     on_trainer_started,
     start_children,
 )
-from apollod.core.policy_recovery import on_bound, on_refused, on_replayed, on_restored, on_started
+from apollod.core.policy_recovery import on_base_done, on_bound, on_refused, on_replayed, on_restored, on_started
 from apollod.core.policy_train import (
     advance_training,
     encode_effect,
@@ -118,5 +118,6 @@ _HANDLERS: dict[type, Callable[..., tuple[list[ev.Event], list[fx.Effect]]]] = {
     inp.StepDone: _on_step_done,
     inp.StepFailed: lambda state, input_, now_ns: ([], []),  # the trainer leaves next; its exit carries the reason
     inp.CheckpointWritten: on_checkpoint_written,
+    inp.BaseDone: on_base_done,
     inp.Refused: on_refused,
 }

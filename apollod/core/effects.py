@@ -67,6 +67,14 @@ class RemoveCheckpoint(msgspec.Struct, frozen=True):
     path: str
 
 
+class KeepBase(msgspec.Struct, frozen=True):
+    """Keep the weights of `model_dir`, nothing learned yet, in the directory `path` (whole or not at all)."""
+
+    model_dir: str
+    path: str
+    how: Literal["auto", "copy"]
+
+
 class RefreshEngine(msgspec.Struct, frozen=True):
     """Tell the engine that its weights are now version `version`. Only the newest one counts."""
 
@@ -79,5 +87,5 @@ class Exit(msgspec.Struct, frozen=True):
 
 Effect = (
     SpawnEngine | SpawnTrainer | StopChild | AttachTrainer | Restore | EncodeExamples | RunStep | WriteCheckpoint
-    | RemoveCheckpoint | RefreshEngine | Exit
+    | RemoveCheckpoint | KeepBase | RefreshEngine | Exit
 )

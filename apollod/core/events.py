@@ -36,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     warmup: float = 0.1
     checkpoint_delay_s: float = 600.0
     checkpoint_keep: int = 20
+    keep_base: Literal["auto", "copy", "off"] = "auto"
     replay_max: int = 1000
     """steps after which a checkpoint is written even while training goes on; bounds recovery"""
     scale: Literal["channel", "tensor"] = "channel"
@@ -401,6 +402,24 @@ class CheckpointRemoved(Event, frozen=True):
         return str(self.step)
 
 
+class BaseKept(Event, frozen=True):
+    """The weights before the first step have a second way to them. `how`: reflink, link (hard) or copy."""
+
+    kind: ClassVar[str] = "base.kept"
+    path: str
+    how: str
+    bytes: int
+    seconds: float
+
+
+class BaseLost(Event, frozen=True):
+    """They could not be kept, or what was kept is gone or was changed: a replay from 0 needs them from elsewhere."""
+
+    kind: ClassVar[str] = "base.lost"
+    path: str
+    reason: str
+
+
 KINDS: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
@@ -409,7 +428,7 @@ KINDS: dict[str, type[Event]] = {
         SourceDiscovered, SourceConsumed, SourceQuarantined,
         ExampleAccepted, ExampleDuplicate, ExampleEncoded, ExampleRejected,
         WindowOpened, WindowClosed, StepStarted, StepCompleted, StepFailed, ReplayVerified, ReplayDiverged,
-        CheckpointStarted, CheckpointCommitted, CheckpointFailed, CheckpointRemoved,
+        CheckpointStarted, CheckpointCommitted, CheckpointFailed, CheckpointRemoved, BaseKept, BaseLost,
     )
 }
 

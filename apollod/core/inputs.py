@@ -19,13 +19,15 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The daemon is up on this journal. `observed`: fingerprint of each open checkpoint intent's directory, if any."""
+    """The daemon is up on this journal. `observed`: fingerprint of each open checkpoint intent's directory, if any.
+    `base_problem`: what is wrong with the base that was kept."""
 
     pid: int
     version_name: str
     settings: Settings
     state_dir: str
     observed: dict[str, str] = {}
+    base_problem: str = ""
 
 
 class StopRequested(msgspec.Struct, frozen=True):
@@ -171,6 +173,16 @@ class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
     error: str = ""
 
 
+class BaseDone(msgspec.Struct, frozen=True):
+    """The base was kept, or was not (`error`)."""
+
+    path: str
+    how: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The trainer cannot do what was asked and says why; it stays up."""
 
@@ -182,5 +194,5 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 Input = (
     Tick | Advance | Started | StopRequested | LinesRead | CheckpointRequested | PauseRequested | ResumeRequested
     | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound | Restored | EncodeDone | StepDone | StepFailed
-    | CheckpointWritten | Refused
+    | CheckpointWritten | BaseDone | Refused
 )

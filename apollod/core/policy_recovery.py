@@ -31,6 +31,8 @@ def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
             events.append(
                 ev.CheckpointFailed(step=open_.step, path=open_.path, reason="the daemon died while it was written")
             )
+    if state.base is not None and input_.base_problem:
+        events.append(ev.BaseLost(path=state.base.path, reason=input_.base_problem))
     if state.model_path and state.model_path != input_.settings.model_path:
         events.append(
             ev.TrainingHalted(
@@ -45,7 +47,8 @@ def _origin(state: State) -> fx.Restore:
     """The weights that the steps in `since` start from."""
     newest = state.checkpoint
     if newest is None:
-        return fx.Restore(path="", model_dir=state.model_path, weights=True, fingerprint=state.base_fingerprint)
+        base = state.base.path if state.base else state.model_path
+        return fx.Restore(path="", model_dir=base, weights=True, fingerprint=state.base_fingerprint)
     return fx.Restore(path=newest.path, model_dir=newest.path, weights=True, fingerprint=newest.fingerprint)
 
 
@@ -60,7 +63,24 @@ def on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     restore = fx.Restore(
         path=origin.path, model_dir=origin.model_dir, weights=wanted != input_.fingerprint, fingerprint=wanted
     )
-    return [bound], [restore]
+    return [bound], [restore, *_keep_base(state, input_)]
+
+
+def _keep_base(state: State, input_: inp.Bound) -> list[fx.KeepBase]:
+    """Ask for it while memory shows that the model directory, from which it was just loaded, holds the base weights."""
+    untouched = state.engine_dir == state.model_path and input_.fingerprint == (state.base_fingerprint or input_.fingerprint)
+    how = state.settings.keep_base if state.settings else "off"
+    if how == "off" or state.base is not None or not untouched:
+        return []
+    name = state.model_path.rstrip("/").rpartition("/")[2]
+    return [fx.KeepBase(model_dir=state.model_path, path=f"{state.state_dir}/base/{name}", how=how)]
+
+
+def on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
+    """Nothing waits for it: without it only a replay from the very beginning is in danger, and status says so."""
+    if input_.error:
+        return [ev.BaseLost(path=input_.path, reason=input_.error)], []
+    return [ev.BaseKept(path=input_.path, how=input_.how, bytes=input_.bytes, seconds=input_.seconds)], []
 
 
 def on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:

@@ -150,6 +150,10 @@ class State(msgspec.Struct):
     version: int = 0
     """number of the last completed step"""
     base_fingerprint: str = ""
+    base: ev.BaseKept | None = None
+    """a second way to the weights of version 0"""
+    base_lost: str = ""
+    """why there is none"""
     fingerprint: str = ""
     running: Running | None = None
     since: list[Done] = []
@@ -341,6 +345,14 @@ def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path]
 
 
+def _base_kept(s: State, e: ev.BaseKept, at_ns: int) -> None:
+    s.base, s.base_lost = e, ""
+
+
+def _base_lost(s: State, e: ev.BaseLost, at_ns: int) -> None:
+    s.base, s.base_lost = None, e.reason
+
+
 _FOLDS: dict[type[ev.Event], Callable[..., None]] = {
     ev.DaemonStarted: _daemon_started,
     ev.ShutdownRequested: _shutdown_requested,
@@ -370,4 +382,6 @@ _FOLDS: dict[type[ev.Event], Callable[..., None]] = {
     ev.CheckpointCommitted: _checkpoint_committed,
     ev.CheckpointFailed: _checkpoint_failed,
     ev.CheckpointRemoved: _checkpoint_removed,
+    ev.BaseKept: _base_kept,
+    ev.BaseLost: _base_lost,
 }

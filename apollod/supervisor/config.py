@@ -108,6 +108,9 @@ class CheckpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     delay_s: Annotated[float, Meta(ge=0.0)] = 600.0
     """seconds after the last step"""
+    keep_base: Literal["auto", "copy", "off"] = "auto"
+    """the weights before the first step, in `base` of the state directory, for a replay from 0: reflink, else hard link, else
+    copy; "copy" also where a link would do, against edits in place"""
     keep: Positive = 20
     replay_max: Positive = 1000
     """write one anyway after this many steps: it bounds what a recovery has to run again"""
@@ -164,6 +167,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             model_path=str(Path(self.model.path).expanduser().absolute()),
             optimizer=self.trainer.optimizer, rank=self.trainer.rank, lr=self.trainer.lr, warmup=self.trainer.warmup,
             checkpoint_delay_s=self.checkpoint.delay_s, checkpoint_keep=self.checkpoint.keep,
+            keep_base=self.checkpoint.keep_base,
             replay_max=self.checkpoint.replay_max,
             scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,
             rounding=self.trainer.rounding, seed=self.trainer.seed, max_tokens=self.trainer.max_tokens,

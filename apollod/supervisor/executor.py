@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from apollod.adapters import engine_http, model_dir
+from apollod.adapters import base_model, engine_http, model_dir
 from apollod.adapters.files import make_empty
 from apollod.adapters.journal import Journal
 from apollod.adapters.processes import ChildProcess, describe_exit
@@ -38,6 +40,7 @@ class Executor:
         self._children = children
         self._post = post
         self._tasks = tasks
+        self._keeping_base = False
         self.exit = anyio.Event()
 
     async def run(self, effect: fx.Effect) -> list[inp.Input]:
@@ -67,6 +70,8 @@ class Executor:
                 self._to_trainer(effect)
             case fx.RemoveCheckpoint(path=path):
                 self._tasks.start_soon(self._remove, Path(path))
+            case fx.KeepBase():
+                self._tasks.start_soon(self._keep_base, effect)
             case fx.RefreshEngine(version=version):
                 if self._children.engine is not None:
                     self._children.engine.refresh(version)
@@ -184,6 +189,23 @@ class Executor:
         self._to_trainer(
             msg.Step(effect.step, effect.example, records[effect.example], effect.digest, effect.lr, effect.replay)
         )
+
+    async def _keep_base(self, effect: fx.KeepBase) -> None:
+        """In a thread: where it has to be a copy it takes minutes. The end of the daemon ends it."""
+        if self._keeping_base:
+            return
+        self._keeping_base, stopped = True, threading.Event()
+        began = time.monotonic()
+        work = partial(base_model.keep, Path(effect.model_dir), Path(effect.path), effect.how, stopped.is_set)
+        try:
+            kept = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except OSError as error:
+            self._post(inp.BaseDone(effect.path, error=f"{effect.model_dir} could not be kept: {error}"))
+        else:
+            self._post(inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began))
+        finally:
+            stopped.set()
+            self._keeping_base = False
 
     async def _remove(self, path: Path) -> None:
         try:

@@ -50,11 +50,23 @@ def status_view(
             "path": checkpoint.path if checkpoint else None,
             "steps_since": len(state.since),
         },
+        "base": {
+            "kept": state.base is not None, "path": state.base.path if state.base else None, "how": state.base.how if state.base else None,
+            "reason": _no_base(state),
+        },
         "journal": journal,
         "quality": {},
         "paths": paths or {},
         "uptime_s": round(max(0, now_ns - state.started_at_ns) / SECOND_NS, 3) if state.started_at_ns else 0.0,
     }
+
+
+def _no_base(state: State) -> str:
+    """Why there is no way back to the untrained weights but the model directory itself, if so."""
+    if state.base is not None:
+        return ""
+    off = state.settings is not None and state.settings.keep_base == "off"
+    return state.base_lost or ('[checkpoint] keep_base = "off"' if off else "not kept yet")
 
 
 def _child(child: Child) -> dict[str, Any]:

@@ -53,6 +53,9 @@ def test_status_has_the_fields_of_the_contract(running):
         assert names <= status[section].keys(), section
     assert {"step", "quality", "uptime_s"} <= status.keys()
     assert running.ctl("status").stdout.startswith("state ")
+    base = running.wait(lambda s: s["base"]["kept"], "the base to be kept", 30)["base"]
+    assert base["how"] in ("reflink", "link", "copy") and (Path(base["path"]) / "model.safetensors").is_file()
+    assert base["path"].startswith(str(running.root / "state" / "base"))
 
 
 def test_train_over_http_and_its_status(running):

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 from support.trainer_host import Memory, Trainer
 
+from apollod.adapters.base_model import keep
 from apollod.adapters.journal import Journal
 from apollod.cli.main import main
 from apollod.core import events as ev
@@ -195,6 +196,22 @@ def test_a_cast_parameter_is_held_as_the_engine_held_it(history: History, tmp_pa
     replay(capsys, as_stored, "--to", str(CHECKPOINT), "--out", str(other))
     state, altered = (load_file(where / "apollod/optimizer.safetensors") for where in (same, other))
     assert {name.rpartition(".")[0] for name in state if not torch.equal(state[name], altered[name])} == set(bound.held)
+
+
+def test_the_way_back_to_the_untrained_weights_outlives_the_model_directory(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "base" / "tiny"
+    keep(history.model, base, "auto", lambda: False)
+    gone = {"daemon_started": {"settings": ev.Settings(model_path=str(tmp_path / "gone"), rank=16, seed=7)}}
+    kept = history.altered(tmp_path / "kept.db", **gone)
+    write_journal(kept, [ev.BaseKept(str(base), "link", 0, 0.0)])
+    code, result = replay(capsys, kept, "--to", "1", "--out", str(tmp_path / "out"))
+    assert (code, result["verified"]) == (0, True) and on_disk(tmp_path / "out") == history.fingerprints[1]
+    assert not list((tmp_path / "out").glob(".*")), "what belongs to the base is in the copy"
+    write_journal(kept, [ev.BaseLost(str(base), "gone")])
+    assert main(["replay", "--journal", str(kept), "--to", "1"]) == 1
+    assert str(tmp_path / "gone") in capsys.readouterr().err
 
 
 def test_without_an_example_the_weights_are_those_of_a_run_that_never_had_it(

@@ -106,6 +106,9 @@ class World:
             case fx.SpawnTrainer():
                 self.optimizer = "lost"
                 return self._settle(inp.TrainerStarted(self.pid))
+            case fx.KeepBase(path=path):
+                assert self.memory == "base" == self.shared.weights, "what is kept is not the base"
+                return self._settle(inp.BaseDone(path, "reflink", 1, 0.1))
             case fx.RefreshEngine(version=version):
                 self.refreshed.append(version)
             case _:

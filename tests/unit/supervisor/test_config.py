@@ -78,7 +78,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
                     "max_tokens", "seed", "gradient_checkpointing", "threads"],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
         "watch": ["path", "format"],
-        "checkpoint": ["delay_s", "keep", "replay_max"],
+        "checkpoint": ["delay_s", "keep_base", "keep", "replay_max"],
         "log": ["level", "format"],
     }
 

@@ -102,6 +102,7 @@ class Paused3(ev.Event, frozen=True):
 def test_old_bodies_are_upcast_version_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
     rename: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: {"name": body["by"]}  # noqa: E731
     monkeypatch.setitem(journal.KINDS, "training.paused", Paused3)
+    monkeypatch.delitem(journal._current, ("training.paused", 1))
     monkeypatch.setitem(journal._decoders, "training.paused", msgspec.json.Decoder(Paused3))
     monkeypatch.setitem(journal.UPCASTS, ("training.paused", 1), rename)
     with pytest.raises(JournalError, match="from version 2"):

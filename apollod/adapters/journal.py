@@ -3,7 +3,9 @@
 Law: `append` returns only after the events are on disk (WAL, synchronous=FULL), in the order of the calls, numbered
 without gaps and chained. One task owns the writing connection and puts everything that waits into one transaction: the
 fsync before it is the batching window, no timer is needed. Reading goes through a connection of its own, so that nobody sees
-an event before its commit. What failed is never tried again here: the caller is told, and the head is read anew.
+an event before its commit. What failed is never tried again here: the caller is told, and the head is read anew. After an
+error of the disk (a write or fsync that failed) nothing more is written or moved through that connection: the kernel
+may have dropped pages that SQLite believes to be written, so only a new process, which reads the disk, knows what is there.
 
 Most batches are one statement in autocommit: each statement is a hop to the connection's thread and back (about 0.1 ms, a
 third of a commit), and within one SQLite inserts all rows without Python's lock, while the event loop encodes the next ones.
@@ -26,7 +28,7 @@ import structlog
 
 from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
-from apollod.adapters.journal_reader import Snapshot, check_application, explain
+from apollod.adapters.journal_reader import Snapshot, check_application, check_log, explain, is_of_disk
 from apollod.adapters.known_examples import KnownExamples
 from apollod.adapters.migrate import load, migrate
 from apollod.core.events import Event, ExampleAccepted, Recorded
@@ -56,7 +58,7 @@ _READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1
 
 _SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
 _COLUMNS = 8
-_RECORDS = "SELECT key, kind, version, body FROM events WHERE seq IN (SELECT value FROM json_each(?))"
+_RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
 
 
 class _Head(NamedTuple):
@@ -86,6 +88,7 @@ class Journal:
         self._head = head
         self._known = known
         self._doubtful = False
+        self._failure: JournalError | None = None
         self._closed = False
         self._waiting: deque[_Append] = deque()
         self._arrived = asyncio.Event()
@@ -145,10 +148,15 @@ class Journal:
         return set(await self._find(ids))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Canonical records by example id; unknown ids are left out. The caller bounds how many."""
+        """Canonical records by example id; unknown ids are left out. The caller bounds how many.
+
+        Raises ChainBroken for one that is not as it was recorded: it is learned from next.
+        """
         seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
         records = {}
-        for id_, kind, version, body in await self._fetch(_RECORDS, (seqs,)):
+        for row in await self._fetch(_RECORDS, (seqs,)):
+            _checked(row, self._path)
+            _, _, kind, version, id_, body, _, _ = row
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
             records[id_] = bytes(event.record)
@@ -171,14 +179,20 @@ class Journal:
         self._arrived.set()
         with anyio.CancelScope(shield=True):
             async with AsyncExitStack() as stack:
-                stack.push_async_callback(self._writer.close)
-                stack.push_async_callback(self._reader.close)
+                stack.push_async_callback(self._disconnect)
                 await self._task
                 try:
-                    await self._writer.rollback()  # what a failed commit left
-                    await self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    if not self._failure:
+                        await self._writer.rollback()  # what a failed commit left
+                        await self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 except sqlite3.Error as error:
                     raise explain(self._path, error) from error
+
+    async def _disconnect(self) -> None:
+        """The last one to close moves the log, if it may write: after a failure that must not be the writer."""
+        first, last = (self._writer, self._reader) if self._failure else (self._reader, self._writer)
+        await first.close()
+        await last.close()
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -215,6 +229,8 @@ class Journal:
     async def _write(self, batch: list[_Append]) -> None:
         """One transaction; then every caller of the batch is answered, all with success or all with the error."""
         try:
+            if self._failure:
+                raise self._failure
             if self._doubtful:
                 await self._settle()
             values, answers = _chained(batch, *self._head)
@@ -223,7 +239,10 @@ class Journal:
             failpoint("journal.after-commit")
         except (sqlite3.Error, JournalError) as error:
             self._doubtful = True
-            _refuse(batch, explain(self._path, error) if isinstance(error, sqlite3.Error) else error)
+            told = explain(self._path, error) if isinstance(error, sqlite3.Error) else error
+            if isinstance(error, sqlite3.Error) and is_of_disk(error):
+                self._failure = told
+            _refuse(batch, told)
             return
         self._head = _Head(values[-_COLUMNS], values[-1])
         for append, recorded in zip(batch, answers, strict=True):
@@ -247,6 +266,8 @@ class Journal:
 
     async def _keep_house(self) -> None:
         """Write what may as well be written later. A failure here is no caller's: it is tried again after the next batch."""
+        if self._failure:
+            return
         try:
             if self._known.must_move:
                 await self._known.move(self._writer)
@@ -334,6 +355,8 @@ def _prepare(path: Path) -> None:
         ) from error
     if begin and begin != b"SQLite format 3\0":
         raise JournalError(f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away")
+    if begin:
+        check_log(path)
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:
             check_application(db, path)
@@ -366,7 +389,12 @@ async def _read_head(connection: aiosqlite.Connection, path: Path) -> _Head:
     rows = list(await connection.execute_fetchall(f"{_SELECT} ORDER BY seq DESC LIMIT 1"))
     if not rows:
         return _Head(0, GENESIS)
-    seq, at_ns, kind, version, key, body, prev_hash, hash_ = rows[0]
+    return _checked(rows[0], path)
+
+
+def _checked(row: Iterable[Any], path: Path) -> _Head:
+    """Number and hash of a row, if the hash is its own. Raises ChainBroken."""
+    seq, at_ns, kind, version, key, body, prev_hash, hash_ = row
     if chain(prev_hash, seq, at_ns, kind, version, key, body) != hash_:
         raise ChainBroken(str(path), seq)
     return _Head(seq, hash_)

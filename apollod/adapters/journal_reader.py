@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,13 +23,16 @@ from apollod.wire.journal import GENESIS, chain, decode_event
 
 APPLICATION_ID = 0x41504F4C  # "APOL"
 VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
+LOG_HEADER_BYTES = 32  # of a write-ahead log
+LOG_EVENTS = 1000  # newest events that are checked before anything is written; a start checks more of them
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 
 _DAMAGED = (
     "nothing was changed; copy the file aside, ask `apollod ctl journal verify --file COPY` how far it is good, "
     "and restore a backup"
 )
-_FILE_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN")
+_DISK_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
+_FILE_ERRORS = (*_DISK_ERRORS, "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN")
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _ACTIONS = {
     getattr(sqlite3, f"SQLITE_{name}"): name.replace("_", " ")
@@ -115,6 +119,17 @@ def verify(path: str | Path) -> int | None:
     return None
 
 
+def verified(path: str | Path, after: int, after_hash: bytes, limit: int) -> tuple[int, bytes]:
+    """Check at most `limit` events after event `after`, whose hash is `after_hash`; the last one and its hash.
+
+    Raises ChainBroken, or JournalError where the file cannot be read.
+    """
+    last = after, after_hash
+    for seq, *_, hash_ in islice(_chained(path, *last), limit):
+        last = seq, hash_
+    return last
+
+
 def recorded(path: str | Path, after: int = 0, after_hash: bytes = GENESIS) -> Iterator[tuple[Recorded, bytes]]:
     """Every event after event `after`, whose hash is `after_hash`, with its own hash; the chain is checked on the way.
 
@@ -169,12 +184,49 @@ def _chained(path: str | Path, seq: int, prev: bytes) -> Iterator[tuple[int, int
             raise explain(path, error, f" after event {seq}, up to which it is good") from error
 
 
+def check_log(path: Path) -> None:
+    """What lies in the write-ahead log is the end of this very journal: a writer copies it into the file, whatever it is.
+
+    Reads only. Raises JournalError for the log of another database, ChainBroken where the newest events do not fit together.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or log.stat().st_size <= LOG_HEADER_BYTES:
+        return
+    own, seen = _identity(path, "&immutable=1"), _identity(path, "")
+    if own is not None and seen != own:
+        raise JournalError(
+            f"{log} is not the write-ahead log of the journal {path}",
+            "nothing was changed; put back the right one, or move this one away: the journal then ends where the file ends",
+        )
+    tail = query(path, f"SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1 OFFSET {LOG_EVENTS}").rows
+    after, hash_ = (tail[0][0], bytes.fromhex(tail[0][1])) if tail else (0, GENESIS)
+    deque(_chained(path, after, hash_), maxlen=0)
+
+
+def _identity(path: Path, options: str) -> str | None:
+    """Which journal a file is, None for one that is (still) none. With `immutable` the log is not looked at."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{options}", uri=True, isolation_level=None)) as db:
+            found = db.execute("SELECT value FROM meta WHERE key = 'journal_id'").fetchone()
+            return str(found[0]) if found else None
+    except sqlite3.OperationalError:  # no such table
+        return None
+    except sqlite3.Error as error:
+        raise explain(path, error, "" if options else f" together with its write-ahead log {path.name}-wal") from error
+
+
+def is_of_disk(error: sqlite3.Error) -> bool:
+    """Did a read, write or fsync fail, or is what was read no database?"""
+    return (getattr(error, "sqlite_errorname", "") or "").startswith(_DISK_ERRORS)
+
+
 def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalError:
     """SQLite's error as what happened to the journal and what to do; `retryable` where waiting may help."""
     name = getattr(error, "sqlite_errorname", "") or ""
     what, hint = f"the journal {path} failed{where}: {error}", "look at the disk and the kernel's log"
     if name.startswith("SQLITE_FULL"):
-        what, hint = f"the disk is full: the journal {path} cannot grow", "free some space; what was recorded is safe"
+        what = f"the disk is full: the journal {path} cannot grow, {free_bytes(path) >> 10} KiB are free"
+        hint = "free some space; what was recorded is safe"
     elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         what, hint = f"another process holds the journal {path} locked", "close the SQLite shell or backup that writes to it"
     elif name.startswith("SQLITE_READONLY"):
@@ -188,6 +240,15 @@ def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalE
     failure = JournalError(what, hint)
     failure.retryable = name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED"))
     return failure
+
+
+def free_bytes(path: str | Path) -> int:
+    """Bytes that the caller may still write on the disk of a file; 0 where that cannot be told."""
+    try:
+        disk = os.statvfs(Path(path).parent)
+    except OSError:
+        return 0
+    return disk.f_bavail * disk.f_frsize
 
 
 def check_application(db: sqlite3.Connection, path: str | Path) -> bool:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from apollod.adapters import journal_reader
-from apollod.cli import render
+from apollod.cli import moment, render
 from apollod.core.events import KINDS
 from apollod.core.state import SECOND_NS, State, fold
 from apollod.errors import ApolloError, ConfigError
@@ -102,15 +102,23 @@ def _query(args: argparse.Namespace, path: str) -> int:
 
 def _replay(args: argparse.Namespace, path: str) -> int:
     """The state is a pure fold of the journal: fold it, chain checked, and show it."""
+    until = args.to if args.at is None else moment.seq_of(path, args.at)
+    if until is not None and until < 0:
+        raise ConfigError(f"there is no event {until}", "events are numbered from 1; 0 is the state before the first")
     state, head, at_ns = State(), GENESIS, 0
-    for item, hash_ in islice(journal_reader.recorded(path), args.to):
+    for item, hash_ in islice(journal_reader.recorded(path), until):
         fold(state, item)
         head, at_ns = hash_, item.at_ns
-    if args.to is not None and state.seq < args.to:
+    if until is not None and state.seq < until:
         raise ApolloError(f"the journal ends at event {state.seq}", f"--to may be at most {state.seq}")
     view = status_view(state, at_ns, {"seq": state.seq, "bytes": 0, "head_hash": head.hex(), "path": path})
     view["replayed"] = state.seq
-    print(json.dumps(view) if args.json else render.status(view))
+    view["replayed_at"] = moment.iso(at_ns) if state.seq else None
+    if args.json:
+        print(json.dumps(view))
+        return 0
+    print(f"event       {state.seq}, of {moment.iso(at_ns)}" if state.seq else "event       0, before the first")
+    print(render.status(view))
     return 0
 
 

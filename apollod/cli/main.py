@@ -95,8 +95,14 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     query.add_argument("--csv", action="store_true")
     query.add_argument("--limit", type=int, default=1000, help="rows at most (default 1000)")
     query.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
-    replay = verb("replay", "fold the journal up to a sequence number and print the state there")
-    replay.add_argument("--to", type=int, default=None, metavar="SEQ", help="default: the end")
+    replay = verb("replay", "what the daemon knew at a moment: the journal, folded up to an event, as `status` shows it")
+    until = replay.add_mutually_exclusive_group()
+    until.add_argument("--to", type=int, default=None, metavar="SEQ", help="up to this event (default: the last)")
+    until.add_argument(
+        "--at", default=None, metavar="STEP|TIME",
+        help="right after the result of a step (12), or up to the last event of a time (2026-11-20T12:00:00Z; without a zone: local time)",
+    )
+    replay.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
     why = verb("why", "from a step to what it learned from and what it made, or from an example to what became of it")
     why.add_argument("what", metavar="STEP|EXAMPLE", help="a step number, or an example's id or its first 6 or more digits")
     why.add_argument("--file", help="a copy of the journal, instead of the running daemon's")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.adapters import journal_reader
+from apollod.cli.moment import unknown_step
 from apollod.errors import ApolloError, ConfigError
 
 SCHEMA_VERSION = 1
@@ -60,7 +61,7 @@ def _meant(path: str, what: str) -> tuple[int | None, str]:
     if ids:
         more = " ..." if len(ids) > NAMED_MAX else ""
         raise ApolloError(f"several examples begin with {text}: {' '.join(ids[:NAMED_MAX])}{more}", "give more digits")
-    raise _unknown_example(path, text) if number is None else _unknown_step(path, number)
+    raise _unknown_example(path, text) if number is None else unknown_step(path, number)
 
 
 def _known(path: str, prefix: str) -> list[str]:
@@ -73,16 +74,6 @@ def _unknown_example(path: str, prefix: str) -> ApolloError:
     ((count,),) = _rows(path, "SELECT count(*) FROM known_examples")
     known = f"the journal knows {count} examples" if count else "no example was accepted yet"
     return ApolloError(f"no example begins with {prefix}: {known}", "list them: apollod ctl query 'SELECT id, state FROM examples'")
-
-
-def _unknown_step(path: str, number: int) -> ApolloError:
-    if not number:
-        return ApolloError("there is no step 0: the weights of version 0 are the untrained model", "steps begin at 1")
-    sql = "SELECT max(CAST(key AS INTEGER)) FROM events WHERE kind IN ('step.started', 'step.completed', 'step.failed')"
-    ((last,),) = _rows(path, sql)
-    if last is None:
-        return ApolloError(f"there is no step {number}: nothing was learned yet", "see `apollod ctl status`")
-    return ApolloError(f"there is no step {number}: the last one is {last}", f"ask for 1 to {last}, or for an example's id")
 
 
 # --- from the journal ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import anyio
 import structlog
 
 from apollod import __version__
-from apollod.adapters import journal_reader, systemd
+from apollod.adapters import base_model, journal_reader, systemd
 from apollod.adapters.inbox import Inbox
 from apollod.adapters.journal import Journal
 from apollod.adapters.lock import Lock
@@ -19,6 +19,7 @@ from apollod.adapters.sockets import listen
 from apollod.core import inputs as inp
 from apollod.core.state import State, fold
 from apollod.errors import ApolloError
+from apollod.supervisor.audit import Audit
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
@@ -33,8 +34,7 @@ TICK_S = 0.5
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
-    for directory in (config.state_dir, config.state_dir / "quarantine", config.state_dir / "log", config.inbox_dir):
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
         journal = await Journal.open(config.journal_path)
@@ -47,6 +47,16 @@ async def run(config: Config) -> None:
         lock.release()
 
 
+def _make_directories(config: Config) -> None:
+    for directory in (config.state_dir, config.state_dir / "quarantine", config.state_dir / "log", config.inbox_dir):
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ApolloError(
+                f"{directory} cannot be made: {error.strerror}", "check [state] dir and [inbox] path, their owner and disk"
+            ) from error
+
+
 async def _serve(config: Config, journal: Journal) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
@@ -56,10 +66,13 @@ async def _serve(config: Config, journal: Journal) -> None:
     try:
         async with anyio.create_task_group() as tasks:
             executor = Executor(config, journal, children, loop.post, tasks)
-            control = Control(config, loop, journal, children)
-            loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _observe(state)))
+            audit = Audit(config.journal_path, snapshot_seq, state.seq)
+            control = Control(config, loop, journal, children, audit)
+            found = _observe(state), _base_problem(state)
+            loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), *found))
             tasks.start_soon(listener.serve, control.handle)
             tasks.start_soon(_tick, loop)
+            tasks.start_soon(audit.run)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_read_inbox, config, loop)
             for watch in config.watch:
@@ -106,6 +119,10 @@ def _observe(state: State) -> dict[str, str]:
         return {str(path): json.loads((path / "apollod" / "checkpoint.json").read_text())["fingerprint"]}
     except (OSError, ValueError, KeyError):
         return {}
+
+
+def _base_problem(state: State) -> str:
+    return base_model.problem(Path(state.base.path)) if state.base else ""
 
 
 async def _tick(loop: Loop) -> None:

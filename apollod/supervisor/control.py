@@ -9,10 +9,12 @@ from anyio.abc import UNIXSocketStream
 from apollod.adapters import clock
 from apollod.adapters.inbox import batch_of_lines
 from apollod.adapters.journal import Journal
+from apollod.adapters.journal_reader import free_bytes
 from apollod.adapters.sockets import Connection
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, FrameError, LinkClosed
+from apollod.supervisor.audit import Audit
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
@@ -28,11 +30,12 @@ CONNECTIONS_MAX = 64
 class Control:
     """Serves accepted connections."""
 
-    def __init__(self, config: Config, loop: Loop, journal: Journal, children: Children) -> None:
+    def __init__(self, config: Config, loop: Loop, journal: Journal, children: Children, audit: Audit) -> None:
         self._config = config
         self._loop = loop
         self._journal = journal
         self._children = children
+        self._audit = audit
         self._slots = anyio.Semaphore(CONNECTIONS_MAX)
 
     async def handle(self, stream: UNIXSocketStream) -> None:
@@ -45,13 +48,35 @@ class Control:
                 if isinstance(first, msg.Hello):
                     await self._children.welcome(connection, first)
                 else:
-                    await connection.send(await self.answer(first))
+                    await connection.send(await self._answer_unless_stuck(first))
             except LinkClosed:
                 return  # a peer may go whenever it likes
             except TimeoutError:
                 log.warning("control.silent_peer", seconds=FIRST_MESSAGE_S)
             except ApolloError as error:
                 log.warning("control.refused", error=error.line())
+
+    async def _answer_unless_stuck(self, request: object) -> msg.Answer:
+        """The answer; or, while the journal cannot be written, that nothing more is taken and nothing confirmed."""
+        if isinstance(request, msg.StatusRequest):
+            return await self.answer(request)
+        answer: msg.Answer | ApolloError | None = None
+        if not self._loop.journal_error:
+            async with anyio.create_task_group() as tasks:
+
+                async def give_up() -> None:
+                    await self._loop.trouble()
+                    tasks.cancel_scope.cancel()
+
+                tasks.start_soon(give_up)
+                try:
+                    answer = await self.answer(request)
+                except ApolloError as error:
+                    answer = error  # raised below: out of here it would be a group of one
+                tasks.cancel_scope.cancel()
+        if isinstance(answer, ApolloError):
+            raise answer
+        return answer or msg.Failure(f"nothing is confirmed: {self._loop.journal_error}", "then try again; lines given twice count once")
 
     async def answer(self, request: object) -> msg.Answer:
         """The answer to one request."""
@@ -74,17 +99,23 @@ class Control:
         """The status object, straight from the state."""
         seq, head = self._journal.head
         config = self._config
+        journal = {
+            "seq": seq, "bytes": self._journal.size_bytes(), "head_hash": head, "path": str(config.journal_path),
+            "verified": self._audit.verified, "free_bytes": free_bytes(config.journal_path),
+        }
         return status_view(
-            self._loop.state, clock.now_ns(),
-            {"seq": seq, "bytes": self._journal.size_bytes(), "head_hash": head, "path": str(config.journal_path)},
-            self._loop.journal_error, os.getpid(),
+            self._loop.state, clock.now_ns(), journal, self._loop.journal_error or self._audit.damage, os.getpid(),
             {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)},
         )
 
     async def _submit(self, lines: list[bytes], source: str) -> msg.Answer:
-        batch = await anyio.to_thread.run_sync(
-            batch_of_lines, lines, source, self._config.state_dir / "quarantine", self._config.inbox.max_line_bytes
-        )
+        kept_in = self._config.state_dir / "quarantine"
+        try:
+            batch = await anyio.to_thread.run_sync(batch_of_lines, lines, source, kept_in, self._config.inbox.max_line_bytes)
+        except OSError as error:
+            return msg.Failure(
+                f"a bad line cannot be kept in {kept_in}: {error.strerror}; nothing was taken", "look at the disk, and try again"
+            )
         recorded = await self._loop.submit(inp.LinesRead(batch, frozenset()))
         events = [r.event for r in recorded]
         accepted = [e.example for e in events if isinstance(e, ev.ExampleAccepted)]

@@ -2,7 +2,7 @@
 
 Inputs are taken one at a time. While the journal cannot be written (a full disk, say) the loop waits with what it
 decided: nothing is lost, nothing is acted on, and serving goes on since the engine needs none of this. A journal that
-waiting cannot mend ends the daemon with its reason.
+waiting cannot mend ends the daemon with its reason, and so does a request to stop while it waits.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import structlog
 
-from apollod.adapters import clock
+from apollod.adapters import clock, systemd
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -38,6 +38,8 @@ class Loop:
         self.state = state
         self.journal = journal
         self.journal_error = ""
+        self._trouble = anyio.Event()
+        self._stop_requested = False
         self._snapshot_seq = snapshot_seq
         self._recorded_ns = 0
         self._inputs: deque[tuple[inp.Input, Ticket | None]] = deque()
@@ -47,6 +49,7 @@ class Loop:
 
     def post(self, input_: inp.Input) -> None:
         """Queue an input."""
+        self._stop_requested |= isinstance(input_, inp.StopRequested)
         self._inputs.append((input_, None))
         self._arrived.set()
 
@@ -61,6 +64,10 @@ class Loop:
     async def changed(self) -> None:
         """Return after the next recorded event."""
         await self._changed.wait()
+
+    async def trouble(self) -> None:
+        """Return as soon as the journal cannot be written; `journal_error` then says why."""
+        await self._trouble.wait()
 
     async def run(self, executor: Executor) -> None:
         """Work until `executor.exit` is set."""
@@ -123,13 +130,26 @@ class Loop:
             except JournalError as error:
                 if not error.retryable:
                     raise
-                if not self.journal_error:
-                    log.error("journal.append_failed", error=error.line())
-                self.journal_error = error.line()
+                self._failed(error, len(events))
                 await anyio.sleep(APPEND_RETRY_S)
             else:
-                self.journal_error = ""
+                if self.journal_error:
+                    log.info("journal.written_again", seq=recorded[-1].seq)
+                    self.journal_error, self._trouble = "", anyio.Event()
                 return recorded
+
+    def _failed(self, error: JournalError, events: int) -> None:
+        """Say so, once in the log; raise where somebody wants an end of the waiting."""
+        if not self.journal_error:
+            log.error("journal.append_failed", error=error.line())
+        self.journal_error = error.line()
+        self._trouble.set()
+        if self._stop_requested:
+            raise JournalError(
+                f"stopped while the journal could not be written: {error}",
+                f"{error.hint}; {events} events that nobody was told of are dropped",
+            ) from error
+        systemd.notify("WATCHDOG=1")  # the loop is alive; ending it here would end serving too
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Lines are decided with the knowledge of which examples the journal holds at this very moment."""

@@ -1,0 +1,60 @@
+"""Every event before the snapshot is read back once in a daemon's life, in the background.
+
+A start folds what came after the snapshot and checks the chain of hashes there; an older event that was edited, deleted or
+damaged on the disk would be noticed by nobody until somebody asked. Slices are short and far apart: requests and steps
+come first. No transaction is held between two of them.
+"""
+
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from apollod.adapters import journal_reader
+from apollod.errors import ChainBroken, JournalError
+from apollod.wire.journal import GENESIS
+
+log = structlog.get_logger()
+
+SLICE = 500  # events; about 2 ms in which the thread wants the interpreter
+PAUSE_S = 0.01
+
+
+class Audit:
+    """`verified`: the event up to which all of the chain was read back in this life. `damage`: what is wrong, or empty."""
+
+    def __init__(self, journal: Path, snapshot_seq: int, head_seq: int) -> None:
+        """The events after `snapshot_seq` up to `head_seq` are checked already, by the fold."""
+        self._journal = journal
+        self._snapshot_seq = snapshot_seq
+        self._head_seq = head_seq
+        self.verified = 0
+        self.damage = ""
+
+    async def run(self) -> None:
+        """Check from the first event up to the snapshot, and say it once where something is wrong."""
+        hash_ = GENESIS
+        while self.verified < self._snapshot_seq:
+            limit = min(SLICE, self._snapshot_seq - self.verified)
+            try:
+                seq, hash_ = await anyio.to_thread.run_sync(journal_reader.verified, self._journal, self.verified, hash_, limit)
+                if seq < self.verified + limit:  # the rest was deleted, though the snapshot's own event was there
+                    raise ChainBroken(str(self._journal), seq + 1)
+            except JournalError as error:
+                if error.retryable:
+                    await anyio.sleep(PAUSE_S * 100)
+                    continue
+                self._found(error)
+                return
+            self.verified = seq
+            await anyio.sleep(PAUSE_S)
+        self.verified = self._head_seq
+
+    def _found(self, error: JournalError) -> None:
+        what = f"event {error.seq} is missing or does not match its hash" if isinstance(error, ChainBroken) else str(error)
+        self.damage = (
+            f"the journal {self._journal} is damaged: {what}; serving and learning go on, but what lies before the newest snapshot "
+            "is no longer proved; stop apollod and restore a backup (`apollod ctl journal verify` says how far a file is good)"
+        )
+        log.error("journal.damaged", error=self.damage)

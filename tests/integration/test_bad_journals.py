@@ -1,0 +1,446 @@
+"""What can be wrong with a journal, one by one, against the real `apollod run`: a precise line, a way out, nothing overwritten.
+
+No model is needed: the daemon comes up, and says that there is none, in under a second.
+"""
+
+import json
+import os
+import re
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from support.daemon import Daemon, chat_line
+from support.journals import AT, STORY, write
+
+from apollod.adapters import journal_reader
+from apollod.adapters.journal import Journal
+from apollod.core import events as ev
+from apollod.errors import ChainBroken
+from apollod.wire.journal import chain
+from apollod.wire.snapshot import fold_code
+
+LINES = 400  # examples, so that the file has many pages
+
+
+async def _append(path: Path, *events: ev.Event, at_ns: int = AT) -> None:
+    journal = await Journal.open(path)
+    await journal.append(events, at_ns)
+    await journal.close()
+
+
+def last(path: Path) -> int:
+    """The newest event."""
+    return int(journal_reader.query(path, "SELECT max(seq) FROM events").rows[0][0])
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal whose newest snapshot is three events before its end."""
+    root = tmp_path_factory.mktemp("lived")
+    daemon = Daemon(root, root / "no-model").start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    daemon.drop("a.jsonl", *[json.dumps({"text": f"line {n:04d} {'x' * 300}"}) for n in range(LINES)])
+    daemon.wait(lambda s: s["queue"]["pending"] == LINES, "all lines", 30)
+    daemon.stop()
+    found = journal_reader.snapshot(daemon.journal, fold_code())
+    assert found is not None and found.seq == last(daemon.journal)
+    anyio.run(lambda: _append(daemon.journal, *[ev.TrainingResumed(by=f"after-{n}") for n in (1, 2, 3)]))
+    return daemon.journal
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, lived: Path) -> Iterator[Daemon]:
+    """Not started; its journal is a copy of `lived`."""
+    made = Daemon(tmp_path, lived.parents[1] / "no-model")
+    made.journal.parent.mkdir()
+    shutil.copy(lived, made.journal)
+    yield made
+    if made.alive():
+        made.stop()
+
+
+@contextmanager
+def shell(path: Path) -> Iterator[sqlite3.Connection]:
+    """A person with a SQLite shell."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        yield db
+
+
+def edit(path: Path, *statements: str) -> None:
+    """Change events behind the daemon's back."""
+    with shell(path) as db:
+        for name in ("events_unchanged", "events_kept"):
+            db.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            db.execute(statement)
+
+
+def flip(path: Path, text: bytes) -> None:
+    """One bit of the only place in the file where this stands."""
+    data = bytearray(path.read_bytes())
+    assert data.count(text) == 1
+    data[data.index(text)] ^= 1
+    path.write_bytes(data)
+
+
+def append_row(path: Path, kind: str, version: int, body: str) -> None:
+    """An event as a newer apollod would chain it."""
+    with shell(path) as db:
+        ((seq, prev),) = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchall()
+        hash_ = chain(prev, seq + 1, AT, kind, version, "", body.encode())
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, '', ?, ?, ?)", (seq + 1, AT, kind, version, body, prev, hash_))
+
+
+def foreign_log(path: Path, make: Callable[[Path], Any]) -> None:
+    """Beside the journal lies the log of another database, as it is while that is in use."""
+    with tempfile_beside(path) as other:
+        held = make(other)
+        shutil.copy(f"{other}-wal", f"{path}-wal")
+        held.close()
+
+
+@contextmanager
+def tempfile_beside(path: Path) -> Iterator[Path]:
+    directory = path.parent.parent / "other"
+    directory.mkdir()
+    yield directory / "other.db"
+
+
+def other_program(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("CREATE TABLE theirs (x)")
+    return db
+
+
+def other_journal(path: Path) -> sqlite3.Connection:
+    """Its whole content is in the log, so that over our file it looks like a good journal."""
+    write(path.with_name("source.db"), STORY[:3])
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    with closing(sqlite3.connect(path.with_name("source.db"))) as source:
+        source.backup(db)
+    return db
+
+
+def bytes_of(daemon: Daemon) -> dict[str, bytes]:
+    """Journal and log, as they are on disk; an empty log is none."""
+    files = {path.name: path.read_bytes() for path in daemon.journal.parent.glob("journal.db*") if not path.name.endswith("-shm")}
+    return {name: data for name, data in files.items() if data}
+
+
+def run(daemon: Daemon, **options: Any) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "apollod", "run", "--config", str(daemon.config)], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+def refusal(daemon: Daemon, **options: Any) -> str:
+    """The one line with which a start is refused. Nothing on disk is other than before."""
+    before = bytes_of(daemon)
+    done = run(daemon, **options)
+    assert done.returncode == 1, done.stderr
+    said = [line for line in done.stderr.splitlines() if line.startswith("apollod: ")]
+    assert len(said) == 1 and "Traceback" not in done.stderr and done.stdout == ""
+    assert bytes_of(daemon) == before, "something was overwritten"
+    assert ";" in said[0], "a way out"
+    return said[0]
+
+
+# --- refused at the start -----------------------------------------------------------------------------------------
+
+
+BAD: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
+    "half of the file is gone": (lambda path: os.truncate(path, path.stat().st_size // 2), ["is damaged", "restore a backup"]),
+    "a page is gone": (lambda path: os.truncate(path, path.stat().st_size - 4096), ["is damaged", "restore a backup"]),
+    "a flipped bit after the snapshot": (
+        lambda path: flip(path, b"after-2"), ["event {2} ", "does not match its hash", "--to {1}"]
+    ),
+    "a flipped bit in the newest event": (lambda path: flip(path, b"after-3"), ["event {3} ", "does not match its hash"]),
+    "a row is deleted": (
+        lambda path: edit(path, "DELETE FROM events WHERE body LIKE '%after-2%'"), ["event {2} is missing", "backup"]
+    ),
+    "a row is edited": (
+        lambda path: edit(path, "UPDATE events SET at_ns = 0 WHERE body LIKE '%after-1%'"), ["event {1} ", "backup"]
+    ),
+    "the schema is from the future": (
+        lambda path: edit(path, "PRAGMA user_version = 99"), ["has schema 99", "knows up to", "use the newer apollod"]
+    ),
+    "a migration is another one": (
+        lambda path: edit(path, "UPDATE migrations SET checksum = 'x'"), ["migration 0001_journal", "use a released apollod"]
+    ),
+    "a kind is not known": (
+        lambda path: append_row(path, "moon.howled", 1, "{}"), ["event {4}:", "'moon.howled' is not known", "newer apollod"]
+    ),
+    "a kind has a newer version": (
+        lambda path: append_row(path, "training.paused", 7, "{}"), ["event {4}:", "has version 7", "newer apollod"]
+    ),
+    "a body is of another shape": (
+        lambda path: append_row(path, "training.paused", 1, '{"by": 5}'), ["event {4}:", "does not decode", "restore a backup"]
+    ),
+    "no database": (lambda path: path.write_text("words " * 2000), ["not a SQLite database", "left as it is"]),
+    "another program's database": (lambda path: (path.unlink(), other_program(path).close()), ["another program", "apollod journal"]),
+    "another program's log": (lambda path: foreign_log(path, other_program), ["journal.db-wal is not the write-ahead log", "put back"]),
+    "another journal's log": (lambda path: foreign_log(path, other_journal), ["journal.db-wal", "nothing was changed"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_journal_is_refused_in_one_line_and_left_as_it_is(daemon: Daemon, name: str) -> None:
+    spoil, words = BAD[name]
+    after = [last(daemon.journal) - 3 + n for n in range(5)]
+    spoil(daemon.journal)
+    line = refusal(daemon)
+    assert str(daemon.journal) in line or re.search(r"event \d+:", line)
+    for word in words:
+        assert word.format(*after) in line
+    assert refusal(daemon) == line, "a second try says the same"
+
+
+@pytest.mark.parametrize(
+    "name", ["half of the file is gone", "a flipped bit after the snapshot", "a row is deleted", "a kind is not known", "no database"]
+)
+@pytest.mark.parametrize("verb", [["journal", "verify"], ["replay"], ["status"], ["query", "SELECT count(body) FROM events"]])
+def test_every_command_answers_a_bad_journal_without_a_traceback(daemon: Daemon, name: str, verb: list[str]) -> None:
+    bad = last(daemon.journal) - 1
+    BAD[name][0](daemon.journal)
+    before = bytes_of(daemon)
+    done = daemon.ctl(*verb, check=False)
+    assert done.returncode == (3 if verb == ["status"] else 0 if not done.stderr and "broken" not in done.stdout else 1)
+    assert done.stderr.count("\n") <= 1
+    if verb == ["journal", "verify"] and "flipped" in name:
+        assert f"broken at event {bad}" in done.stdout and done.returncode == 1
+    assert bytes_of(daemon) == before
+
+
+def test_a_second_daemon_names_the_first(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "the first one", 30)
+    done = run(daemon)
+    assert done.returncode == 1 and f"(pid {daemon.process.pid}) is already running" in done.stderr and "Traceback" not in done.stderr
+    assert daemon.status()["pid"] == daemon.process.pid
+
+
+def test_a_journal_that_a_shell_locks_for_itself_alone(daemon: Daemon) -> None:
+    with shell(daemon.journal) as db:
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("BEGIN EXCLUSIVE")
+        done = run(daemon)
+    assert done.returncode == 1 and "another process holds" in done.stderr and "close the SQLite shell" in done.stderr
+
+
+@contextmanager
+def unwritable(directory: Path) -> Iterator[None]:
+    """For root a read-only disk, for others a directory without the right."""
+    root = os.geteuid() == 0
+    if root:
+        for command in (["mount", "--bind", directory, directory], ["mount", "-o", "remount,bind,ro", directory]):
+            if subprocess.run(command, capture_output=True).returncode:
+                pytest.skip("nothing can be mounted here")
+    else:
+        directory.chmod(0o555)
+    try:
+        yield
+    finally:
+        if root:
+            subprocess.run(["umount", directory], check=True)
+        else:
+            directory.chmod(0o755)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_disk_that_is_read_only(daemon: Daemon, prepared: bool) -> None:
+    for name in ("quarantine", "log", "run") if prepared else ():
+        (daemon.root / "state" / name).mkdir()
+    with unwritable(daemon.root / "state"):
+        line = refusal(daemon)
+        assert daemon.ctl("journal", "verify").returncode == 0
+        assert daemon.ctl("query", "SELECT count(*) FROM events").returncode == 0
+    assert str(daemon.root / "state") in line and "check [state] dir" in line
+    assert "Read-only file system" in line or "Permission denied" in line
+
+
+# --- found while it runs ------------------------------------------------------------------------------------------
+
+
+def test_the_chain_is_read_back_from_the_first_event(daemon: Daemon) -> None:
+    head = last(daemon.journal)
+    daemon.start()
+    status = daemon.wait(lambda s: s["journal"]["verified"] >= head, "the check", 30)
+    assert status["journal"]["verified"] == head and "damaged" not in status["error"]
+    assert status["journal"]["free_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "bad"),
+    [
+        (lambda path: flip(path, b"line 0200"), "line 0200"),
+        (lambda path: edit(path, "DELETE FROM events WHERE body LIKE '%line 0010%'"), "line 0010"),
+        (lambda path: edit(path, f"DELETE FROM events WHERE seq BETWEEN 300 AND {last(path) - 4}"), 300),
+    ],
+)
+def test_damage_before_the_snapshot_is_found_and_said(daemon: Daemon, spoil: Callable[[Path], None], bad: int | str) -> None:
+    """A start does not read there; what it needs is good."""
+    if isinstance(bad, str):
+        ((bad,),) = journal_reader.query(daemon.journal, f"SELECT seq FROM events WHERE body LIKE '%{bad}%'").rows
+    spoil(daemon.journal)
+    rows = journal_reader.query(daemon.journal, "SELECT * FROM events", 10_000).rows
+    daemon.start()
+    status = daemon.wait(lambda s: "damaged" in s["error"], "the check", 30)
+    assert status["state"] == "degraded" and status["journal"]["verified"] < bad
+    assert f"event {bad} " in status["error"] and "restore a backup" in status["error"]
+    assert daemon.ctl("status").returncode == 0
+    submitted(daemon, 1)
+    done = daemon.ctl("journal", "verify", check=False)
+    assert done.returncode == 1 and f"broken at event {bad}" in done.stdout
+    assert daemon.log().count("journal.damaged") == 1
+    daemon.stop()
+    assert journal_reader.query(daemon.journal, "SELECT * FROM events", 10_000).rows[: len(rows)] == rows
+
+
+def submitted(daemon: Daemon, count: int, first: int = 0) -> "subprocess.CompletedProcess[str]":
+    file = daemon.root / f"more-{first}.jsonl"
+    file.write_text("".join(f"{chat_line(f'question {n}', 'answer')}\n" for n in range(first, first + count)))
+    return daemon.ctl("submit", str(file), check=False)
+
+
+def test_a_foreign_lock_is_waited_for_and_everything_is_recorded_once(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    with shell(daemon.journal) as db:
+        db.execute("BEGIN IMMEDIATE")
+        done = submitted(daemon, 3)
+        assert done.returncode == 1 and "nothing is confirmed" in done.stderr and "close the SQLite shell" in done.stderr
+        status = daemon.status()
+        assert status["state"] == "degraded" and "another process holds the journal" in status["error"]
+        db.execute("ROLLBACK")
+    daemon.wait(lambda s: "another process" not in s["error"], "writing again", 30)
+    assert submitted(daemon, 3).returncode == 0
+    rows = daemon.query("SELECT count(*), count(DISTINCT key) FROM events WHERE kind = 'example.accepted' AND body LIKE '%question%'")
+    assert rows == [(3, 3)]
+    assert daemon.ctl("journal", "verify").returncode == 0
+
+
+def test_a_second_writer_ends_the_daemon_with_its_reason(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+
+    anyio.run(lambda: _append(daemon.journal, ev.TrainingResumed(by="an intruder")))
+    daemon.ctl("pause", check=False)
+    assert daemon.process.wait(30) == 1
+    last = daemon.log().splitlines()[-1]
+    assert last.startswith("apollod: ") and "nothing else writes to it" in last and "Traceback" not in daemon.log()
+    assert journal_reader.verify(daemon.journal) is None
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up again", 30)
+
+
+def test_an_unclean_end_without_its_log_is_an_older_journal_and_a_noted_head_proves_it(daemon: Daemon) -> None:
+    before = last(daemon.journal)
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    assert submitted(daemon, 5).returncode == 0
+    noted = daemon.status()["journal"]
+    daemon.kill()
+    Path(f"{daemon.journal}-wal").unlink()
+    assert daemon.ctl("journal", "verify").returncode == 0
+    done = daemon.ctl("journal", "verify", "--expect", noted["head_hash"], check=False)
+    assert done.returncode == 1 and "another history" in done.stdout
+    daemon.start()
+    daemon.wait(lambda s: s["journal"]["seq"] > before, "up again", 30)
+    assert submitted(daemon, 5).returncode == 0
+    assert daemon.ctl("journal", "verify").returncode == 0
+
+
+@pytest.mark.parametrize("keep", [10, 2000, 9000])
+def test_a_log_that_is_cut_off_loses_its_end_and_nothing_else(daemon: Daemon, keep: int) -> None:
+    """As after a disk that lied about what it had written."""
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    assert submitted(daemon, 5).returncode == 0
+    daemon.kill()
+    os.truncate(f"{daemon.journal}-wal", keep)
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up again", 30)
+    assert journal_reader.verify(daemon.journal) is None
+    assert submitted(daemon, 5).returncode == 0
+
+
+# --- a clock that jumped ------------------------------------------------------------------------------------------
+
+
+FUTURE = 4_100_000_000_000_000_000  # 2099
+
+
+def test_a_clock_that_was_set_back(daemon: Daemon) -> None:
+    """The last life was in 2099, as its clock had it."""
+    before = last(daemon.journal)
+    refused = ev.EngineExited(pid=0, code=None, reason="x", refused=True)
+    anyio.run(lambda: _append(daemon.journal, refused, ev.CheckpointFailed(step=0, path="/c", reason="disk full"), at_ns=FUTURE))
+    anyio.run(lambda: _append(daemon.journal, ev.TrainingPaused(by="test"), at_ns=AT + 1))
+    daemon.start()
+    status = daemon.wait(lambda s: "does not exist" in s["error"], "the start of the engine, whose back-off is not until 2099", 30)
+    assert 0 <= status["uptime_s"] < 60
+    assert submitted(daemon, 2).returncode == 0
+    daemon.stop()
+    assert journal_reader.verify(daemon.journal) is None
+    seqs = [seq for (seq,) in daemon.query("SELECT seq FROM events ORDER BY seq")]
+    assert seqs == list(range(1, len(seqs) + 1))
+    at = json.loads(daemon.ctl("replay", "--json", "--at", "2023-11-14T22:13:20.123456Z").stdout)
+    assert at["replayed"] == before + 3, "the last event with that time, in the order of the journal"
+    assert json.loads(daemon.ctl("replay", "--json", "--at", "2100-01-01").stdout)["replayed"] == len(seqs)
+
+
+# --- a disk that fails --------------------------------------------------------------------------------------------
+
+
+def test_a_failed_write_ends_the_daemon_and_the_next_one_has_everything_that_was_confirmed(daemon: Daemon) -> None:
+    """The kernel refuses to let the log grow (EFBIG), which SQLite takes for what it is: an I/O error, not a full disk."""
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    assert submitted(daemon, 3).returncode == 0
+    confirmed = daemon.status()["journal"]
+    log = Path(f"{daemon.journal}-wal")
+    before = daemon.journal.read_bytes()
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (log.stat().st_size + 100_000, resource.RLIM_INFINITY))
+    file = daemon.root / "large.jsonl"
+    file.write_text(f"{json.dumps({'text': 'x' * 500_000})}\n")
+    done = daemon.ctl("submit", str(file), check=False)
+    assert done.returncode in (1, 3)
+    assert daemon.process.wait(30) == 1
+    last = daemon.log().splitlines()[-1]
+    assert last.startswith("apollod: ") and "disk I/O error" in last and "kernel's log" in last and "Traceback" not in daemon.log()
+    assert daemon.journal.read_bytes() == before and log.exists(), "after a failed write nothing is moved"
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up again", 30)
+    (row,) = daemon.query(f"SELECT hash FROM events WHERE seq = {confirmed['seq']}")
+    assert row == (confirmed["head_hash"],)
+    assert daemon.ctl("submit", str(file)).returncode == 0
+    assert daemon.ctl("journal", "verify").returncode == 0
+
+
+def test_what_is_learned_is_what_was_accepted(tmp_path: Path, lived: Path) -> None:
+    """A record that changed on the disk is not handed to the trainer, though it still is JSON."""
+    path = Path(shutil.copy(lived, tmp_path / "journal.db"))
+    ((seq, example),) = journal_reader.query(path, "SELECT seq, key FROM events WHERE body LIKE '%line 0007%'").rows
+
+    async def records() -> dict[str, bytes]:
+        journal = await Journal.open(path)
+        try:
+            return await journal.records_of([example])
+        finally:
+            await journal.close()
+
+    assert b"line 0007" in anyio.run(records)[example]
+    edit(path, "UPDATE events SET body = replace(body, 'line 0007', 'line 0008') WHERE kind = 'example.accepted'")
+    with pytest.raises(ChainBroken, match=f"event {seq} "):
+        anyio.run(records)

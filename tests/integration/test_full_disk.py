@@ -1,0 +1,181 @@
+"""A real disk that is full: intake stops, status answers and says so, and with room again everything waiting is recorded once.
+
+The disk is a small file system of our own; where none may be mounted, these tests are skipped.
+"""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.daemon import Daemon, chat_line
+
+from apollod.adapters import journal_reader
+from apollod.wire.messages import StatusRequest
+
+MEGABYTES = 4
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A mounted, nearly empty file system. (With blocks of 1 KiB SQLite dies of SIGBUS when its shared memory finds no room.)"""
+    place, image = tmp_path / "disk", tmp_path / "image"
+    place.mkdir()
+    commands = [["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "none", place]]
+    if request.param == "ext4":
+        with image.open("wb") as file:
+            file.truncate(MEGABYTES << 20)
+        commands = [["mkfs.ext4", "-q", "-m", "0", "-b", "4096", "-O", "^has_journal", image], ["mount", "-o", "loop", image, place]]
+    for command in commands:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError as error:
+            pytest.skip(f"no {error.filename} here")
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+@pytest.fixture
+def daemon(disk: Path, tmp_path: Path) -> Iterator[Daemon]:
+    """Its state is on the small disk, inbox and log are not."""
+    made = Daemon(tmp_path, tmp_path / "no-model")
+    (tmp_path / "state").symlink_to(disk)
+    yield made
+    if made.alive():
+        made.process.kill()
+        made.process.wait()
+
+
+def fill(disk: Path) -> Path:
+    """To the last byte."""
+    file = disk / "filler"
+    with file.open("ab", buffering=0) as out:
+        for size in (1 << 16, 4096, 512, 1):
+            try:
+                while out.write(b"\0" * size) == size:
+                    pass
+            except OSError:
+                continue
+    assert os.statvfs(disk).f_bavail == 0
+    return file
+
+
+def until_full(daemon: Daemon, first: int = 0) -> list[str]:
+    """Submit, a line at a time, until one is not confirmed: the log may have some room in its last page. Those confirmed."""
+    confirmed: list[str] = []
+    for number in range(first, first + 50):
+        file = daemon.root / "one.jsonl"
+        file.write_text(f"{chat_line(f'submitted {number}', 'y' * 2000)}\n")
+        begun = time.monotonic()
+        done = daemon.ctl("submit", str(file), "--json", check=False)
+        if done.returncode:
+            assert done.returncode == 1 and done.stdout == "" and "nothing is confirmed" in done.stderr
+            assert "the disk is full" in done.stderr and "free some space" in done.stderr
+            assert time.monotonic() - begun < 8, "it is refused, not timed out"
+            return confirmed
+        confirmed += json.loads(done.stdout)["examples"]
+    raise AssertionError("the disk was never full")
+
+
+def accepted(daemon: Daemon, like: str) -> list[str]:
+    """Examples by their text, in order; one that was recorded twice is here twice."""
+    return [key for (key,) in daemon.query(f"SELECT key FROM events WHERE kind = 'example.accepted' AND body LIKE '%{like}%' ORDER BY seq")]
+
+
+def test_intake_stops_status_answers_and_everything_waiting_is_recorded_once(daemon: Daemon, disk: Path) -> None:
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    filler = fill(disk)
+    confirmed = until_full(daemon)
+    daemon.drop("dropped.jsonl", *[chat_line(f"dropped {n}", "answer") for n in range(20)])
+    status = daemon.status()
+    assert status["state"] == "degraded" and "the disk is full" in status["error"] and str(daemon.journal) in status["error"]
+    assert status["journal"]["free_bytes"] == 0 and "0 KiB are free" in status["error"]
+    time.sleep(2.5)  # tries of the daemon
+    begun = time.monotonic()
+    assert daemon.status()["journal"]["seq"] == status["journal"]["seq"], "nothing is taken meanwhile"
+    assert time.monotonic() - begun < 0.5
+    for verb in ("pause", "checkpoint", "resume"):
+        done = daemon.ctl(verb, check=False)
+        assert done.returncode == 1 and "nothing is confirmed" in done.stderr
+    assert daemon.log().count("journal.append_failed") == 1
+    filler.unlink()
+    status = daemon.wait(lambda s: s["queue"]["accepted"] >= 20 + len(confirmed), "what waited", 30)
+    assert "full" not in status["error"]
+    kept = accepted(daemon, "submitted")
+    assert kept[: len(confirmed)] == confirmed and len(set(kept)) == len(kept) <= len(confirmed) + 1
+    assert len(accepted(daemon, "dropped")) == len(set(accepted(daemon, "dropped"))) == 20
+    assert daemon.ctl("journal", "verify").returncode == 0
+    daemon.stop()
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_daemon_without_room_can_be_stopped_and_started_again(daemon: Daemon, disk: Path, noticed: bool) -> None:
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    filler = fill(disk)
+    (daemon.root / "one.jsonl").write_text(chat_line("submitted later", "answer") + "\n")
+    confirmed = until_full(daemon) if noticed else []
+    begun = time.monotonic()
+    daemon.process.terminate()
+    assert daemon.process.wait(30) == 1 and time.monotonic() - begun < 10
+    last = daemon.log().splitlines()[-1]
+    assert last.startswith("apollod: stopped while the journal could not be written") and "Traceback" not in daemon.log()
+    assert journal_reader.verify(daemon.journal) is None
+    assert accepted(daemon, "submitted") == confirmed
+    filler.unlink()
+    daemon.start()
+    daemon.wait(lambda s: s["error"] and "full" not in s["error"], "up again", 30)
+    until = daemon.ctl("submit", str(daemon.root / "one.jsonl"), "--json")
+    assert accepted(daemon, "submitted") == confirmed + json.loads(until.stdout)["examples"]
+    daemon.stop()
+
+
+def test_a_killed_daemon_is_not_lost_on_a_full_disk(daemon: Daemon, disk: Path) -> None:
+    """It starts on the full disk, or says in a line why not; with room it has everything that was confirmed."""
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    filler = fill(disk)
+    confirmed = until_full(daemon)
+    daemon.kill()
+    fill(disk)
+    daemon.start()
+    deadline = time.monotonic() + 30
+    while daemon.alive() and time.monotonic() < deadline and daemon.ask(StatusRequest()) is None:
+        time.sleep(0.05)
+    if daemon.alive():
+        confirmed += until_full(daemon, 100)  # what little fits is still taken
+    else:
+        assert daemon.process.returncode == 1 and "the disk is full" in daemon.log().splitlines()[-1]
+    assert "Traceback" not in daemon.log()
+    filler.unlink()
+    if not daemon.alive():
+        daemon.start()
+    daemon.wait(lambda s: s["error"] and "full" not in s["error"], "up again", 30)
+    assert [id_ for id_ in accepted(daemon, "submitted") if id_ in confirmed] == confirmed
+    assert daemon.ctl("journal", "verify").returncode == 0
+    daemon.stop()
+
+
+def test_a_bad_line_that_cannot_be_kept_is_not_taken(daemon: Daemon, disk: Path) -> None:
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    file = daemon.root / "bad.jsonl"
+    file.write_text("no json " * 1000 + "\n")
+    filler = fill(disk)
+    done = daemon.ctl("submit", str(file), check=False)
+    assert done.returncode == 1 and "No space left on device" in done.stderr and "nothing was taken" in done.stderr
+    daemon.drop("bad.jsonl", "no json " * 1000, chat_line("after it", "answer"))
+    time.sleep(1)
+    assert daemon.alive() and accepted(daemon, "after it") == []
+    filler.unlink()
+    daemon.wait(lambda s: s["queue"]["rejected"] == 1 and s["queue"]["accepted"] == 1, "the file", 30)
+    assert "Traceback" not in daemon.log()
+    daemon.stop()

@@ -374,6 +374,7 @@ def test_a_group_is_added_whole_or_not_at_all():
             warnings.simplefilter("ignore")  # torch's, about the parameter that is there twice
             optimizer.add_param_group(group)
         assert set(optimizer.state_tensors()) == before and len(optimizer.param_groups) == 1
+        assert set(optimizer.state) == {p for _, p in first}
     optimizer.add_param_group({"params": [("down.weight", parameters["down.weight"])]})
     whole = model()
     run(optimizer, parameters, range(1, 4))

@@ -379,6 +379,8 @@ def test_settings_choose_the_optimizer_and_its_options():
     adamw = made("adamw-bf16", parameters, betas=(0.7, 0.8), rounding="nearest")
     assert (adamw.NAME, adamw.param_groups[0]["betas"], adamw.param_groups[0]["rounding"]) == ("adamw", (0.7, 0.8), "nearest")
     assert made("adafactor", parameters, weight_decay=0.1).param_groups[0]["weight_decay"] == 0.1
+    for kind in ("apollo", "adamw", "adafactor"):
+        assert made(kind, parameters, seed=5).state_dict()["seed"] == 5
 
 
 def test_settings_that_cannot_work_are_refused_with_the_value():

@@ -13,6 +13,7 @@ from support.invariants import check_replay, check_stopped, journal_of, say, tak
 from support.load import Load, check_intake
 
 import apollod
+from apollod import failpoints
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.failpoints import EFFECTS, ONCE, POINTS, VARIABLE
@@ -88,6 +89,15 @@ def test_an_unknown_point_is_refused_at_the_start(value, tmp_path):
     assert daemon.process.wait(30) == 2
     assert VARIABLE in daemon.log() and "Traceback" not in daemon.log() and daemon.log().count("\n") == 1
     assert not daemon.journal.exists()
+
+
+def test_a_child_is_given_its_own_points_only(monkeypatch):
+    assert failpoints.environment_of("trainer") == {}
+    monkeypatch.setattr(failpoints, "_armed", failpoints.parse("loop.decided:3,trainer.step.begun:2,engine.memory-asked"))
+    assert failpoints.environment_of("trainer") == {VARIABLE: "trainer.step.begun:2"}
+    assert failpoints.environment_of("engine") == {VARIABLE: "engine.memory-asked:1"}
+    monkeypatch.setattr(failpoints, "_armed", failpoints.parse("loop.decided"))
+    assert failpoints.environment_of("trainer") == {VARIABLE: ""} and failpoints.parse("") == {}
 
 
 # --- points that need no engine ------------------------------------------------------------------------------------
@@ -179,7 +189,7 @@ def test_no_point_is_left_out():
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_model, tmp_path):
     shared_memory = unheld()
     expected = calm_life(tmp_path / "calm", tiny_model)

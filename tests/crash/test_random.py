@@ -57,7 +57,7 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
 
 
 @pytest.mark.engine
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(5400)
 def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
     """Supervisor, engine and trainer, also while they start; then the journal, run again offline, has the same weights."""
     chance = random.Random(SEED)

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -26,10 +28,11 @@ from torch import Tensor
 from apollod.trainer import moment_store
 from apollod.trainer.adamw import adam_step, bias_correction
 from apollod.trainer.moments import Norms, apollo_
-from apollod.trainer.named_optimizer import Named, NamedOptimizer, ParameterStep
+from apollod.trainer.named_optimizer import Named, NamedOptimizer, OptimizerError, ParameterStep
 from apollod.trainer.projector import project, square_norms, stream_key
 
 Scale = Literal["channel", "tensor"]
+Kernels = Literal["auto", "eager", "triton"]
 
 
 class Apollo(NamedOptimizer):
@@ -43,6 +46,8 @@ class Apollo(NamedOptimizer):
     gap           steps for which a projection is kept. 1 would destroy momentum, because M would average unrelated sketches
     gamma         largest growth of an update's norm from step to step; math.inf switches the limiter off
     moments       "float32" | "bfloat16": see moment_store.py
+    kernels       "auto": on a GPU Triton's where it is installed (apollo_cuda.py: a step then waits for the device once, in
+                  `finish`), else the eager path, which is their oracle. The bits of a step depend on which it is
 
     State: m, v [m, r] or [r, n] and norm float64 [] (limiter); of Adam's parameters m, v of the parameter's shape.
     """
@@ -66,10 +71,25 @@ class Apollo(NamedOptimizer):
         seed: int = 0,
         rounding: str = "stochastic",
         round_to: Mapping[str, torch.dtype] | None = None,
+        kernels: Kernels = "auto",
     ) -> None:
         options: dict[str, Any] = {"lr": lr, "rank": rank, "scale": scale, "betas": betas, "eps": eps, "moments": moments}
         options |= {"weight_decay": weight_decay, "gap": gap, "gamma": gamma, "rounding": rounding}
         super().__init__(params, options, seed, round_to)
+        self._device_steps = _device_steps(kernels, next(iter(self._units)).device)
+
+    def begin(self, step: int, lr: float | None = None) -> None:
+        """As `NamedOptimizer.begin`. On a GPU the step's account is kept there, too."""
+        super().begin(step, lr)
+        if self._device_steps is not None:
+            self._tally = self._device_steps(step, self._seed, self._units.values(), self.param_groups)
+
+    def _update(self, parameter: Tensor, gradient: Tensor) -> None:
+        if self._device_steps is None:
+            super()._update(parameter, gradient)
+            return
+        step: Any = self._open()
+        step.update(self._units[parameter], parameter.data, gradient, self.state[parameter])
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
         return super()._in_range(group) | {
@@ -106,6 +126,16 @@ class Apollo(NamedOptimizer):
         step.keep(wide)
         step.write(gradient, coef)
         return Norms(norms.grad_square, norms.update * factor)
+
+
+def _device_steps(kernels: Kernels, device: torch.device) -> Any:
+    """`apollo_cuda.DeviceStep` of this device; None for the eager path."""
+    if kernels == "eager" or (kernels == "auto" and (device.type != "cuda" or find_spec("triton") is None)):
+        return None
+    try:
+        return import_module("apollod.trainer.apollo_cuda").device_steps(device)
+    except ImportError as error:
+        raise OptimizerError(f"Triton cannot be imported ({error})", 'run `pip install triton`, or choose kernels = "eager"') from error
 
 
 def summed_dim(weight: Tensor, rank: int) -> int | None:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,16 +35,34 @@ def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -
     """f of a tensor of any shape, dtype and device. `dtype`: that of the checkpoint, where memory holds a wider one."""
     import torch
 
-    flat = tensor.detach().to(device="cpu", dtype=dtype or tensor.dtype).contiguous().view(-1)
-    return bytes_fingerprint(flat.view(torch.uint8).numpy())
+    flat = tensor.detach().to(dtype=dtype or tensor.dtype).contiguous().view(-1).view(torch.uint8)
+    if flat.is_cuda and (sums := _device_sums()) is not None:
+        whole = flat.numel() // 4 * 4
+        flat = flat if flat.data_ptr() % 4 == 0 else flat.clone()  # a view may begin in the middle of a word
+        return _finish(*sums(flat[:whole].view(torch.int32)), whole, flat[whole:].cpu().numpy())
+    return bytes_fingerprint(flat.cpu().numpy())
 
 
 def bytes_fingerprint(data: np.ndarray[Any, Any]) -> int:
     """f of a contiguous uint8 array."""
     whole = data.size // 4 * 4
-    s0, s1 = _sums(data[:whole].view("<u4"))
-    tail = int.from_bytes(data[whole:].tobytes(), "little")
+    return _finish(*_sums(data[:whole].view("<u4")), whole, data[whole:])
+
+
+def _finish(s0: int, s1: int, whole: int, rest: np.ndarray[Any, Any]) -> int:
+    """f from the sums over `whole` bytes and the up to three bytes after them."""
+    tail = int.from_bytes(rest.tobytes(), "little")
     return _K * (2 * (s1 + whole // 4 * tail) + s0 + tail) & _MASK
+
+
+@cache
+def _device_sums() -> Callable[[torch.Tensor], tuple[int, int]] | None:
+    """`_sums` of int32 words on a GPU; None without Triton: the bytes are brought to the CPU then."""
+    if find_spec("triton") is None:
+        return None
+    from apollod.trainer.apollo_cuda import fingerprint_sums
+
+    return fingerprint_sums
 
 
 def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:

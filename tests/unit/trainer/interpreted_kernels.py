@@ -1,0 +1,254 @@
+"""The Triton kernels against the eager path, in Triton's interpreter: run by test_kernels_cuda.py in a process of its own,
+since the interpreter has to be chosen (TRITON_INTERPRET=1) before Triton is imported."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from apollod.trainer import apollo_cuda, fingerprint, kernels_cuda
+from apollod.trainer.apollo import Apollo
+from apollod.trainer.named_optimizer import OptimizerError
+from apollod.trainer.projector import project, random_words, signs, square_norms, stream_key
+from apollod.trainer.rounding import noise, stochastic_round, write_update_
+
+KEYS = [stream_key("rounding", 0, "w", 1), 0xFFFFFFFF_80000000, 0x00000010_FFFFFFFF]
+SHAPES = {"row": (96, 80), "column": (80, 100), "square": (64, 70), "odd": (70, 65), "norm": (7,), "conv": (20, 1, 4), "narrow": (16, 90)}
+
+_hash, _noise, _round, _basis = kernels_cuda._hash, kernels_cuda._noise, kernels_cuda._round, kernels_cuda._basis
+
+
+@triton.jit
+def words_kernel(out, first, low, high, SIZE: tl.constexpr):
+    index = tl.arange(0, SIZE) + first
+    tl.store(out + tl.arange(0, SIZE), _hash(index.to(tl.uint32), low, high).to(tl.int32, bitcast=True))
+    tl.store(out + SIZE + tl.arange(0, SIZE), _noise(index.to(tl.int64), low, high).to(tl.int32, bitcast=True))
+
+
+@triton.jit
+def basis_kernel(out, low, high, K: tl.constexpr, RANK: tl.constexpr, RANK_BLOCK: tl.constexpr):
+    k = tl.arange(0, K)
+    tl.store(out + k[:, None] * RANK_BLOCK + tl.arange(0, RANK_BLOCK)[None, :], _basis(k, low, high, RANK, RANK_BLOCK, tl.float32))
+
+
+@triton.jit
+def round_kernel(values, out, low, high, SIZE: tl.constexpr, ROUND: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(out + at, _round(tl.load(values + at), _noise(at.to(tl.int64), low, high), ROUND))
+
+
+def halves(key: int) -> tuple[int, int]:
+    return apollo_cuda._signed(key & 0xFFFFFFFF), apollo_cuda._signed(key >> 32)
+
+
+def randn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+# --- random numbers and rounding, bit for bit -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("first", [0, 1, 2**31 - 300])
+def test_random_words_and_noise_are_the_eager_ones(key: int, first: int) -> None:
+    out = torch.empty(2, 256, dtype=torch.int32)
+    words_kernel[(1,)](out, first, *halves(key), SIZE=256)
+    assert torch.equal(out[0], random_words(key, first, 256))
+    assert torch.equal(out[1], noise(key, first, 256))
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("rank", [1, 5, 32, 64, 128])
+def test_the_projection_is_the_eager_one(key: int, rank: int) -> None:
+    block = max(16, triton.next_power_of_2(rank))
+    out = torch.empty(64, block)
+    basis_kernel[(1,)](out, *halves(key), K=64, RANK=rank, RANK_BLOCK=block)
+    assert torch.equal(out[:, :rank], signs(key, 64, rank, torch.float32))
+    assert not out[:, rank:].any()
+
+
+def special_values() -> Tensor:
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1024, dtype=np.uint32)
+    bits[:8] = [0x7F800000, 0xFF800000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F7FFFFF, 0x00000001, 0x80000000]
+    return torch.from_numpy(bits.view(np.float32))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_rounding_is_the_eager_one_for_any_bits(key: int) -> None:
+    values, out = special_values(), torch.empty(1024)
+    nan = values.isnan()
+    for rounding, expected in (
+        (kernels_cuda.STOCHASTIC, stochastic_round(values, key)), (kernels_cuda.NEAREST, values.bfloat16().float()),
+    ):  # fmt: skip
+        round_kernel[(1,)](values, out, *halves(key), SIZE=1024, ROUND=rounding)
+        assert out[nan].isnan().all() and nan.sum() > 3
+        assert torch.equal(out[~nan].view(torch.int32), expected[~nan].view(torch.int32))
+
+
+# --- the kernels of a matrix ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("shape", "rank"), [((96, 80), 64), ((80, 130), 5), ((560, 600), 64), ((600, 560), 16)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_projection_and_channel_norms(shape: tuple[int, int], rank: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the eager product in float32; 560 is more than two splits."""
+    seen: dict[str, Tensor] = {}
+    real = kernels_cuda.moments
+
+    class Spy:
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            def run(low_rank: Tensor, squares: Tensor, totals: Tensor, *args: Any, **options: Any) -> None:
+                seen.update(low_rank=low_rank, squares=squares, totals=totals)
+                real[grid](low_rank, squares, totals, *args, **options)
+
+            return run
+
+    monkeypatch.setattr(kernels_cuda, "moments", Spy())
+    gradient = randn(*shape, scale=1e-3).to(dtype)
+    weight = torch.nn.Parameter(torch.zeros(shape, dtype=dtype))
+    weight.grad = gradient
+    Apollo([("w", weight)], rank=rank, seed=7, kernels="triton").step()
+    summed = 1 if shape[0] >= shape[1] else 0
+    expected = project(gradient.float(), stream_key("projection", 7, "w", 0), rank)
+    found = seen["low_rank"].sum(0) * rank**-0.5
+    assert seen["low_rank"].shape[0] == (3 if min(shape) == 560 else 1)
+    torch.testing.assert_close(found if summed == 1 else found.t(), expected, rtol=1e-5, atol=1e-8)
+    squares = square_norms(gradient, summed)
+    torch.testing.assert_close(seen["squares"].view(-1, squares.numel()).sum(0), squares, rtol=1e-6, atol=0)
+    torch.testing.assert_close(seen["totals"].sum(), squares.sum(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "nearest"])
+@pytest.mark.parametrize(("shape", "by_row"), [((70, 66), True), ((70, 66), False), ((30, 601), True), ((30, 601), False)])
+@pytest.mark.parametrize("weight_dtype", [torch.bfloat16, torch.float32])
+def test_the_write_is_the_eager_one(shape: tuple[int, int], by_row: bool, rounding: str, weight_dtype: torch.dtype) -> None:
+    """Bit for bit; 601 is odd, so elements are not written in pairs."""
+    weight, gradient = (randn(*shape, seed=i, scale=0.05).bfloat16() for i in (1, 2))
+    weight = weight.to(weight_dtype)
+    scales = randn(shape[0] if by_row else shape[1], seed=3).double().abs()
+    group = {"betas": (0.9, 0.999), "lr": 1e-2, "weight_decay": 0.1, "eps": 1e-6, "gamma": 1.01, "rounding": rounding}
+    scalars = torch.tensor(apollo_cuda._scalars(group), dtype=torch.float64)
+    result = torch.zeros(apollo_cuda.RESULT, dtype=torch.float64)
+    result[0], result[2], result[3] = 1.0, math.inf, 0.37
+    state = {"norm": torch.full((), math.inf, dtype=torch.float64), "t": torch.zeros((), dtype=torch.int64)}
+    update = apollo_cuda.Update("w", weight.clone(), gradient, state, group, torch.bfloat16, 5, 9, 1 if by_row else 0)
+    partials = torch.tensor([0.25, 2.0, 0.0, 0.0], dtype=torch.float64)
+    apollo_cuda._write(update, scales, partials, 2, scalars, result, by_row, False)
+
+    expected = weight.clone()
+    coef = (scales * (-1e-2 * 0.37)).float().unsqueeze(1 if by_row else 0)
+    write_update_(expected, gradient, coef, 1 - 1e-2 * 0.1, stream_key("rounding", 5, "w", 9), rounding, torch.bfloat16)
+    assert torch.equal(update.weight, expected) and not torch.equal(expected, weight)
+    assert float(state["norm"]) == 1.5 and int(state["t"]) == 1 and float(result[1]) == 1.5 * 0.37
+
+
+# --- the optimizer --------------------------------------------------------------------------------------------------
+
+
+def parameters(dtype: torch.dtype) -> list[tuple[str, torch.nn.Parameter]]:
+    return [(name, torch.nn.Parameter(randn(*shape, seed=i, scale=0.05).to(dtype))) for i, (name, shape) in enumerate(SHAPES.items())]
+
+
+def both(dtype: torch.dtype, steps: int, gradients: Any, **options: Any) -> tuple[Apollo, Apollo]:
+    """The eager optimizer and the kernels' after the same steps."""
+    made = []
+    for kernels in ("eager", "triton"):
+        named = parameters(dtype)
+        optimizer = Apollo(named, **{"lr": 1e-3, "rank": 64} | options, kernels=kernels)
+        for step in range(1, steps + 1):
+            for name, parameter in named:
+                parameter.grad = gradients(name, step).to(dtype)
+            optimizer.step()
+        made.append(optimizer)
+    return made[0], made[1]
+
+
+def few(name: str, step: int) -> Tensor:
+    """At most one value in each row and column: its projection is exact in bf16, so both paths have the same R."""
+    shape = SHAPES[name]
+    if len(shape) != 2:
+        return randn(*shape, seed=step, scale=1e-3)
+    out = torch.zeros(shape)
+    rows = torch.randperm(shape[0], generator=torch.Generator().manual_seed(step))[: min(shape)]
+    out[rows, torch.arange(min(shape))[: len(rows)]] = randn(len(rows), seed=step + 50, scale=1e-2)
+    return out
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"weight_decay": 0.1, "rank": 16}, {"rounding": "nearest"}, {"rounding": "master"}, {"moments": "bfloat16"}, {"rank": 5},
+    {"scale": "tensor", "rank": 1}, {"gamma": math.inf}, {"betas": (0.0, 0.5)}, {"gap": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_with_the_same_projection_every_bit_is_the_eager_one(options: dict[str, Any]) -> None:
+    eager, kernels = both(torch.bfloat16, 3, few, **options)
+    for (name, expected), found in zip(eager.state_tensors().items(), kernels.state_tensors().values(), strict=True):
+        if name.endswith(".norm"):
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+        else:
+            assert torch.equal(found, expected), name
+    for expected, found in zip(eager._units, kernels._units, strict=True):
+        assert torch.equal(found, expected)
+    assert kernels.last_report is not None and eager.last_report is not None
+    assert math.isclose(kernels.last_report.update_norm, eager.last_report.update_norm, rel_tol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", ["channel", "tensor"])
+def test_with_dense_gradients_the_state_is_close(dtype: torch.dtype, scale: str) -> None:
+    """float32: 1e-6 of the largest moment. bf16: the eager path rounds its projection to bf16, 2^-9, squared in v."""
+    eager, kernels = both(dtype, 3, lambda name, step: randn(*SHAPES[name], seed=step, scale=1e-3), scale=scale)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-2
+    for (name, expected), found in zip(eager.state_tensors().items(), kernels.state_tensors().values(), strict=True):
+        difference = (found.double() - expected.double()).abs().max()
+        assert difference <= tolerance * expected.double().abs().max(), name
+    for name in ("conv", "norm"):  # Adam's have no projection
+        assert torch.equal(kernels.state_tensors()[f"{name}.m"], eager.state_tensors()[f"{name}.m"])
+    assert kernels.last_report is not None and eager.last_report is not None
+    assert math.isclose(kernels.last_report.grad_norm, eager.last_report.grad_norm, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-14, math.nan, math.inf, 1e18])
+def test_unusable_gradients_change_nothing_and_are_counted(value: float) -> None:
+    def gradients(name: str, step: int) -> Tensor:
+        gradient = randn(*SHAPES[name], seed=step, scale=1e-3)
+        if step == 2 and name in ("row", "conv"):
+            gradient.fill_(value) if abs(value) < 1 else gradient.view(-1)[3:4].fill_(value)
+        return gradient
+
+    eager, kernels = both(torch.float32, 2, gradients)
+    before, _ = both(torch.float32, 1, gradients)
+    assert kernels.last_report is not None and eager.last_report is not None
+    assert kernels.last_report.skipped == ["conv", "row"] == eager.last_report.skipped
+    assert kernels.last_report.skipped_zero == (2 if abs(value) < 1 else 0) == eager.last_report.skipped_zero
+    assert kernels.last_report.updated == len(SHAPES) - 2
+    _, once = both(torch.float32, 1, gradients)
+    for name in ("row", "conv"):
+        for field in ("m", "v", "t"):
+            assert torch.equal(kernels.state_tensors()[f"{name}.{field}"], once.state_tensors()[f"{name}.{field}"])
+    for (name, _), after, earlier in zip(SHAPES.items(), kernels._units, once._units, strict=True):
+        assert torch.equal(after, earlier) == (name in ("row", "conv")), name
+
+
+def test_a_second_gradient_in_a_step_is_refused() -> None:
+    weight = torch.nn.Parameter(torch.zeros(64, 64))
+    optimizer = Apollo([("w", weight)], kernels="triton")
+    optimizer.begin(1)
+    optimizer._update(weight, torch.ones(64, 64))
+    with pytest.raises(OptimizerError, match="second gradient"):
+        optimizer._update(weight, torch.ones(64, 64))
+    with pytest.raises(OptimizerError, match="sparse"):
+        optimizer.begin(1)
+        optimizer._update(weight, torch.ones(64, 64).to_sparse())
+
+
+@pytest.mark.parametrize("size", [0, 1, 1023, 5000])
+def test_fingerprint_sums(size: int) -> None:
+    words = torch.from_numpy(np.random.default_rng(size).integers(0, 1 << 32, size, dtype=np.uint32).view(np.int32))
+    assert apollo_cuda.fingerprint_sums(words) == fingerprint._sums(words.numpy().view(np.uint32))

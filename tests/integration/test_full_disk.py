@@ -39,7 +39,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        subprocess.run(["umount", place], check=True)
+        subprocess.run(["umount", "--lazy", place], check=True)  # a child may be still ending
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
     chance = random.Random(SEED)
     often = {"APOLLOD_CHECKPOINT__DELAY_S": "1"}
     daemon = Daemon(tmp_path, tiny_model).start(often)
-    load = Load(daemon.inbox, SEED + 1, period_s=0.8).start()
+    load = Load(daemon.inbox, SEED + 1, period_s=2.0).start()
     victims = [victim for _ in range(0, FULL, len(VICTIMS)) for victim in chance.sample(VICTIMS, len(VICTIMS))]
     try:
         wait_up(daemon, lambda s: s["step"] > 0, "first steps")

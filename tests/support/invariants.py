@@ -13,7 +13,7 @@ from apollod.adapters import journal_reader
 from apollod.core import events as ev
 from apollod.wire import messages as msg
 
-UP_S = 300.0
+UP_S = 900.0  # a queue that grew while everything was killed has to be learned in it
 
 
 def journal_of(daemon: Daemon) -> list[ev.Event]:

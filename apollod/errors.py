@@ -64,6 +64,13 @@ class ModelRefused(ApolloError):
     """A model directory or engine setting whose weights cannot be shared."""
 
 
+class EngineError(ApolloError):
+    """The engine did not do what it was asked for."""
+
+    hint = "see the engine's log"
+    retryable = True
+
+
 class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 
@@ -85,6 +92,30 @@ class RecordRefused(ApolloError):
 
 class ShareRefused(ApolloError):
     """Weights that are not, bit for bit, what they have to be."""
+
+
+class SelectionRefused(ApolloError):
+    """Layers or patterns of `[trainer]` that do not fit the model."""
+
+
+class OutOfMemory(ApolloError):
+    """A step that needs more memory than there is."""
+
+    hint = "shorten the example, lower [trainer] max_tokens, or set gradient_checkpointing = true"
+
+    def __init__(self, tokens: int, examples: int, detail: str) -> None:
+        several = f" in {examples} examples" if examples > 1 else ""
+        super().__init__(f"out of memory in a step over {tokens} tokens{several} ({detail})")
+
+
+class WeightsDamaged(ApolloError):
+    """Weights that are not numbers any more."""
+
+    hint = "the model directory or the last steps are broken; `apollod replay` tells from which step on"
+
+    def __init__(self, names: list[str]) -> None:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        super().__init__(f"the weights hold NaN or infinity in {', '.join(names[:3])}{more}")
 
 
 class ReplayError(ApolloError):

@@ -1,6 +1,7 @@
 """Pure functions of a position: learning rate and back-off."""
 
 import math
+from typing import Literal
 
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
@@ -10,16 +11,43 @@ EXITS_MAX = 5  # crashes within EXITS_WINDOW_S after which a child is given up u
 EXITS_WINDOW_S = 600.0
 CHECKPOINT_RETRY_S = 60.0
 STEP_ATTEMPTS_MAX = 3
+UNLEARNED_MAX = 3  # steps in a row that wrote nothing after which training halts until `ctl resume`
+SPIKE_AFTER = 5  # losses of a window before their mean says what is usual
+
+Schedule = Literal["constant", "cosine"]
 
 
-def learning_rate(peak: float, position: int, planned: int, warmup: float) -> float:
-    """Learning rate of the step at `position` (0-based) of a window that opened with `planned` examples.
+def learning_rate(
+    peak: float, position: int, planned: int, warmup: float, schedule: Schedule = "constant", floor: float = 0.0
+) -> float:
+    """Learning rate of the step whose last example has `position` (0-based) in a window of `planned` examples.
 
-    Linear warm-up over the first `ceil(warmup * planned)` steps, then constant:
-    `peak * min(1, (position + 1) / ceil(warmup * planned))`.
+    With w = ceil(warmup * planned) and p = min(1, (position - w) / (planned - w)):
+        warm-up    position < w:  peak * (position + 1) / w
+        constant   then:          peak
+        cosine     then:          peak * (floor + (1 - floor) * (1 + cos(pi * p)) / 2)
+    as transformers' cosine_with_min_lr, whose warm-up starts with a step at rate 0 that learns nothing. One half period, and
+    every window begins anew: the warm restarts of SGDR (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5).
     """
     ramp = math.ceil(warmup * planned)
-    return peak if position >= ramp else peak * (position + 1) / ramp
+    if position < ramp:
+        return peak * (position + 1) / ramp
+    if schedule == "constant":
+        return peak
+    progress = min(1.0, (position - ramp) / max(1, planned - ramp))
+    return peak * (floor + (1.0 - floor) * (1.0 + math.cos(math.pi * progress)) / 2.0)
+
+
+def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) -> float:
+    """The loss above which a step writes nothing; 0: there is no such loss.
+
+    The lower one of `loss_max` and, after SPIKE_AFTER of the window's losses, `loss_spike` times their mean
+    (`total / losses`). 0 switches either off.
+    """
+    limits = [loss_max] if loss_max else []
+    if loss_spike and losses >= SPIKE_AFTER:
+        limits.append(loss_spike * total / losses)
+    return min(limits, default=0.0)
 
 
 def backoff_s(exits: int) -> float:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -170,6 +171,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._round_to = dict(round_to or {})
         self._units: dict[Tensor, _Unit] = {}
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._accumulating = False
         super().__init__(params, options)
         if unknown := self._round_to.keys() - {unit.name for unit in self._units.values()}:
             raise OptimizerError(f"round_to names parameters that are not optimized: {sorted(unknown)}")
@@ -259,17 +261,30 @@ class NamedOptimizer(torch.optim.Optimizer):
         if self._hooks:
             raise OptimizerError("hooks are attached already", "remove() them first")
 
-        def update_and_free(parameter: Tensor) -> None:
-            assert parameter.grad is not None
-            self._update(parameter, parameter.grad)
-            parameter.grad = None
+        def on_gradient(parameter: Tensor) -> None:
+            if not self._accumulating:
+                self._update_and_free(parameter)
 
         register = torch.Tensor.register_post_accumulate_grad_hook
-        self._hooks += [register(p, update_and_free) for p in self._units]  # type: ignore[no-untyped-call]
+        self._hooks += [register(p, on_gradient) for p in self._units]  # type: ignore[no-untyped-call]
         return HookHandle(self._hooks)
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """Backward passes in here leave their gradients, added up by autograd in the parameter's dtype; the next one outside
+        adds its own and updates by the sum. Until then all gradients exist at once. `zero_grad` drops them."""
+        self._accumulating = True
+        try:
+            yield
+        finally:
+            self._accumulating = False
 
     def finish(self) -> StepReport:
         """Close the open step and return its report, which is also kept as `last_report`."""
+        if self._hooks:
+            for parameter in self._units:  # of an earlier backward pass, and not part of the last one
+                if parameter.grad is not None:
+                    self._update_and_free(parameter)
         report = self._open().report()
         self._next_step = self._open().step + 1
         self._tally, self.last_report = None, report
@@ -293,6 +308,11 @@ class NamedOptimizer(torch.optim.Optimizer):
         if self._tally is None:
             raise OptimizerError("no step is open", "call begin(step, lr) before the backward pass")
         return self._tally
+
+    def _update_and_free(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        self._update(parameter, parameter.grad)
+        parameter.grad = None
 
     def _update(self, parameter: Tensor, gradient: Tensor) -> None:
         """Update one parameter. Weights are written through `.data`: autograd counts versions a storage, not a view, and
@@ -324,9 +344,10 @@ class NamedOptimizer(torch.optim.Optimizer):
         """Copy in what `state_tensors` gave. Nothing is written unless everything fits, and nothing is ever cast.
 
         Raises StateRefused where a shape or dtype differs or, if `strict`, where a tensor is missing or unknown.
-        Not strict: unknown tensors are ignored, and a parameter without saved tensors keeps its state.
+        Not strict: unknown tensors are ignored, and a parameter without saved tensors keeps its state; the others need all.
         """
-        own = self.state_tensors()
+        saved_parameters = {name.rpartition(".")[0] for name in tensors}
+        own = {name: t for name, t in self.state_tensors().items() if strict or name.rpartition(".")[0] in saved_parameters}
         shared = own.keys() & tensors.keys()
         for name in sorted(shared):
             saved, here = tensors[name], own[name]
@@ -334,7 +355,7 @@ class NamedOptimizer(torch.optim.Optimizer):
                 raise StateRefused(f"the shape of {name}", tuple(saved.shape), tuple(here.shape))
             if saved.dtype != here.dtype:
                 raise StateRefused(f"the dtype of {name}", saved.dtype, here.dtype)
-        if strict and own.keys() != tensors.keys():
+        if own.keys() - tensors.keys() or (strict and tensors.keys() - own.keys()):
             missing, unknown = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
             differ = f"({len(missing)} missing, {len(unknown)} unknown, such as {(missing or unknown)[0]})"
             raise StateRefused(f"the set of tensors {differ}", f"{len(tensors)} tensors", f"{len(own)} tensors")

@@ -44,6 +44,10 @@ class Weights:
         held = ((name, fingerprint.tensor_fingerprint(self.read(name))) for name in self.views)
         return fingerprint.format((self._fixed + fingerprint.model_fingerprint(held)) & _MASK)
 
+    def nonfinite(self) -> list[str]:
+        """Names of views that hold NaN or infinity. One pass over memory, no temporary of a tensor's size."""
+        return [name for name, view in self.views.items() if view.is_floating_point() and not _finite(view)]
+
     def differing(self) -> list[str]:
         """Names of views that are not, bit for bit, what the files hold (for `cast`: its exact upcast)."""
         names = []
@@ -71,6 +75,12 @@ def _match(source: ModelDir, name: str, view: torch.Tensor) -> None:
         raise ShareRefused(
             f"{name} is {stored.dtype} on disk, too wide for {view.dtype} in memory", "start the engine with --dtype auto"
         )
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    """Both are NaN where any element is."""
+    low, high = torch.aminmax(tensor)
+    return bool(torch.isfinite(low) & torch.isfinite(high))
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
+from apollod.adapters import cuda_ipc
+from apollod.adapters.owner import this_process
 from apollod.errors import ShareRefused
 from apollod.wire.manifest import CudaHandle, MemoryFile, Storage
 
@@ -76,11 +78,9 @@ def place_cpu(model: nn.Module, reserve: Callable[[int], int]) -> Placement:
 
 
 def place_cuda(model: nn.Module) -> Placement:
-    """Move all parameters into flat CUDA tensors of about CHUNK_BYTES and export one IPC handle for each.
+    """Move all parameters into flat CUDA tensors of about CHUNK_BYTES, each with its IPC handle. Not run on a GPU yet.
 
-    NOT RUN ON A GPU YET. From reading torch 2.11 (`UntypedStorage._share_cuda_`, multiprocessing/reductions.py) and
-    vLLM 0.32 (model_loader/weight_cache/protocol.py). An export is good for one attach: a trainer that attaches again
-    needs `export_cuda` again. Memory from expandable segments or from the sleep allocator cannot be exported.
+    Must come before CUDA graphs are captured, since those hold addresses. Raises ShareRefused for memory without a handle.
     """
     placement = Placement((), [], [], {})
     chunk: list[_Group] = []
@@ -97,18 +97,16 @@ def place_cuda(model: nn.Module) -> Placement:
 
 
 def export_cuda(flat: torch.Tensor) -> CudaHandle:
-    """A fresh IPC handle of one flat uint8 CUDA tensor, as plain data. NOT RUN ON A GPU YET."""
-    _, memory, size, offset, counter, counter_offset, event, sync = flat.untyped_storage()._share_cuda_()  # type: ignore[no-untyped-call]
+    """The handle of one flat uint8 CUDA tensor, as plain data. The tensor has to live as long as this process."""
+    torch.cuda.synchronize(flat.device)  # what was queued for this memory is done before anyone else sees it
+    exported = cuda_ipc.export(flat.data_ptr())
     return CudaHandle(
         bytes=flat.numel(),
         device_uuid=str(torch.cuda.get_device_properties(flat.device).uuid),
-        memory_handle=memory,
-        size_bytes=size,
-        offset_bytes=offset,
-        ref_counter_handle=counter,
-        ref_counter_offset=counter_offset,
-        event_handle=event,
-        event_sync_required=sync,
+        memory_handle=exported.handle,
+        offset_bytes=exported.offset,
+        allocation_bytes=exported.allocation,
+        owner=this_process(),
     )
 
 

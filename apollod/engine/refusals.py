@@ -6,10 +6,14 @@ resolved configuration inside the worker and is the one that counts.
 
 import os
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any
 
 from apollod.adapters.model_dir import check_model_dir, refuse_quantized
 from apollod.errors import ModelRefused
+
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch reads both; the second is the older name
+UNSHAREABLE = {"expandable_segments:true": "expandable segments", "backend:cudamallocasync": "CUDA's own pools"}
 
 
 def check_arguments(args: Namespace) -> None:
@@ -50,9 +54,17 @@ def check_config(vllm_config: Any, model_config: Any) -> None:
         raise ModelRefused("offloaded weights move between host and device", "remove the offload options of vLLM")
     if current_platform.is_cpu() and model_config.is_moe:
         raise ModelRefused("on CPU vLLM packs the experts of a mixture-of-experts model", "use a dense model, or a GPU")
-    settings = os.environ.get("PYTORCH_ALLOC_CONF", "") + os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    if current_platform.is_cuda() and "expandable_segments:True" in settings:
-        raise ModelRefused("memory of expandable segments cannot be shared by CUDA IPC", "unset expandable_segments in PYTORCH_ALLOC_CONF")
+    if current_platform.is_cuda():
+        check_allocator(os.environ)
+
+
+def check_allocator(environment: Mapping[str, str]) -> None:
+    """Raise ModelRefused for settings of torch's allocator under which device memory has no CUDA IPC handle."""
+    for name in ALLOCATOR_VARIABLES:
+        settings = environment.get(name, "").lower().replace(" ", "")
+        for setting, what in UNSHAREABLE.items():
+            if setting in settings:
+                raise ModelRefused(f"{name} = {environment[name]!r}: memory of {what} cannot be shared by CUDA IPC", f"unset {name}")
 
 
 def _check_parallel(world_size: int, data_parallel_size: int) -> None:

@@ -4,7 +4,8 @@ The engine's loader writes it, the trainer binds a Hugging Face model by it. Off
 and strides in elements, dtypes by their torch name without the prefix ("bfloat16").
 """
 
-from typing import Literal
+import hashlib
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,18 +24,34 @@ class MemoryFile(msgspec.Struct, frozen=True, tag="memfd"):
     bytes: int
 
 
+class Process(msgspec.Struct, frozen=True):
+    """A process: `started` (clock ticks since boot, proc_pid_stat(5)) tells it from a later one with the same number."""
+
+    pid: int
+    started: int
+
+
 class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
-    """A CUDA IPC handle: the arguments of torch's `rebuild_cuda_tensor` as plain data, one export an attach."""
+    """Device memory of the engine: the bytes `offset_bytes .. offset_bytes + bytes` of an allocation of `allocation_bytes`.
+
+    `memory_handle`: the driver's CUipcMemHandle of the whole allocation; good for any number of attaches while `owner` lives.
+    `device_uuid`: with or without NVML's prefix "GPU-".
+    """
 
     bytes: int
     device_uuid: str
     memory_handle: Bytes
-    size_bytes: int
     offset_bytes: int
-    ref_counter_handle: Bytes
-    ref_counter_offset: int
-    event_handle: Bytes
-    event_sync_required: bool
+    allocation_bytes: int
+    owner: Process
+
+    def check(self) -> None:
+        """Raise ShareRefused unless the bytes lie inside the allocation: around them lies other memory of the engine."""
+        if self.offset_bytes < 0 or self.bytes <= 0 or self.offset_bytes + self.bytes > self.allocation_bytes:
+            raise ShareRefused(
+                f"bytes {self.offset_bytes}..{self.offset_bytes + self.bytes} lie outside an allocation of {self.allocation_bytes}",
+                ONE_VERSION,
+            )
 
 
 Storage = MemoryFile | CudaHandle
@@ -75,6 +92,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raise ShareRefused unless every view lies inside its storage and no name appears twice."""
+        for storage in self.storages:
+            if isinstance(storage, CudaHandle):
+                storage.check()
         seen: set[str] = set()
         for t in self.tensors:
             if t.name in seen:
@@ -91,3 +111,8 @@ class Manifest(msgspec.Struct, frozen=True):
     def count(self, status: Status) -> int:
         """Number of tensors with this status."""
         return sum(t.status == status for t in self.tensors)
+
+
+def tensor_digest(data: Any) -> str:
+    """BLAKE2b-64 (hex) of a tensor's bytes in memory, C order: engine and trainer compare what each of them sees."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -8,24 +8,22 @@ import os
 import re
 import resource
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 from support.daemon import Daemon, chat_line
-from support.journals import AT, STORY, write
+from support.journals import AT, append_row, edit, flip, foreign_log, other_journal, other_program, shell
 
 from apollod.adapters import journal_reader
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.errors import ChainBroken
-from apollod.wire.journal import chain
 from apollod.wire.snapshot import fold_code
 
 LINES = 400  # examples, so that the file has many pages
@@ -47,10 +45,12 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A journal whose newest snapshot is three events before its end."""
     root = tmp_path_factory.mktemp("lived")
     daemon = Daemon(root, root / "no-model").start()
-    daemon.wait(lambda s: s["error"], "up", 30)
-    daemon.drop("a.jsonl", *[json.dumps({"text": f"line {n:04d} {'x' * 300}"}) for n in range(LINES)])
-    daemon.wait(lambda s: s["queue"]["pending"] == LINES, "all lines", 30)
-    daemon.stop()
+    try:
+        daemon.wait(lambda s: s["error"], "up", 30)
+        daemon.drop("a.jsonl", *[json.dumps({"text": f"line {n:04d} {'x' * 300}"}) for n in range(LINES)])
+        daemon.wait(lambda s: s["queue"]["pending"] == LINES, "all lines", 30)
+    finally:
+        daemon.stop()
     found = journal_reader.snapshot(daemon.journal, fold_code())
     assert found is not None and found.seq == last(daemon.journal)
     anyio.run(lambda: _append(daemon.journal, *[ev.TrainingResumed(by=f"after-{n}") for n in (1, 2, 3)]))
@@ -66,70 +66,6 @@ def daemon(tmp_path: Path, lived: Path) -> Iterator[Daemon]:
     yield made
     if made.alive():
         made.stop()
-
-
-@contextmanager
-def shell(path: Path) -> Iterator[sqlite3.Connection]:
-    """A person with a SQLite shell."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        yield db
-
-
-def edit(path: Path, *statements: str) -> None:
-    """Change events behind the daemon's back."""
-    with shell(path) as db:
-        for name in ("events_unchanged", "events_kept"):
-            db.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            db.execute(statement)
-
-
-def flip(path: Path, text: bytes) -> None:
-    """One bit of the only place in the file where this stands."""
-    data = bytearray(path.read_bytes())
-    assert data.count(text) == 1
-    data[data.index(text)] ^= 1
-    path.write_bytes(data)
-
-
-def append_row(path: Path, kind: str, version: int, body: str) -> None:
-    """An event as a newer apollod would chain it."""
-    with shell(path) as db:
-        ((seq, prev),) = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchall()
-        hash_ = chain(prev, seq + 1, AT, kind, version, "", body.encode())
-        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, '', ?, ?, ?)", (seq + 1, AT, kind, version, body, prev, hash_))
-
-
-def foreign_log(path: Path, make: Callable[[Path], Any]) -> None:
-    """Beside the journal lies the log of another database, as it is while that is in use."""
-    with tempfile_beside(path) as other:
-        held = make(other)
-        shutil.copy(f"{other}-wal", f"{path}-wal")
-        held.close()
-
-
-@contextmanager
-def tempfile_beside(path: Path) -> Iterator[Path]:
-    directory = path.parent.parent / "other"
-    directory.mkdir()
-    yield directory / "other.db"
-
-
-def other_program(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("CREATE TABLE theirs (x)")
-    return db
-
-
-def other_journal(path: Path) -> sqlite3.Connection:
-    """Its whole content is in the log, so that over our file it looks like a good journal."""
-    write(path.with_name("source.db"), STORY[:3])
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("PRAGMA journal_mode = WAL")
-    with closing(sqlite3.connect(path.with_name("source.db"))) as source:
-        source.backup(db)
-    return db
 
 
 def bytes_of(daemon: Daemon) -> dict[str, bytes]:

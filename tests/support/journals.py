@@ -1,12 +1,21 @@
-"""A small journal as a real run writes it: six lines, four of them tried, three checkpoints, a crash of the trainer."""
+"""A small journal as a real run writes it: six lines, four of them tried, three checkpoints, a crash of the trainer.
 
+And what people, disks and other programs do to a journal.
+"""
+
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
 
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
+from apollod.wire.journal import chain
 
 AT = 1_700_000_000_123_456_789
 EXAMPLES = [f"{name}{'0' * 26}{number:04d}{name}" for number, name in enumerate("abcdef", 1)]
@@ -68,3 +77,61 @@ def write(path: Path, story: list[ev.Event]) -> Path:
 
     anyio.run(main)
     return path
+
+
+@contextmanager
+def shell(path: Path) -> Iterator[sqlite3.Connection]:
+    """A person with a SQLite shell."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        yield db
+
+
+def edit(path: Path, *statements: str) -> None:
+    """Change events behind the daemon's back."""
+    with shell(path) as db:
+        for name in ("events_unchanged", "events_kept"):
+            db.execute(f"DROP TRIGGER {name}")
+        for statement in statements:
+            db.execute(statement)
+
+
+def flip(path: Path, text: bytes) -> None:
+    """One bit of the only place in the file where this stands."""
+    data = bytearray(path.read_bytes())
+    assert data.count(text) == 1
+    data[data.index(text)] ^= 1
+    path.write_bytes(data)
+
+
+def append_row(path: Path, kind: str, version: int, body: str) -> None:
+    """An event as a newer apollod would chain it."""
+    with shell(path) as db:
+        ((seq, prev),) = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchall()
+        hash_ = chain(prev, seq + 1, AT, kind, version, "", body.encode())
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, '', ?, ?, ?)", (seq + 1, AT, kind, version, body, prev, hash_))
+
+
+def foreign_log(path: Path, make: Callable[[Path], Any]) -> None:
+    """Beside the journal lies the log of another database, as it is while that is in use."""
+    other = path.parent.parent / "other" / "other.db"
+    other.parent.mkdir()
+    held = make(other)
+    shutil.copy(f"{other}-wal", f"{path}-wal")
+    held.close()
+
+
+def other_program(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("CREATE TABLE theirs (x)")
+    return db
+
+
+def other_journal(path: Path) -> sqlite3.Connection:
+    """Its whole content is in the log, so that over our file it looks like a good journal."""
+    write(path.with_name("source.db"), STORY[:3])
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    with closing(sqlite3.connect(path.with_name("source.db"))) as source:
+        source.backup(db)
+    return db

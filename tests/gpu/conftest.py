@@ -1,0 +1,25 @@
+"""What needs an NVIDIA GPU; without one every test here is skipped and says why."""
+
+from pathlib import Path
+
+import pytest
+
+
+def why_not() -> str:
+    """Why nothing here can run; empty where it can."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return f"no NVIDIA GPU: torch {torch.__version__} sees none"
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        return f"Triton cannot be imported ({error})"
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    if here and (reason := why_not()):
+        for item in here:
+            item.add_marker(pytest.mark.skip(reason=reason))

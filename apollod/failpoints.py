@@ -16,8 +16,8 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "EncodeExamples", "Exit", "KeepBase", "RefreshEngine", "RemoveCheckpoint", "Restore", "RunStep", "SpawnEngine",
-    "SpawnTrainer", "StopChild", "WriteCheckpoint",
+    "AttachTrainer", "CompareWeights", "EncodeExamples", "Exit", "KeepBase", "PauseEngine", "ProbeTrainer", "RefreshEngine",
+    "RemoveCheckpoint", "Restore", "ResumeEngine", "RunStep", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -12,6 +12,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake import intake_events
+from apollod.core.policy_align import advance_alignment, on_compared, on_probed, on_scored
 from apollod.core.policy_children import (
     on_child_exited,
     on_engine_started,
@@ -20,6 +21,7 @@ from apollod.core.policy_children import (
     on_trainer_started,
     start_children,
 )
+from apollod.core.policy_publish import on_engine_paused, on_engine_resumed, open_fence, publish
 from apollod.core.policy_recovery import on_base_done, on_bound, on_refused, on_replayed, on_restored, on_started
 from apollod.core.policy_train import (
     advance_training,
@@ -45,7 +47,7 @@ class Decision(NamedTuple):
 def decide(state: State, input_: inp.Input, now_ns: int) -> Decision:
     """What follows from `input_` at time `now_ns` (nanoseconds since the epoch) in `state`."""
     handler: Callable[..., tuple[list[ev.Event], list[fx.Effect]]] = _HANDLERS[type(input_)]
-    return Decision(*handler(state, input_, now_ns))
+    return Decision(*publish(state, *handler(state, input_, now_ns)))
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:
@@ -77,10 +79,14 @@ def _on_stop(state: State, input_: inp.StopRequested, now_ns: int) -> tuple[list
 def _advance(state: State, input_: inp.Advance | inp.Tick, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:
     if state.settings is None or state.stopped:
         return [], []
+    first = open_fence(state)
     if state.stopping:
-        return _shut_down(state, now_ns)
-    events, effects = advance_training(state, now_ns)
-    return events, effects + start_children(state, now_ns)
+        events, effects = _shut_down(state, now_ns)
+        return events, first + effects
+    events, effects = advance_alignment(state)
+    if not events:
+        events, effects = advance_training(state, now_ns)
+    return events, first + effects + start_children(state, now_ns)
 
 
 def _shut_down(state: State, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:
@@ -119,5 +125,10 @@ _HANDLERS: dict[type, Callable[..., tuple[list[ev.Event], list[fx.Effect]]]] = {
     inp.StepFailed: lambda state, input_, now_ns: ([], []),  # the trainer leaves next; its exit carries the reason
     inp.CheckpointWritten: on_checkpoint_written,
     inp.BaseDone: on_base_done,
+    inp.EnginePaused: on_engine_paused,
+    inp.EngineResumed: on_engine_resumed,
+    inp.Probed: on_probed,
+    inp.Scored: on_scored,
+    inp.Compared: on_compared,
     inp.Refused: on_refused,
 }

@@ -76,9 +76,53 @@ class KeepBase(msgspec.Struct, frozen=True):
 
 
 class RefreshEngine(msgspec.Struct, frozen=True):
-    """Tell the engine that its weights are now version `version`. Only the newest one counts."""
+    """Tell the engine that its weights are now version `version`. Only the newest one counts.
+
+    `forget`: what becomes of cached prefixes of older weights: they are dropped, no longer found, or kept."""
 
     version: int
+    forget: Literal["reset", "salt", "keep"] = "reset"
+
+
+class PauseEngine(msgspec.Struct, frozen=True):
+    """Let requests wait, for `at_most_s` seconds, so that trainer `trainer` (a pid) can do `then`.
+
+    `clear`: drop the prefix cache and what running requests have computed; they do it again with the new weights.
+    A failed attempt is made again `wait_s` later."""
+
+    then: RunStep | Restore
+    trainer: int
+    clear: bool
+    at_most_s: float
+    attempt: int = 1
+    wait_s: float = 0.0
+
+
+class ResumeEngine(msgspec.Struct, frozen=True):
+    """Let requests go on."""
+
+
+class ProbeTrainer(msgspec.Struct, frozen=True):
+    """Have the trainer score the probe with the weights of `step`; with `digests` it digests every tensor instead."""
+
+    step: int
+    digests: bool = False
+
+
+class ScoreProbe(msgspec.Struct, frozen=True):
+    """Have the engine score `ids`, once it is up to date; `trainer`: the trainer's log-probabilities of ids 1.. given those before."""
+
+    step: int
+    ids: tuple[int, ...]
+    trainer: tuple[float, ...]
+    seconds: float
+
+
+class CompareWeights(msgspec.Struct, frozen=True):
+    """Have the engine compare every tensor it multiplies with to the trainer's `digests` (by name)."""
+
+    step: int
+    digests: dict[str, str]
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -87,5 +131,5 @@ class Exit(msgspec.Struct, frozen=True):
 
 Effect = (
     SpawnEngine | SpawnTrainer | StopChild | AttachTrainer | Restore | EncodeExamples | RunStep | WriteCheckpoint
-    | RemoveCheckpoint | KeepBase | RefreshEngine | Exit
+    | RemoveCheckpoint | KeepBase | RefreshEngine | PauseEngine | ResumeEngine | ProbeTrainer | ScoreProbe | CompareWeights | Exit
 )

@@ -49,6 +49,16 @@ class Settings(msgspec.Struct, frozen=True):
     limiter: float = 1.01
     checkpointing: bool = False
     """these and `rank`: what a step depends on besides its own fields; a replay takes them from here"""
+    publish: Literal["hogwild", "fenced"] = "hogwild"
+    fence_max_s: float = 60.0
+    """longest pause of a fenced write; then requests go on whatever the trainer does"""
+    cache: Literal["reset", "salt", "keep"] = "reset"
+    cache_every: int = 1
+    """steps after which cached prefixes are forgotten; also at the end of a window"""
+    align_every: int = 100
+    """steps between two comparisons of the trainer's log-probabilities with the engine's; 0: only at attach"""
+    align_max: float = 0.1
+    """mean absolute difference above which the weights count as not shared"""
 
 
 class DaemonStarted(Event, frozen=True):
@@ -356,6 +366,71 @@ class ReplayDiverged(Event, frozen=True):
     detail: str
 
 
+# --- publishing ---------------------------------------------------------------------------------------------------
+
+
+class EnginePaused(Event, frozen=True):
+    """Requests wait (vLLM's pause, mode keep) while the trainer writes. `step`: the one written, or the version restored.
+    `seconds`: until the engine was idle."""
+
+    kind: ClassVar[str] = "engine.paused"
+    step: int
+    seconds: float
+
+
+class EngineResumed(Event, frozen=True):
+    """Requests go on. `seconds`: how long they waited; `expired`: `fence_max_s` was over before the write was."""
+
+    kind: ClassVar[str] = "engine.resumed"
+    seconds: float
+    expired: bool = False
+
+
+class AlignmentStarted(Event, frozen=True):
+    """Intent: no step begins until engine and trainer have scored the probe with the weights of `step`."""
+
+    kind: ClassVar[str] = "alignment.started"
+    step: int
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class AlignmentMeasured(Event, frozen=True):
+    """Log-probabilities of the same tokens, by the trainer minus by the engine.
+
+    `tokens` were compared, of which `nonfinite` have no finite difference; `worst`: position of the largest one in the
+    probe, `probe`: digest of its token ids. `aligned` false: more than `bound`, the weights are not shared.
+    """
+
+    kind: ClassVar[str] = "alignment.measured"
+    step: int
+    tokens: int
+    mean_abs_diff: float
+    max_abs_diff: float
+    mean_diff: float
+    worst: int
+    nonfinite: int
+    probe: str
+    bound: float
+    aligned: bool
+    seconds: float
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class AlignmentFailed(Event, frozen=True):
+    """It could not be measured; nothing is known, training goes on, the next one is due as if it had been."""
+
+    kind: ClassVar[str] = "alignment.failed"
+    step: int
+    reason: str
+
+    def key(self) -> str:
+        return str(self.step)
+
+
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
@@ -429,6 +504,7 @@ KINDS: dict[str, type[Event]] = {
         ExampleAccepted, ExampleDuplicate, ExampleEncoded, ExampleRejected,
         WindowOpened, WindowClosed, StepStarted, StepCompleted, StepFailed, ReplayVerified, ReplayDiverged,
         CheckpointStarted, CheckpointCommitted, CheckpointFailed, CheckpointRemoved, BaseKept, BaseLost,
+        EnginePaused, EngineResumed, AlignmentStarted, AlignmentMeasured, AlignmentFailed,
     )
 }
 

@@ -6,6 +6,7 @@ re-exports those types, so that no field is copied by hand on the way in.
 
 import msgspec
 
+from apollod.core.effects import PauseEngine
 from apollod.core.events import Settings
 from apollod.core.intake import Batch
 
@@ -183,6 +184,51 @@ class BaseDone(msgspec.Struct, frozen=True):
     error: str = ""
 
 
+class EnginePaused(msgspec.Struct, frozen=True):
+    """The engine is idle, or could not be paused (`error`). `asked`: the effect that this answers."""
+
+    asked: PauseEngine
+    seconds: float
+    error: str = ""
+
+
+class EngineResumed(msgspec.Struct, frozen=True):
+    """Requests go on; asked for, or because the longest pause was over (`expired`)."""
+
+    seconds: float
+    expired: bool = False
+
+
+class Probed(msgspec.Struct, frozen=True, tag="probed"):
+    """The trainer's side of an alignment: `ids` of the probe with `logprobs` of ids 1.., or `digests` of all tensors."""
+
+    step: int
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    digests: dict[str, str] = {}
+    seconds: float = 0.0
+    error: str = ""
+
+
+class Scored(msgspec.Struct, frozen=True):
+    """Log-probabilities of ids 1.. of the probe, by trainer and engine; `probe`: digest of the ids."""
+
+    step: int
+    probe: str
+    trainer: tuple[float, ...]
+    engine: tuple[float, ...]
+    seconds: float
+    error: str = ""
+
+
+class Compared(msgspec.Struct, frozen=True, tag="compared"):
+    """Names of tensors that the engine does not see as the trainer does, derived ones first, and what is wrong with each."""
+
+    step: int
+    differing: dict[str, str] = {}
+    error: str = ""
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The trainer cannot do what was asked and says why; it stays up."""
 
@@ -194,5 +240,5 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 Input = (
     Tick | Advance | Started | StopRequested | LinesRead | CheckpointRequested | PauseRequested | ResumeRequested
     | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound | Restored | EncodeDone | StepDone | StepFailed
-    | CheckpointWritten | BaseDone | Refused
+    | CheckpointWritten | BaseDone | EnginePaused | EngineResumed | Probed | Scored | Compared | Refused
 )

@@ -162,6 +162,15 @@ class State(msgspec.Struct):
     checkpointing: ev.CheckpointStarted | None = None
     checkpoint_retry_ns: int = 0
     """no checkpoint by itself before this time, after one failed"""
+    engine_paused: bool = False
+    """requests wait for a fenced write"""
+    fence_expired: bool = False
+    """the write went on after the longest pause; what follows until the next step is not fenced"""
+    aligning: ev.AlignmentStarted | None = None
+    alignment: ev.AlignmentMeasured | None = None
+    """the newest one"""
+    aligned_version: int = -1
+    """version at which this trainer and engine were last compared; -1: not yet"""
     last_training_ns: int = 0
     waiting: deque[Waiting] = msgspec.field(default_factory=deque)
     """accepted examples in order; tokenised ones first"""
@@ -181,6 +190,8 @@ class State(msgspec.Struct):
     @property
     def trainable(self) -> bool:
         """May a new step begin, as far as children and people go?"""
+        if self.engine_paused or self.aligning is not None:
+            return False  # a step would begin in the middle of what they are for
         return self.trainer.phase == "ready" and not (self.paused or self.stopping or self.halted)
 
     @property
@@ -204,6 +215,7 @@ def _daemon_started(s: State, e: ev.DaemonStarted, at_ns: int) -> None:
     s.stopping = s.stopped = s.engine_fresh = False
     s.halted = ""  # a new life tries again; what was wrong will say so again
     s.engine, s.trainer, s.engine_facts, s.bound = Child(), Child(), None, None
+    s.engine_paused, s.aligning = False, None
 
 
 def _shutdown_requested(s: State, e: ev.ShutdownRequested, at_ns: int) -> None:
@@ -220,6 +232,7 @@ def _paused(s: State, e: ev.TrainingPaused, at_ns: int) -> None:
 
 def _halted(s: State, e: ev.TrainingHalted, at_ns: int) -> None:
     s.halted = f"{e.reason}; {e.hint}" if e.hint else e.reason
+    s.aligning = None
 
 
 def _resumed(s: State, e: ev.TrainingResumed, at_ns: int) -> None:
@@ -243,6 +256,7 @@ def _engine_ready(s: State, e: ev.EngineReady, at_ns: int) -> None:
 def _engine_exited(s: State, e: ev.EngineExited, at_ns: int) -> None:
     s.engine.exited(at_ns, e.reason, e.refused, e.expected)
     s.engine_facts, s.engine_fresh, s.bound = None, False, None
+    s.engine_paused, s.aligning = False, None
     if s.trainer.phase != "absent":
         # Its views point into memory of an engine that is gone.
         s.trainer.phase, s.trainer.doomed = "spawned", True
@@ -261,13 +275,14 @@ def _trainer_bound(s: State, e: ev.TrainerBound, at_ns: int) -> None:
 
 def _trainer_attached(s: State, e: ev.TrainerAttached, at_ns: int) -> None:
     s.trainer.phase, s.trainer.error, s.state_bytes = "ready", "", e.state_bytes
+    s.fence_expired, s.aligned_version = False, -1
 
 
 def _trainer_exited(s: State, e: ev.TrainerExited, at_ns: int) -> None:
     if s.running is not None and s.trainer.phase == "ready" and not e.expected:
         s.running.attempts += 1
     s.trainer.exited(at_ns, e.reason, e.refused, e.expected)
-    s.bound = None
+    s.bound = s.aligning = None
 
 
 def _source_consumed(s: State, e: ev.SourceConsumed, at_ns: int) -> None:
@@ -307,7 +322,7 @@ def _window_closed(s: State, e: ev.WindowClosed, at_ns: int) -> None:
 
 
 def _step_started(s: State, e: ev.StepStarted, at_ns: int) -> None:
-    s.step = e.step
+    s.step, s.fence_expired = e.step, False
     s.running = Running(e.step, e.parent, e.example, e.digest, e.lr, e.window)
     s.waiting.popleft()
     if s.window is not None:
@@ -324,6 +339,28 @@ def _step_completed(s: State, e: ev.StepCompleted, at_ns: int) -> None:
 def _step_failed(s: State, e: ev.StepFailed, at_ns: int) -> None:
     s.running = None
     s.counts.held += 1
+
+
+def _engine_paused(s: State, e: ev.EnginePaused, at_ns: int) -> None:
+    s.engine_paused = True
+
+
+def _engine_resumed(s: State, e: ev.EngineResumed, at_ns: int) -> None:
+    s.engine_paused, s.fence_expired = False, e.expired
+
+
+def _alignment_started(s: State, e: ev.AlignmentStarted, at_ns: int) -> None:
+    s.aligning = e
+
+
+def _alignment_measured(s: State, e: ev.AlignmentMeasured, at_ns: int) -> None:
+    s.alignment, s.aligned_version = e, e.step
+    if e.aligned:
+        s.aligning = None  # otherwise training halts as soon as it is known where the difference comes from
+
+
+def _alignment_failed(s: State, e: ev.AlignmentFailed, at_ns: int) -> None:
+    s.aligning, s.aligned_version = None, e.step
 
 
 def _checkpoint_started(s: State, e: ev.CheckpointStarted, at_ns: int) -> None:
@@ -378,6 +415,11 @@ _FOLDS: dict[type[ev.Event], Callable[..., None]] = {
     ev.StepStarted: _step_started,
     ev.StepCompleted: _step_completed,
     ev.StepFailed: _step_failed,
+    ev.EnginePaused: _engine_paused,
+    ev.EngineResumed: _engine_resumed,
+    ev.AlignmentStarted: _alignment_started,
+    ev.AlignmentMeasured: _alignment_measured,
+    ev.AlignmentFailed: _alignment_failed,
     ev.CheckpointStarted: _checkpoint_started,
     ev.CheckpointCommitted: _checkpoint_committed,
     ev.CheckpointFailed: _checkpoint_failed,

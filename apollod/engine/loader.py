@@ -38,6 +38,9 @@ class Shared:
     link: Link
     placement: placement.Placement
     convolutions: tuple[cpu.PackedConvolution, ...]
+    manifest: Manifest
+    addresses: dict[str, int]
+    """parameter name -> its data pointer while it serves"""
 
 
 class SharedLoader(DefaultModelLoader):
@@ -122,6 +125,7 @@ class SharedLoader(DefaultModelLoader):
             logger.warning("apollod will not train %d tensors (%s ...): %s", len(names), names[0], reason)
         if counts["frozen"] == len(manifest.tensors):
             raise ModelRefused(f"no tensor of this model can be shared: {manifest.tensors[0].reason}", "report this model's architecture")
-        shared: Any = Shared(self._link, self._placement, tuple(verifier.convolutions))
+        addresses = {name: p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False)}
+        shared: Any = Shared(self._link, self._placement, tuple(verifier.convolutions), manifest, addresses)
         model.apollod = shared
         return manifest

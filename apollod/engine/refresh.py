@@ -1,4 +1,4 @@
-"""The API process's connection to the supervisor: after a step, bring the engine up to date with the shared memory."""
+"""The API process's connection to the supervisor: it is told when weights change, and asked to pause, resume, compare."""
 
 import asyncio
 import logging
@@ -7,24 +7,29 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import vllm
 
 from apollod.adapters.link import Link
-from apollod.errors import LinkClosed
-from apollod.wire.messages import Hello, Refresh, Refreshed
+from apollod.engine.fence import Fence
+from apollod.engine.prefixes import Prefixes
+from apollod.engine.versions import Served
+from apollod.errors import ApolloError, LinkClosed
+from apollod.wire.messages import Compare, Compared, Hello, Pause, Paused, Refresh, Refreshed, Resume, Resumed
 
-RETRY_S = 1.0
 logger = logging.getLogger("vllm.apollod")
 
 
 class Refresher:
-    """Serves `Refresh` messages one after another. Lives as long as the API server; the supervisor's death ends both."""
+    """Serves messages one after another. Lives as long as the API server; the supervisor's death ends both, and any pause."""
 
-    def __init__(self, engine: Any, socket_path: str) -> None:
+    def __init__(self, engine: Any, socket_path: str, served: Served) -> None:
         """`engine` is vLLM's EngineClient. Raises DaemonUnreachable."""
         self._engine = engine
+        self._served = served
+        self._prefixes = Prefixes(engine)
+        self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, expired=True)))
         self._loop = asyncio.get_running_loop()
-        self._forgetting: asyncio.Task[None] | None = None
         self._link = Link.connect(socket_path)
         self._link.send(Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
         threading.Thread(target=self._listen, name="apollod-refresh", daemon=True).start()
@@ -33,31 +38,59 @@ class Refresher:
         """Thread: the link blocks, the engine is awaited on the server's loop."""
         try:
             while True:
-                message = self._link.receive()
-                if isinstance(message, Refresh):
-                    self._link.send(asyncio.run_coroutine_threadsafe(self._refresh(message.version), self._loop).result())
+                answer = self._on_loop(self._answer(self._link.receive()))
+                if answer is not None:
+                    self._link.send(answer)
         except LinkClosed as closed:
             logger.warning("apollod: %s; serving goes on, learning does not reach this process", closed.line())
+            self._on_loop(self._fence.resume())
 
-    async def _refresh(self, version: int) -> Refreshed:
+    def _on_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _answer(self, message: Any) -> msgspec.Struct | None:
+        match message:
+            case Refresh():
+                return await self._refresh(message)
+            case Pause(clear=clear, at_most_s=at_most_s):
+                return await self._pause(clear, at_most_s)
+            case Resume():
+                return Resumed(await self._fence.resume())
+            case Compare(step=step, digests=digests):
+                return await self._compare(step, digests)
+        return None
+
+    async def _refresh(self, message: Refresh) -> Refreshed:
         started, counts, error = time.monotonic(), [0], ""
         try:
             counts = await self._engine.collective_rpc("apollod_rederive")
-            if hasattr(self._engine, "update_weight_version"):  # vLLM 0.32; 0.26 has no label
-                await self._engine.update_weight_version(str(version))
-            await self._forget_prefixes()
+            if hasattr(self._engine, "update_weight_version"):  # vLLM 0.32 (v1/engine/async_llm.py); 0.26 has no label
+                await self._engine.update_weight_version(str(message.version))
+            self._served.version = message.version
+            if message.forget == "salt":
+                self._served.salt = f"w{message.version}"
+            elif message.forget == "reset":
+                await self._prefixes.forget()
         except Exception as failure:
-            logger.exception("apollod: refresh to version %d failed", version)
-            error = f"{type(failure).__name__}: {failure}"
-        return Refreshed(version, sum(counts), time.monotonic() - started, error)
+            logger.exception("apollod: refresh to version %d failed", message.version)
+            error = _line(failure)
+        return Refreshed(message.version, sum(counts), time.monotonic() - started, error)
 
-    async def _forget_prefixes(self) -> None:
-        """Drop cached prefixes of the old weights. vLLM refuses while a request holds a block (v1/core/block_pool.py):
-        then it is tried again in the background, so that a busy server does not keep them for ever."""
-        if self._forgetting is None and not await self._engine.reset_prefix_cache():
-            self._forgetting = asyncio.create_task(self._forget_later())
+    async def _pause(self, clear: bool, at_most_s: float) -> Paused:
+        try:
+            return Paused(await self._fence.pause(clear, at_most_s))
+        except Exception as failure:
+            logger.exception("apollod: the engine could not be paused")
+            return Paused(0.0, _line(failure))
 
-    async def _forget_later(self) -> None:
-        while not await self._engine.reset_prefix_cache():  # noqa: ASYNC110 - vLLM has no event for it
-            await asyncio.sleep(RETRY_S)
-        self._forgetting = None
+    async def _compare(self, step: int, digests: dict[str, str]) -> Compared:
+        try:
+            found = await self._engine.collective_rpc("apollod_differing", args=(digests,))
+            return Compared(step, {name: what for each in found for name, what in each.items()})
+        except Exception as failure:
+            logger.exception("apollod: weights could not be compared")
+            return Compared(step, error=_line(failure))
+
+
+def _line(failure: Exception) -> str:
+    return failure.line() if isinstance(failure, ApolloError) else f"{type(failure).__name__}: {failure}"

@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 
 from apollod.adapters.link import Link
 from apollod.engine.refresh import Refresher
+from apollod.engine.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire.messages import CheckpointRequest, Failure, Reply, StatusRequest, SubmitRequest
 from apollod.wire.messages import Request as ControlRequest
@@ -39,10 +40,13 @@ class Routes:
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
         self._keys: list[bytes] = []
+        self._served = Served()
         self._refresher: Refresher | None = None
 
     def attach_router(self, app: FastAPI) -> None:
-        """Add the routes."""
+        """Add the routes, and the middleware that labels what vLLM's own routes answer; vLLM's authentication is added
+        after it (entrypoints/launchers/app.py) and so comes before it."""
+        app.add_middleware(VersionLabels, served=self._served)
         for method, path, handler in (
             ("POST", "/train", self._train),
             ("GET", "/train/status", self._train_status),
@@ -55,7 +59,7 @@ class Routes:
         """Learn the API keys and connect to the supervisor; raises DaemonUnreachable, which ends the start."""
         keys = args.api_key or [os.environ.get("VLLM_API_KEY", "")]
         self._keys = [_digest(key) for key in keys if key]
-        self._refresher = Refresher(engine_client, self._socket_path)
+        self._refresher = Refresher(engine_client, self._socket_path, self._served)
 
     def _guarded(self, handler: Handler) -> Handler:
         """The handler behind the engine's API key (vLLM's own middleware guards /v1 only), errors turned into JSON."""

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from apollod.engine.compare import differing
+
 
 class WorkerExtension:
     """Called through `collective_rpc` by method name, between two model steps."""
@@ -24,3 +26,12 @@ class WorkerExtension:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         return len(convolutions)
+
+    def apollod_synchronize(self) -> None:
+        """Return when the device has done what it was given."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    def apollod_differing(self, digests: dict[str, str]) -> dict[str, str]:
+        """Tensors that are not what the trainer's digests say, and why: see `compare.differing`."""
+        return differing(self.model_runner.get_model(), digests)

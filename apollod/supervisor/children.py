@@ -10,16 +10,15 @@ from collections.abc import Callable
 
 import anyio
 import msgspec
-import structlog
 
 from apollod.adapters.processes import ChildProcess
 from apollod.adapters.sockets import Connection
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
+from apollod.supervisor.engine_api import EngineApi
 from apollod.wire import messages as msg
 from apollod.wire.manifest import Manifest
 
-log = structlog.get_logger()
 Post = Callable[[inp.Input], None]
 
 
@@ -73,7 +72,7 @@ class Outbox:
 class EngineChild:
     """The engine: API process and worker connect separately."""
 
-    def __init__(self, process: ChildProcess, model_dir: str) -> None:
+    def __init__(self, process: ChildProcess, model_dir: str, post: Post) -> None:
         self.process = process
         self.model_dir = model_dir
         self.memory: SharedMemory | None = None
@@ -81,14 +80,7 @@ class EngineChild:
         self.loaded_event = anyio.Event()
         self.versions: dict[str, str] = {}
         self.refusal = ""
-        self._wanted = -1
-        self._told = -1
-        self._news = anyio.Event()
-
-    def refresh(self, version: int) -> None:
-        """Tell the API process about a weights version; only the newest counts."""
-        self._wanted = version
-        self._news.set()
+        self.api = EngineApi(post)
 
     async def serve_worker(self, connection: Connection) -> None:
         """The loader's requests: memory, then the manifest or a refusal."""
@@ -108,19 +100,6 @@ class EngineChild:
                     self.refusal = f"{reason}; {hint}" if hint else reason
                 case _:
                     raise NotPermitted(f"an engine worker may not send {type(message).__name__}")
-
-    async def serve_api(self, connection: Connection) -> None:
-        """One Refresh at a time, always the newest version."""
-        while True:
-            while self._wanted > self._told:
-                version = self._wanted
-                await connection.send(msg.Refresh(version))
-                answer = await connection.receive()
-                self._told = version
-                if isinstance(answer, msg.Refreshed) and answer.error:
-                    log.warning("engine.refresh_failed", version=version, error=answer.error)
-            self._news = anyio.Event()
-            await self._news.wait()
 
     @property
     def manifest(self) -> Manifest:
@@ -172,7 +151,7 @@ class TrainerChild:
 
 
 _FROM_TRAINER = (
-    inp.Bound, inp.Restored, inp.EncodeDone, inp.StepDone, inp.StepFailed, inp.CheckpointWritten, inp.Refused,
+    inp.Bound, inp.Restored, inp.EncodeDone, inp.StepDone, inp.StepFailed, inp.CheckpointWritten, inp.Probed, inp.Refused,
 )
 
 
@@ -197,4 +176,4 @@ class Children:
             child.versions.update(hello.versions)
             await child.serve_worker(connection)
         else:
-            await child.serve_api(connection)
+            await child.api.serve(connection)

@@ -77,6 +77,18 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """a longer example loses the left of its prompt"""
     seed: NotNegative = 0
     gradient_checkpointing: bool = False
+    publish: Literal["hogwild", "fenced"] = "hogwild"
+    """hogwild: requests run while a step writes; fenced: they wait until it is written"""
+    fence_max_s: Annotated[float, Meta(gt=0.0)] = 60.0
+    """fenced: longest wait, after which requests go on whatever the trainer does"""
+    cache: Literal["reset", "salt", "keep"] = "reset"
+    """what becomes of prefixes cached with older weights: dropped, left to age out unseen, or used knowingly"""
+    cache_every: Positive = 1
+    """steps between two resets or salts; always at the end of a training window"""
+    align_every: NotNegative = 100
+    """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
+    align_max: Annotated[float, Meta(gt=0.0)] = 0.1
+    """largest mean difference of log-probabilities; above it training halts"""
     threads: NotNegative = 0
     """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 
@@ -172,6 +184,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,
             rounding=self.trainer.rounding, seed=self.trainer.seed, max_tokens=self.trainer.max_tokens,
             checkpointing=self.trainer.gradient_checkpointing, moments=self.trainer.moments, limiter=self.trainer.limiter,
+            publish=self.trainer.publish, fence_max_s=self.trainer.fence_max_s,
+            cache=self.trainer.cache, cache_every=self.trainer.cache_every,
+            align_every=self.trainer.align_every, align_max=self.trainer.align_max,
         )
 
     def optimizer(self) -> OptimizerSettings:

@@ -103,10 +103,13 @@ class Control:
             "seq": seq, "bytes": self._journal.size_bytes(), "head_hash": head, "path": str(config.journal_path),
             "verified": self._audit.verified, "free_bytes": free_bytes(config.journal_path),
         }
-        return status_view(
+        status = status_view(
             self._loop.state, clock.now_ns(), journal, self._loop.journal_error or self._audit.damage, os.getpid(),
             {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)},
         )
+        engine = self._children.engine
+        status["weights"]["served"] = engine.api.served if engine else None  # the version that the engine has taken over
+        return status
 
     async def _submit(self, lines: list[bytes], source: str) -> msg.Answer:
         kept_in = self._config.state_dir / "quarantine"

@@ -18,17 +18,19 @@ from apollod.adapters.journal import Journal
 from apollod.adapters.processes import ChildProcess, describe_exit
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.errors import ModelRefused
+from apollod.errors import ApolloError, ModelRefused
 from apollod.failpoints import failpoint
 from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
 from apollod.supervisor.config import Config
+from apollod.supervisor.engine_api import Order
 from apollod.supervisor.placement import engine_command, engine_environment, engine_tmp_dir, trainer_environment
 from apollod.wire import messages as msg
-from apollod.wire.manifest import MemoryFile
+from apollod.wire.manifest import MemoryFile, tensor_digest
 
 log = structlog.get_logger()
 
 HEALTH_POLL_S = 0.2
+SCORE_S = 60.0  # on a busy server the probe waits for its turn, and so does the next step
 
 
 class Executor:
@@ -72,9 +74,18 @@ class Executor:
                 self._tasks.start_soon(self._remove, Path(path))
             case fx.KeepBase():
                 self._tasks.start_soon(self._keep_base, effect)
-            case fx.RefreshEngine(version=version):
-                if self._children.engine is not None:
-                    self._children.engine.refresh(version)
+            case fx.RefreshEngine(version=version, forget=forget):
+                self._to_engine(msg.Refresh(version, forget))
+            case fx.PauseEngine():
+                self._tasks.start_soon(self._pause, effect)
+            case fx.ResumeEngine():
+                self._to_engine(msg.Resume())
+            case fx.ProbeTrainer(step=step, digests=digests):
+                self._to_trainer(msg.Probe(step, digests))
+            case fx.ScoreProbe():
+                self._tasks.start_soon(self._score, effect)
+            case fx.CompareWeights(step=step, digests=digests):
+                self._to_engine(msg.Compare(step, digests))
             case fx.Exit():
                 self.exit.set()
         return []
@@ -97,7 +108,7 @@ class Executor:
             "apollod.engine", engine_command(self._config, effect.model_dir), engine_environment(self._config),
             self._config.state_dir / "log" / "engine.log",
         )
-        child = self._children.engine = EngineChild(process, effect.model_dir)
+        child = self._children.engine = EngineChild(process, effect.model_dir, self._post)
         self._tasks.start_soon(self._watch_engine, child)
         self._tasks.start_soon(self._await_engine, child)
         return [inp.EngineStarted(process.pid, effect.model_dir)]
@@ -189,6 +200,33 @@ class Executor:
         self._to_trainer(
             msg.Step(effect.step, effect.example, records[effect.example], effect.digest, effect.lr, effect.replay)
         )
+
+    def _to_engine(self, order: Order) -> None:
+        if self._children.engine is not None:
+            self._children.engine.api.give(order)
+
+    async def _pause(self, effect: fx.PauseEngine) -> None:
+        if effect.wait_s:
+            await anyio.sleep(effect.wait_s)
+        self._to_engine(effect)
+
+    async def _score(self, effect: fx.ScoreProbe) -> None:
+        """The engine's half of an alignment, once it has taken over every version it was told."""
+        engine, e, began = self._children.engine, self._config.engine, time.monotonic()
+        scored: tuple[float, ...] = ()
+        error = "the engine is gone"
+        if engine is not None:
+            try:
+                with anyio.fail_after(SCORE_S):
+                    await engine.api.settled()
+                    scored = await engine_http.prompt_logprobs(e.host, e.port, e.api_key, e.served_name, effect.ids)
+                error = ""
+            except TimeoutError:
+                error = f"the engine did not score {len(effect.ids)} tokens within {SCORE_S:g} s"
+            except ApolloError as failure:
+                error = failure.line()
+        probe = tensor_digest(msgspec.json.encode(effect.ids))
+        self._post(inp.Scored(effect.step, probe, effect.trainer, scored, effect.seconds + time.monotonic() - began, error))
 
     async def _keep_base(self, effect: fx.KeepBase) -> None:
         """In a thread: where it has to be a copy it takes minutes. The end of the daemon ends it."""

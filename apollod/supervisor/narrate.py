@@ -7,7 +7,8 @@ from apollod.core import events as ev
 
 log = structlog.get_logger()
 
-_QUIET = (ev.ExampleAccepted, ev.ExampleEncoded, ev.ExampleDuplicate, ev.StepStarted, ev.WindowOpened, ev.WindowClosed)
+_QUIET = (ev.ExampleAccepted, ev.ExampleEncoded, ev.ExampleDuplicate, ev.StepStarted, ev.WindowOpened, ev.WindowClosed,
+          ev.EnginePaused, ev.AlignmentStarted)
 _ALARMS = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed)
 _HIDDEN = ("record", "settings", "versions", "held", "tied", "sha256", "digest")
 
@@ -24,7 +25,12 @@ def narrate(event: ev.Event) -> None:
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ALARMS):
         log.error(event.kind, **fields)
-    elif isinstance(event, ev.SourceQuarantined | ev.ExampleRejected):
+    elif isinstance(event, ev.SourceQuarantined | ev.ExampleRejected | ev.AlignmentFailed) or _doubtful(event):
         log.warning(event.kind, **fields)
     else:
         log.info(event.kind, **fields)
+
+
+def _doubtful(event: ev.Event) -> bool:
+    """A pause that was ended before its write, a difference that no rounding makes."""
+    return (isinstance(event, ev.EngineResumed) and event.expired) or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)

@@ -34,6 +34,10 @@ def status_view(
             "elements": state.bound.elements if state.bound else 0,
             "fingerprint": state.fingerprint,
             "base_fingerprint": state.base_fingerprint,
+            "version": state.version,
+            "publish": settings.publish if settings else "", "cache": settings.cache if settings else "",
+            "paused": state.engine_paused,
+            "alignment": _alignment(state),
         },
         "queue": {
             "pending": state.queued, "held": state.counts.held, "trained": state.counts.trained,
@@ -58,6 +62,17 @@ def status_view(
         "quality": {},
         "paths": paths or {},
         "uptime_s": round(max(0, now_ns - state.started_at_ns) / SECOND_NS, 3) if state.started_at_ns else 0.0,
+    }
+
+
+def _alignment(state: State) -> dict[str, Any] | None:
+    """The newest comparison of trainer and engine."""
+    a = state.alignment
+    if a is None:
+        return None
+    return {
+        "step": a.step, "aligned": a.aligned, "mean_abs_diff": a.mean_abs_diff, "max_abs_diff": a.max_abs_diff, "tokens": a.tokens,
+        "bound": a.bound, "seconds": a.seconds,
     }
 
 

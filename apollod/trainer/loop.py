@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from apollod.adapters.link import Link
 from apollod.errors import ApolloError, LinkClosed, RecordRefused, ShareRefused
 from apollod.failpoints import failpoint
-from apollod.trainer import checkpoint, kernels_cpu
+from apollod.trainer import align, checkpoint, kernels_cpu
 from apollod.trainer.attach import Attached, attach
 from apollod.trainer.data import Tokens, load_tokenizer, tokenise
 from apollod.trainer.environment import environment
@@ -113,6 +113,8 @@ class Loop:
                 return self._write_checkpoint(message)
             case m.Step():
                 return self._step(message)
+            case m.Probe():
+                return self._probe(message)
         try:
             match message:
                 case m.Attach():
@@ -162,6 +164,16 @@ class Loop:
             return m.StepFailed(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
             return m.StepFailed(message.step, _line(error))
+
+    def _probe(self, message: m.Probe) -> m.Probed:
+        """Whatever goes wrong is the answer: nothing was written, and the trainer stays as it is."""
+        try:
+            learner = self._attached()
+            return align.probe(learner.attached, learner.tokenizer, learner.settings.max_tokens, message)
+        except ApolloError as error:
+            return m.Probed(message.step, error=error.line())
+        except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
+            return m.Probed(message.step, error=_line(error))
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten:
         started = time.perf_counter()

@@ -9,14 +9,26 @@ from typing import Any, Literal
 import msgspec
 
 from apollod.core.effects import Restore, WriteCheckpoint
-from apollod.core.inputs import Bound, CheckpointWritten, Encoded, EncodeDone, Refused, Restored, StepDone, StepFailed
+from apollod.core.inputs import (
+    Bound,
+    CheckpointWritten,
+    Compared,
+    Encoded,
+    EncodeDone,
+    Probed,
+    Refused,
+    Restored,
+    StepDone,
+    StepFailed,
+)
 from apollod.wire.manifest import Manifest
 
 __all__ = [
-    "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Encode", "EncodeDone", "Encoded",
-    "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "PauseRequest", "Quit", "Refresh",
-    "Refreshed", "Refused", "Reply", "Request", "Reserve", "Restore", "Restored", "ResumeRequest", "Role", "Share",
-    "StatusRequest", "Step", "StepDone", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
+    "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Compare", "Compared",
+    "Encode", "EncodeDone", "Encoded", "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "Pause",
+    "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "Reply", "Request", "Reserve",
+    "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "Share", "StatusRequest", "Step", "StepDone", "StepFailed",
+    "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
 ]
 
 PROTOCOL = 1
@@ -66,9 +78,11 @@ class LoadRefused(msgspec.Struct, frozen=True, tag="load-refused"):
 
 
 class Refresh(msgspec.Struct, frozen=True, tag="refresh"):
-    """Weights changed: re-derive what the engine derives, label the new version, drop the prefix cache."""
+    """Weights changed: re-derive what the engine derives, label the new version; what becomes of cached prefixes: see
+    `core.effects.RefreshEngine`."""
 
     version: int
+    forget: Literal["reset", "salt", "keep"] = "reset"
 
 
 class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
@@ -78,6 +92,38 @@ class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
     rederived: int
     seconds: float
     error: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True, tag="pause-engine"):
+    """Let requests wait until Resume, at most `at_most_s` seconds; `clear`: forget cached prefixes and running requests' KV."""
+
+    clear: bool
+    at_most_s: float
+
+
+class Paused(msgspec.Struct, frozen=True, tag="paused"):
+    """The engine is idle; with `error` it is not paused."""
+
+    seconds: float
+    error: str = ""
+
+
+class Resume(msgspec.Struct, frozen=True, tag="resume-engine"):
+    """Let requests go on; answered also where they were not waiting."""
+
+
+class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
+    """Requests go on after `seconds`. `expired`: no answer to a Resume, `at_most_s` was over."""
+
+    seconds: float
+    expired: bool = False
+
+
+class Compare(msgspec.Struct, frozen=True, tag="compare"):
+    """Compare every tensor with the trainer's digests; the answer is `Compared`."""
+
+    step: int
+    digests: dict[str, str]
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
@@ -138,6 +184,13 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     replay: bool = False
 
 
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """Score the built-in text with the weights as they are, or digest every tensor; the answer is `Probed`."""
+
+    step: int
+    digests: bool = False
+
+
 class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Finish and exit 0."""
 
@@ -186,10 +239,14 @@ Request = StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | Res
 Answer = Reply | Failure
 
 ToSupervisor = (
-    Hello | Reserve | Loaded | LoadRefused | Refreshed | Bound | Restored | EncodeDone | StepDone | StepFailed
-    | CheckpointWritten | Refused | StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest
+    Hello | Reserve | Loaded | LoadRefused | Refreshed | Paused | Resumed | Compared | Probed | Bound | Restored |
+    EncodeDone | StepDone | StepFailed | CheckpointWritten | Refused | StatusRequest | SubmitRequest | CheckpointRequest |
+    PauseRequest | ResumeRequest
 )
-FromSupervisor = Share | Refresh | Attach | AttachCopy | Restore | Encode | Step | WriteCheckpoint | Quit | Reply | Failure
+FromSupervisor = (
+    Share | Refresh | Pause | Resume | Compare | Attach | AttachCopy | Restore | Encode | Step | Probe | WriteCheckpoint | Quit | Reply
+    | Failure
+)
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.intents import INTENTS, open_intents
-from support.world import SETTINGS, Died, World
+from support.world import SETTINGS as HOGWILD
+from support.world import Died, World
 
+from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+
+SETTINGS = msgspec.structs.replace(HOGWILD, publish="fenced", align_every=2)
 
 
 def body(event: ev.Event) -> dict[str, object]:
@@ -46,6 +51,12 @@ def life(world: World) -> None:
             world.answer()
     world.exit("engine")
     world.settle()
+    world.give(inp.ResumeRequested("test"))
+    world.pass_time(70)
+    world.engine_up()
+    world.settle_until(fx.ProbeTrainer)
+    world.asked.popleft()
+    world.give(inp.Probed(world.state.version, error="out of memory"))
     rest(world)
 
 
@@ -70,7 +81,7 @@ def died(world: World, what: Callable[[World], None]) -> bool:
     return False
 
 
-CALM = World()
+CALM = World(SETTINGS)
 life(CALM)
 
 
@@ -103,7 +114,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_crashes_of_the_recovery_itself_leave_nothing_open(instants):
     """Life after life is cut short, the next one too while it still settles what the one before left."""
-    world = World()
+    world = World(SETTINGS)
     for instant in instants:
         world.dies_at = instant
         died(world, life)

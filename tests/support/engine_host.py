@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -27,6 +27,7 @@ from apollod.wire.manifest import Manifest, TensorEntry
 
 START_S = 120.0
 _decoder = msgspec.msgpack.Decoder(msg.ToSupervisor)
+T = TypeVar("T")
 Answerer = Callable[[msg.Request], msg.Answer]
 
 
@@ -49,19 +50,35 @@ class Host:
         self.requests: list[msg.Request] = []
         self.answerer: Answerer = lambda request: msg.Reply({})
         self._api: Queue[socket.socket] = Queue()
-        self._refreshed: Queue[msg.Refreshed] = Queue()
+        self._answers: Queue[Any] = Queue()
+        self.deserted = False
         self._descriptor = -1
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
         self._listener.listen()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def refresh(self, version: int) -> msg.Refreshed:
+    def refresh(self, version: int, forget: str = "reset") -> msg.Refreshed:
         """Send Refresh to the API process and wait for the answer."""
+        return self.order(msg.Refresh(version, forget), msg.Refreshed)
+
+    def order(self, message: msgspec.Struct, kind: type[T]) -> T:
+        """Send one message to the API process and wait for its answer, which has to be of this kind."""
         connection = self._api.get(timeout=START_S)
         self._api.put(connection)
-        connection.sendall(encode_frame(msg.encode(msg.Refresh(version))))
-        return self._refreshed.get(timeout=60)
+        connection.sendall(encode_frame(msg.encode(message)))
+        return self.told(kind)
+
+    def told(self, kind: type[T], timeout_s: float = 60) -> T:
+        """What the API process says next."""
+        answer = self._answers.get(timeout=timeout_s)
+        assert isinstance(answer, kind), answer
+        return answer
+
+    def hang_up(self) -> None:
+        """Close the API process's connection, as the supervisor's death does."""
+        self._api.get(timeout=START_S).shutdown(socket.SHUT_RDWR)
+        self.deserted = True
 
     def entry(self, name: str) -> TensorEntry:
         assert self.manifest is not None
@@ -106,8 +123,8 @@ class Host:
                 self.manifest, self.load_seconds = manifest, seconds
             case msg.LoadRefused():
                 self.refusal = message
-            case msg.Refreshed():
-                self._refreshed.put(message)
+            case msg.Refreshed() | msg.Paused() | msg.Resumed() | msg.Compared():
+                self._answers.put(message)
             case msg.StatusRequest() | msg.SubmitRequest() | msg.CheckpointRequest():
                 self.requests.append(message)
                 connection.sendall(encode_frame(msg.encode(self.answerer(message))))

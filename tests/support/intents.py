@@ -15,6 +15,10 @@ INTENTS = {
     "step.started": Intent("step", frozenset({"step.completed", "step.failed"})),
     "checkpoint.started": Intent("path", frozenset({"checkpoint.committed", "checkpoint.failed"})),
     "window.opened": Intent("window", frozenset({"window.closed"})),
+    "engine.paused": Intent(None, frozenset({"engine.resumed", "engine.exited", "daemon.started"})),
+    "alignment.started": Intent(
+        None, frozenset({"alignment.measured", "alignment.failed", "trainer.exited", "engine.exited", "daemon.started"})
+    ),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),
     "shutdown.requested": Intent(None, frozenset({"daemon.stopped", "daemon.started"})),

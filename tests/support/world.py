@@ -16,6 +16,9 @@ from apollod.core.state import SECOND_NS, State, fold
 SETTINGS = ev.Settings(model_path="/m", lr=1.0, warmup=0.0, checkpoint_delay_s=600.0, checkpoint_keep=2, replay_max=1000)
 
 
+FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights
+
+
 def digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -53,6 +56,10 @@ class World:
         self.disk: dict[str, tuple[str, str]] = {}
         self.pid = 100
         self.refreshed: list[int] = []
+        self.forgotten: list[tuple[int, str]] = []
+        self.fence = False
+        self.unfenced: list[fx.Effect] = []
+        """writes of the trainer while the engine was not paused"""
 
     @property
     def memory(self) -> str:
@@ -102,6 +109,7 @@ class World:
             case fx.SpawnEngine(model_dir=model_dir):
                 self.engine_dir = model_dir
                 self.shared = Memory(self.disk[model_dir][0] if model_dir in self.disk else "base")
+                self.fence = False
                 return self._settle(inp.EngineStarted(self.pid, model_dir))
             case fx.SpawnTrainer():
                 self.optimizer = "lost"
@@ -109,8 +117,9 @@ class World:
             case fx.KeepBase(path=path):
                 assert self.memory == "base" == self.shared.weights, "what is kept is not the base"
                 return self._settle(inp.BaseDone(path, "reflink", 1, 0.1))
-            case fx.RefreshEngine(version=version):
+            case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
+                self.forgotten.append((version, forget))
             case _:
                 self.asked.append(effect)
         return []
@@ -127,7 +136,23 @@ class World:
         """Let the trainer answer the oldest thing it was asked; False when there is none."""
         if not self.asked:
             return False
-        match self.asked.popleft():
+        asked = self.asked.popleft()
+        writes = isinstance(asked, fx.RunStep) or (isinstance(asked, fx.Restore) and asked.weights)
+        if writes and not self.fence and self.view is self.shared:
+            self.unfenced.append(asked)
+        match asked:
+            case fx.PauseEngine():
+                self.fence = True
+                self.give(inp.EnginePaused(asked, 0.02))
+            case fx.ResumeEngine():
+                self.fence = False
+                self.give(inp.EngineResumed(0.1))
+            case fx.ProbeTrainer(step=step, digests=wanted):
+                self.give(inp.Probed(step, digests={"w": self.view.weights}) if wanted else inp.Probed(step, (1, 2), (-1.0,)))
+            case fx.ScoreProbe(step=step, trainer=trainer):
+                self.give(inp.Scored(step, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
+            case fx.CompareWeights(step=step):
+                self.give(inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}))
             case fx.AttachTrainer():
                 self.view = self.shared
                 self.give(inp.Bound(self.memory, 3, 50, {}))
@@ -168,12 +193,19 @@ class World:
         while self.answer():
             pass
 
+    def settle_until(self, kind: type[fx.Effect]) -> None:
+        """Until the next thing to answer is one of this kind."""
+        while not isinstance(self.asked[0], kind):
+            self.answer()
+
     def exit(self, role: str, code: int = -9) -> None:
         child = self.state.engine if role == "engine" else self.state.trainer
         if child.phase == "absent":
             return
         if role == "trainer":
-            self.asked = deque(e for e in self.asked if isinstance(e, fx.StopChild | fx.RemoveCheckpoint | fx.Exit))
+            self.asked = deque(e for e in self.asked if isinstance(e, fx.StopChild | fx.RemoveCheckpoint | fx.Exit | FOR_ENGINE))
+        else:
+            self.asked = deque(e for e in self.asked if not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
 
     def lines(self, *examples: str, source: str = "file") -> None:

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from support.engine_host import Host
 
-from apollod.engine import refresh
+from apollod.engine import prefixes
 from apollod.engine.routes import BODY_BYTES_MAX, Routes, plugin
 from apollod.errors import ConfigError
 from apollod.wire import messages as msg
@@ -147,7 +147,7 @@ def test_refresh_rederives_labels_and_forgets(server: Server) -> None:
 
 
 def test_a_busy_prefix_cache_is_reset_later(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "RETRY_S", 0.01)
+    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
     server.engine.busy = 3
     assert server.host.refresh(1).error == ""
     deadline = time.monotonic() + 5

@@ -1,0 +1,42 @@
+"""Forget the cached prefixes of older weights, also on a server that is never idle."""
+
+import asyncio
+import inspect
+import logging
+import time
+from typing import Any
+
+RETRY_S = 1.0
+FORCE_AFTER_S = 5.0
+logger = logging.getLogger("vllm.apollod")
+
+
+class Prefixes:
+    """The prefix cache of one engine (vLLM's EngineClient)."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._forgetting: asyncio.Task[None] | None = None
+
+    async def forget(self) -> None:
+        """Drop all. vLLM refuses while a request holds a block (v1/core/block_pool.py): then it is tried again in the
+        background, and after FORCE_AFTER_S running requests are made to give theirs back."""
+        if self._forgetting is None and not await self._engine.reset_prefix_cache():
+            self._forgetting = asyncio.create_task(self._forget_later())
+
+    async def _forget_later(self) -> None:
+        deadline = time.monotonic() + FORCE_AFTER_S
+        try:
+            while not await self._reset(time.monotonic() >= deadline):  # noqa: ASYNC110 - vLLM has no event for it
+                await asyncio.sleep(RETRY_S)
+        except Exception:
+            logger.exception("apollod: cached prefixes of older weights could not be dropped")
+        finally:
+            self._forgetting = None
+
+    async def _reset(self, force: bool) -> bool:
+        """`force`: running requests are preempted and compute their KV again, which costs each a prefill and no token."""
+        # vllm/v1/engine/async_llm.py; releases without the argument can only wait for an idle moment
+        if force and "reset_running_requests" in inspect.signature(self._engine.reset_prefix_cache).parameters:
+            return bool(await self._engine.reset_prefix_cache(reset_running_requests=True))
+        return bool(await self._engine.reset_prefix_cache())

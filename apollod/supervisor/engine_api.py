@@ -1,0 +1,126 @@
+"""Orders to the engine's API process: one at a time, in the order in which they were given, and what it answers as inputs."""
+
+from collections import deque
+from collections.abc import Callable
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from apollod.adapters.sockets import Connection
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError, NotPermitted
+from apollod.wire import messages as msg
+
+log = structlog.get_logger()
+
+Order = msg.Refresh | fx.PauseEngine | msg.Resume | msg.Compare
+Answer = msg.Refreshed | msg.Paused | msg.Resumed | msg.Compared
+ANSWERED_BY: dict[type, type] = {
+    msg.Refresh: msg.Refreshed, fx.PauseEngine: msg.Paused, msg.Resume: msg.Resumed, msg.Compare: msg.Compared,
+}
+STRENGTH = ("keep", "salt", "reset")
+GONE = "the engine's API process has closed its connection"
+
+
+class EngineApi:
+    """Orders wait until the process connects. `served`: the version it was told last and has taken over."""
+
+    def __init__(self, post: Callable[[inp.Input], None]) -> None:
+        self.served: int | None = None
+        self._post = post
+        self._orders: deque[Order] = deque()
+        self._asked: Order | None = None
+        self._gone = False
+        self._answered = anyio.Event()
+        self._more = anyio.Event()
+        self._rest = anyio.Event()
+        self._rest.set()
+
+    def give(self, order: Order) -> None:
+        """Queue an order. Of refreshes in a row only the newest counts, and a resume after a resume says nothing new."""
+        last = self._orders[-1] if self._orders else None
+        if self._gone:
+            self._unanswered(order)
+            return
+        if isinstance(order, msg.Resume) and isinstance(last, msg.Resume):
+            return
+        if isinstance(order, msg.Refresh) and isinstance(last, msg.Refresh):
+            self._orders.pop()
+            order = msg.Refresh(order.version, max(order.forget, last.forget, key=STRENGTH.index))
+        self._orders.append(order)
+        self._rest = anyio.Event() if self._rest.is_set() else self._rest
+        self._more.set()
+
+    async def settled(self) -> None:
+        """Return when every order given so far is answered."""
+        await self._rest.wait()
+
+    async def serve(self, connection: Connection) -> None:
+        """One connection to its end. Raises what ended it (not as a group of one)."""
+        ended: ApolloError | None = None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._send, connection, tasks)
+            try:
+                while True:
+                    self._take(await connection.receive())
+            except ApolloError as error:
+                ended = error
+            tasks.cancel_scope.cancel()
+        self._lost()
+        if ended is not None:
+            raise ended
+
+    async def _send(self, connection: Connection, tasks: TaskGroup) -> None:
+        try:
+            while True:
+                while self._orders:
+                    self._asked, self._answered = self._orders.popleft(), anyio.Event()
+                    await connection.send(_message(self._asked))
+                    await self._answered.wait()
+                self._rest.set()
+                self._more = anyio.Event()
+                await self._more.wait()
+        except ApolloError:
+            tasks.cancel_scope.cancel()
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, msg.Resumed) and message.expired:
+            self._post(inp.EngineResumed(message.seconds, expired=True))
+            return
+        asked, self._asked = self._asked, None
+        if not isinstance(message, Answer) or asked is None or not isinstance(message, ANSWERED_BY[type(asked)]):
+            raise NotPermitted(f"an engine's API process may not send {type(message).__name__} now", "use one version of apollod")
+        match message:
+            case msg.Refreshed(version=version, error=""):
+                self.served = version
+            case msg.Refreshed(version=version, error=error):
+                log.warning("engine.refresh_failed", version=version, error=error)
+            case msg.Paused(seconds=seconds, error=error):
+                assert isinstance(asked, fx.PauseEngine)
+                self._post(inp.EnginePaused(asked, seconds, error))
+            case msg.Resumed(seconds=seconds):
+                self._post(inp.EngineResumed(seconds))
+            case msg.Compared():
+                self._post(message)
+        self._answered.set()
+
+    def _lost(self) -> None:
+        """The process connects once: nobody will answer any more, and whoever waits has to know."""
+        self._gone = True
+        for order in ([self._asked] if self._asked else []) + list(self._orders):
+            self._unanswered(order)
+        self._asked = None
+        self._orders.clear()
+        self._rest.set()
+
+    def _unanswered(self, order: Order) -> None:
+        if isinstance(order, fx.PauseEngine):
+            self._post(inp.EnginePaused(order, 0.0, GONE))
+        elif isinstance(order, msg.Compare):
+            self._post(inp.Compared(order.step, error=GONE))
+
+
+def _message(order: Order) -> msg.Refresh | msg.Pause | msg.Resume | msg.Compare:
+    return msg.Pause(order.clear, order.at_most_s) if isinstance(order, fx.PauseEngine) else order

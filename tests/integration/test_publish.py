@@ -1,0 +1,356 @@
+"""Publishing with a real engine: pauses that end whatever happens, prefixes of older weights, versions in responses."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+from support.daemon import Daemon, chat_line
+from support.engine_host import Engine
+from support.invariants import check_stopped, journal_of
+
+from apollod.core import events as ev
+from apollod.engine import guards
+from apollod.engine.bits import checkpoint_tensors
+from apollod.wire import messages as msg
+
+guards.apply()  # before transformers
+
+from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+
+pytestmark = pytest.mark.engine
+
+HEADER = "x-apollod-weights-version"
+PREFIX = random.Random(0).choices(range(3, 800), k=160)  # five blocks of the dense model's prefix cache
+STALE = 0.1  # of a log-probability; the same weights twice differ by less than NOISE
+NOISE = 0.02
+
+
+@pytest.fixture(scope="module")
+def dense(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Qwen3 with the tiny model's tokenizer. Its prefixes are cached in blocks of 32 tokens; those of the tiny
+    model, whose other layers keep one large state, in blocks of 640."""
+    path = tmp_path_factory.mktemp("model") / "dense"
+    shutil.copytree(tiny_model, path, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "generation_config.json"))
+    vocabulary = json.loads((tiny_model / "config.json").read_text())["vocab_size"]
+    torch.manual_seed(0)
+    Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=vocabulary, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=64, max_position_embeddings=2048, initializer_range=0.08, tie_word_embeddings=False,
+        )
+    ).to(torch.bfloat16).save_pretrained(path)  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="module")
+def serving(dense: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    running = Engine(tmp_path_factory.mktemp("e"), dense, "--enable-prefix-caching", "--block-size", "32")
+    try:
+        yield running.wait_ready()
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def engine(serving: Engine, dense: Path) -> Iterator[Engine]:
+    """The checkpoint's weights before and after, nothing cached, nothing salted."""
+    yield serving
+    if serving.host.deserted:
+        return
+    for name, tensor in checkpoint_tensors(dense):
+        serving.host.view(serving.host.entry(name)).copy_(tensor)
+    assert not serving.host.refresh(0).error
+
+
+def complete(engine: Engine, tokens: int = 1, **more: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """Body and headers of a greedy completion with log-probabilities."""
+    body = {"model": "tiny", "prompt": PREFIX, "max_tokens": tokens, "temperature": 0, "logprobs": 1, "ignore_eos": True, **more}
+    request = urllib.request.Request(engine.url("/v1/completions"), json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer), {k.lower(): v for k, v in answer.headers.items()}
+
+
+def cached_tokens(engine: Engine) -> float:
+    """Tokens found in the prefix cache since the start."""
+    with urllib.request.urlopen(engine.url("/metrics"), timeout=60) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith("vllm:prefix_cache_hits_total")]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def top(answer: dict[str, Any]) -> tuple[str, float]:
+    logprobs = answer["choices"][0]["logprobs"]
+    return logprobs["tokens"][0], logprobs["token_logprobs"][0]
+
+
+def change(engine: Engine) -> None:
+    """Other weights: the embedding's rows in another order."""
+    view = engine.host.view(engine.host.entry("model.embed_tokens.weight"))
+    view.copy_(view.roll(7, 0))
+
+
+@pytest.mark.parametrize("policy", ["keep", "reset", "salt"])
+def test_only_keep_answers_from_prefixes_of_older_weights(engine: Engine, policy: str) -> None:
+    assert engine.host.refresh(1, policy).error == ""
+    complete(engine)
+    hits = cached_tokens(engine)
+    before = complete(engine)[0]
+    assert cached_tokens(engine) > hits, "the prefix is not cached: this test would show nothing"
+    change(engine)
+    assert engine.host.refresh(2, policy).error == ""
+    hits = cached_tokens(engine)
+    after = complete(engine)[0]
+    found = cached_tokens(engine) - hits
+    fresh = complete(engine, cache_salt=f"fresh {policy}")[0]  # the same weights, nothing cached under this salt
+    differs = top(after)[0] != top(fresh)[0] or abs(top(after)[1] - top(fresh)[1]) > STALE
+    if policy == "keep":
+        assert found > 0 and differs, (found, top(after), top(fresh))
+    else:
+        assert found == 0 and not differs and abs(top(after)[1] - top(fresh)[1]) < NOISE
+        assert top(before) != top(after)
+
+
+def test_a_clients_own_salt_is_kept_apart_and_renewed_too(engine: Engine) -> None:
+    engine.host.refresh(1, "salt")
+    complete(engine, cache_salt="alice")
+    hits = cached_tokens(engine)
+    complete(engine, cache_salt="bob")
+    assert cached_tokens(engine) == hits
+    complete(engine, cache_salt="alice")
+    assert cached_tokens(engine) > hits
+    hits = cached_tokens(engine)
+    engine.host.refresh(2, "salt")
+    complete(engine, cache_salt="alice")
+    assert cached_tokens(engine) == hits
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        complete(engine, cache_salt="")
+
+
+class Clients:
+    """Closed-loop clients that keep the engine busy; `answers` counts what came whole."""
+
+    def __init__(self, engine: Engine | Daemon, tokens: int = 400, count: int = 2) -> None:
+        self.url, self.tokens = f"http://127.0.0.1:{engine.port}/v1/completions", tokens
+        self.answers: list[tuple[float, str]] = []
+        self.errors: list[Exception] = []
+        self.done = threading.Event()
+        self.threads = [threading.Thread(target=self._run) for _ in range(count)]
+
+    def __enter__(self) -> "Clients":
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.done.set()
+        for thread in self.threads:
+            thread.join()
+        assert not self.errors, self.errors
+
+    def _run(self) -> None:
+        body = {"model": "tiny", "prompt": PREFIX[:32], "max_tokens": self.tokens, "temperature": 0, "ignore_eos": True}
+        while not self.done.is_set():
+            request = urllib.request.Request(self.url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, timeout=120) as answer:
+                    self.answers.append((time.monotonic(), json.load(answer)["choices"][0]["text"]))
+            except OSError as error:
+                self.errors.append(error)
+                return
+
+    def wait(self, count: int, timeout_s: float = 60) -> None:
+        """Until so many more answers have come."""
+        wanted, deadline = len(self.answers) + count, time.monotonic() + timeout_s
+        while len(self.answers) < wanted:
+            assert time.monotonic() < deadline and not self.errors, (len(self.answers), wanted, self.errors)
+            time.sleep(0.02)
+
+
+def resets(engine: Engine) -> int:
+    """How often vLLM has dropped the whole cache."""
+    return engine.log.read_text(errors="replace").count("Successfully reset prefix cache")
+
+
+def test_prefixes_are_forgotten_on_a_server_that_is_never_idle(engine: Engine) -> None:
+    """Overlapping long requests hold blocks all the time; they are preempted in the end, and lose no token by that."""
+    engine.host.refresh(1, "reset")
+    complete(engine)
+    with Clients(engine, tokens=400, count=3) as clients:
+        clients.wait(1)
+        before, deadline = resets(engine), time.monotonic() + 30
+        engine.host.refresh(2, "reset")
+        while resets(engine) == before and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert resets(engine) > before, "never idle, never reset"
+        clients.wait(3)
+    assert len({text for _, text in clients.answers}) == 1, "the same weights gave other tokens after a preemption"
+
+
+@contextmanager
+def stream(engine: Engine | Daemon, tokens: int) -> Iterator[Any]:
+    body = {"model": "tiny", "prompt": PREFIX[:32], "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    url = f"http://127.0.0.1:{engine.port}/v1/completions"
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        yield answer
+
+
+def test_a_pause_holds_requests_between_two_tokens_and_loses_none(engine: Engine) -> None:
+    engine.host.refresh(1)
+    whole = complete(engine, tokens=200, prompt=PREFIX[:32])[0]["choices"][0]["text"]
+    with stream(engine, 200) as answer:
+        text, times = "", []
+        for number, line in enumerate(line for line in answer if line.startswith(b"data: {")):
+            text += json.loads(line[6:])["choices"][0]["text"]
+            times.append(time.monotonic())
+            if number == 20:
+                paused = engine.host.order(msg.Pause(clear=False, at_most_s=30), msg.Paused)
+                assert paused.error == ""
+                threading.Timer(1.0, lambda: engine.host.order(msg.Resume(), msg.Resumed)).start()
+    assert text == whole
+    assert max(b - a for a, b in itertools.pairwise(times)) > 0.9
+
+
+def test_a_pause_with_clear_computes_running_requests_again_with_the_new_weights(engine: Engine) -> None:
+    engine.host.refresh(1)
+    with stream(engine, 60) as answer:
+        lines = (json.loads(line[6:]) for line in answer if line.startswith(b"data: {"))
+        text = "".join(next(lines)["choices"][0]["text"] for _ in range(10))
+        assert engine.host.order(msg.Pause(clear=True, at_most_s=30), msg.Paused).error == ""
+        change(engine)
+        assert engine.host.refresh(2).error == ""
+        engine.host.order(msg.Resume(), msg.Resumed)
+        rest = "".join(each["choices"][0]["text"] for each in lines)
+    assert text and rest
+
+
+def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:
+    assert engine.host.order(msg.Pause(clear=False, at_most_s=0.5), msg.Paused).error == ""
+    began = time.monotonic()
+    complete(engine)
+    assert 0.3 < time.monotonic() - began < 5
+    told = engine.host.told(msg.Resumed, 5)
+    assert told.expired and 0.4 < told.seconds < 5
+    assert engine.host.order(msg.Resume(), msg.Resumed) == msg.Resumed(0.0)
+
+
+def test_the_response_says_which_weights_it_saw(engine: Engine) -> None:
+    engine.host.refresh(12)
+    assert complete(engine)[1][HEADER] == "12"
+    with stream(engine, 300) as answer:
+        assert answer.headers[HEADER] == "12"
+        lines = [answer.readline() for _ in range(8)]
+        assert engine.host.refresh(13).error == "" and engine.host.refresh(14).error == ""
+        lines += answer.readlines()
+    assert sum(line.startswith(b"data: {") for line in lines) > 100  # tokens that came together share an event
+    tail = [line for line in lines if line.strip()][-2:]
+    assert tail == [b"data: [DONE]\n", b": apollod-weights-version 12-14\n"]
+    timer = threading.Timer(0.2, lambda: engine.host.refresh(15))
+    timer.start()
+    assert complete(engine, tokens=300)[1][HEADER] == "14-15"
+    timer.join()
+
+
+def test_openais_own_client_reads_streams_as_before(engine: Engine) -> None:
+    engine.host.refresh(3)
+    client = openai.OpenAI(base_url=engine.url("/v1"), api_key="none")
+    chunks = list(client.completions.create(model="tiny", prompt="the harbour", max_tokens=12, stream=True))
+    assert len(chunks) >= 12 and chunks[-1].choices[0].finish_reason == "length"
+    raw = client.chat.completions.with_raw_response.create(model="tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=4)
+    assert raw.headers[HEADER] == "3" and raw.parse().choices
+
+
+def test_a_supervisor_that_is_gone_leaves_no_pause(engine: Engine) -> None:
+    """The last test of this engine: it has no supervisor any more."""
+    assert engine.host.order(msg.Pause(clear=False, at_most_s=600), msg.Paused).error == ""
+    waiting = threading.Thread(target=complete, args=(engine,))
+    waiting.start()
+    waiting.join(1.0)
+    assert waiting.is_alive()
+    engine.host.hang_up()
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
+# --- the whole daemon ----------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def fenced(tiny_model: Path, tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path, tiny_model)
+    text = daemon.config.read_text().replace("[trainer]\n", '[trainer]\npublish = "fenced"\n')
+    daemon.config.write_text(text)
+    try:
+        yield daemon
+    finally:
+        if daemon.alive():
+            daemon.stop()
+
+
+def test_a_trainer_killed_in_a_fenced_step_leaves_requests_answered(fenced: Daemon, tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    once.mkdir()
+    fenced.start({"APOLLOD_FAILPOINT": "trainer.step.updated:2", "APOLLOD_FAILPOINT_ONCE": str(once)}).wait_ready()
+    before = fenced.status()["trainer"]
+    with Clients(fenced, tokens=64) as clients:
+        clients.wait(2)
+        fenced.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}.") for i in range(4)])
+        after = fenced.wait_learned(4)
+        clients.wait(4)
+    assert list(once.iterdir()) and after["trainer"]["restarts"] == before["restarts"] + 1
+    assert after["weights"]["paused"] is False and after["weights"]["served"] == 4 == after["weights"]["version"]
+    fenced.stop()
+    events = check_stopped(fenced)
+    paused = [e for e in events if isinstance(e, ev.EnginePaused)]
+    resumed = [e for e in events if isinstance(e, ev.EngineResumed)]
+    assert len(paused) == len(resumed) >= 4 and not any(e.expired for e in resumed)
+    order = [e.kind for e in events if isinstance(e, ev.StepStarted | ev.EnginePaused | ev.StepCompleted | ev.EngineResumed)]
+    assert order == ["step.started", "engine.paused", "step.completed", "engine.resumed"] * 4
+
+
+def test_a_trainer_that_hangs_in_a_fenced_step_holds_requests_no_longer_than_configured(fenced: Daemon) -> None:
+    fenced.config.write_text(fenced.config.read_text().replace("fenced\"\n", "fenced\"\nfence_max_s = 2.0\n"))
+    fenced.start().wait_ready()
+    fenced.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}. " * 20) for i in range(400)])
+    fenced.wait(lambda s: s["weights"]["paused"], "a fenced step")
+    pid = fenced.status()["trainer"]["pid"]
+    stopped = False
+    while not stopped:  # stop it in the middle of a step
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        stopped = fenced.status()["weights"]["paused"]
+        if not stopped:
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.01)
+    try:
+        began = time.monotonic()
+        status, _ = fenced.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 4})
+        assert status == 200 and time.monotonic() - began < 10
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    fenced.wait(lambda s: s["queue"]["trained"] > 3, "learning to go on")
+    assert any(e.expired for e in journal_of(fenced) if isinstance(e, ev.EngineResumed))
+
+
+def test_rederived_parameters_follow_each_step_in_both_modes(fenced: Daemon, running: Daemon) -> None:
+    """What the engine derives (packed convolutions) is right after steps: its log-probabilities are the trainer's."""
+    fenced.config.write_text(fenced.config.read_text().replace("fenced\"\n", "fenced\"\nalign_every = 1\n"))
+    fenced.start().wait_ready()
+    fenced.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}.") for i in range(3)])
+    fenced.wait_learned(3)
+    status = fenced.wait(lambda s: s["weights"]["alignment"]["step"] == 3, "the last comparison")
+    assert status["weights"]["rederive"] > 0 and status["weights"]["alignment"]["aligned"]
+    measured = [e for e in journal_of(fenced) if isinstance(e, ev.AlignmentMeasured)]
+    assert [e.step for e in measured] == [0, 1, 2, 3] and max(e.mean_abs_diff for e in measured) < 0.02
+

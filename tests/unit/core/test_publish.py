@@ -1,0 +1,285 @@
+"""Publishing and alignment without a process: what is fenced, that no pause outlives its write, when caches turn."""
+
+import msgspec
+import pytest
+from support.world import SETTINGS, World
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.policy_publish import PAUSE_ATTEMPTS_MAX
+
+FENCED = msgspec.structs.replace(SETTINGS, publish="fenced", align_every=0)
+
+
+def kinds_of(world: World, *kinds: type[ev.Event]) -> list[str]:
+    return [r.event.kind for r in world.journal if isinstance(r.event, kinds)]
+
+
+def test_by_default_nothing_is_paused():
+    world = World().up()
+    world.lines("a", "b")
+    world.settle()
+    assert not world.of(ev.EnginePaused) and [w for w in world.unfenced if isinstance(w, fx.RunStep)]
+
+
+def test_a_fence_covers_each_step_and_is_opened_after_each():
+    world = World(FENCED).up()
+    world.lines("a", "b")
+    world.settle()
+    kinds = kinds_of(world, ev.StepStarted, ev.EnginePaused, ev.StepCompleted, ev.EngineResumed)
+    assert kinds == ["step.started", "engine.paused", "step.completed", "engine.resumed"] * 2
+    assert not world.unfenced and not world.fence
+
+
+def life(world: World) -> None:
+    world.up()
+    world.lines("a", "b", "c")
+    world.settle()
+
+
+def total() -> int:
+    world, answers = World(FENCED), 0
+    world.start()
+    world.engine_up()
+    world.lines("a", "b", "c")
+    while world.answer():
+        answers += 1
+    return answers
+
+
+@pytest.mark.parametrize("who", ["trainer", "engine", "supervisor"])
+@pytest.mark.parametrize("after", range(total()))
+def test_whoever_dies_whenever_every_write_is_fenced_and_the_fence_is_open_in_the_end(who, after):
+    calm = World(FENCED)
+    life(calm)
+    world = World(FENCED)
+    world.start()
+    world.engine_up()
+    world.lines("a", "b", "c")
+    for _ in range(after):
+        world.answer()
+    if who == "supervisor":
+        world = world.crash_and_return()
+    else:
+        world.exit(who)
+        world.pass_time(5)
+        if who == "engine":
+            world.settle()
+            world.pass_time(5)
+            world.engine_up()
+        world.settle()
+    assert world.memory == calm.memory and world.state.version == 3
+    assert not world.unfenced and not world.fence and not world.state.engine_paused
+
+
+def paused_step(settings: ev.Settings = FENCED) -> World:
+    """In the middle of step 1, the engine paused for it."""
+    world = World(settings).up()
+    world.lines("a", "b")
+    while not world.fence:
+        world.answer()
+    assert isinstance(world.asked[0], fx.RunStep) and world.state.engine_paused
+    return world
+
+
+def test_the_pause_is_held_for_the_successor_of_a_dead_trainer_and_no_longer_than_that():
+    world = paused_step()
+    world.memory = "torn"
+    world.exit("trainer")
+    world.pass_time(1)
+    assert fx.ResumeEngine() not in world.asked and world.fence
+    world.settle()
+    assert world.state.version == 2 and not world.fence and not world.unfenced
+
+
+def test_a_trainer_that_is_given_up_opens_the_fence():
+    world = paused_step()
+    for _ in range(5):
+        world.exit("trainer")
+        world.pass_time(20)
+    assert world.state.trainer.given_up
+    world.settle()
+    assert not world.fence and not world.state.engine_paused
+
+
+def test_a_halt_opens_the_fence():
+    world = paused_step()
+    world.give(inp.Refused("step", "no", ""))
+    world.asked.popleft()  # the step that is never done
+    world.settle()
+    assert world.state.halted and not world.fence
+
+
+def test_a_stop_in_a_fenced_step_ends():
+    world = paused_step()
+    world.give(inp.StopRequested("test"))
+    world.settle()
+    assert world.exited and world.state.version == 1
+
+
+def test_a_pause_that_lasted_too_long_is_not_made_again_for_the_same_write():
+    world = paused_step()
+    world.fence = False
+    world.give(inp.EngineResumed(60.0, expired=True))
+    assert not world.state.engine_paused
+    world.settle()
+    assert [e.expired for e in world.of(ev.EngineResumed)] == [True, False]
+    assert world.state.version == 2, "the next step is fenced again"
+
+
+def test_a_recovery_that_takes_longer_than_the_longest_pause_goes_on_unfenced_until_the_next_step():
+    world = paused_step()
+    world.memory = "torn"
+    world.exit("trainer")
+    world.fence = False
+    world.give(inp.EngineResumed(60.0, expired=True))
+    world.pass_time(2)
+    world.settle()
+    assert [type(write) for write in world.unfenced] == [fx.Restore], "the step itself is fenced again"
+    assert world.state.version == 2 and not world.fence
+
+
+def test_an_engine_that_cannot_be_paused_is_asked_again_then_training_halts_unwritten():
+    world = World(FENCED).up()
+    world.lines("a")
+    world.settle_until(fx.PauseEngine)
+    waits = []
+    for attempt in range(1, PAUSE_ATTEMPTS_MAX + 1):
+        asked = world.asked.popleft()
+        assert isinstance(asked, fx.PauseEngine) and asked.attempt == attempt
+        waits.append(asked.wait_s)
+        world.give(inp.EnginePaused(asked, 0.0, "RuntimeError: no"))
+    assert waits == [0.0, 1.0, 2.0]
+    assert "RuntimeError: no" in world.state.halted and not world.of(ev.StepCompleted)
+
+
+def test_an_answer_to_a_trainer_that_is_gone_starts_nothing():
+    world = World(FENCED).up()
+    world.lines("a")
+    world.settle_until(fx.PauseEngine)
+    asked = world.asked.popleft()
+    world.exit("trainer")
+    world.give(inp.EnginePaused(asked, 0.02))
+    assert not [e for e in world.asked if isinstance(e, fx.RunStep)]
+    world.fence = True
+    world.pass_time(2)
+    world.settle()
+    assert world.state.version == 1 and not world.fence
+
+
+@pytest.mark.parametrize(
+    ("cache", "every", "told"),
+    [
+        ("reset", 1, [(1, "reset"), (2, "reset"), (3, "reset"), (4, "reset"), (5, "reset")]),
+        ("reset", 2, [(1, "keep"), (2, "reset"), (3, "keep"), (4, "reset"), (5, "keep"), (5, "reset")]),
+        ("salt", 3, [(1, "keep"), (2, "keep"), (3, "salt"), (4, "keep"), (5, "keep"), (5, "salt")]),
+        ("keep", 1, [(1, "keep"), (2, "keep"), (3, "keep"), (4, "keep"), (5, "keep")]),
+    ],
+)
+def test_caches_turn_every_n_steps_and_at_the_end_of_a_window(cache, every, told):
+    world = World(msgspec.structs.replace(SETTINGS, cache=cache, cache_every=every)).up()
+    assert world.forgotten == [(0, cache)]
+    world.lines(*"abcde")
+    world.settle()
+    assert world.forgotten[1:] == told
+    world.exit("trainer")
+    world.pass_time(2)
+    world.settle()
+    assert world.forgotten[-1] == (5, cache), "what was restored is another jump"
+
+
+def test_the_first_comparison_comes_before_the_first_step_and_then_every_n():
+    world = World(msgspec.structs.replace(SETTINGS, align_every=2))
+    world.start()
+    world.lines(*"abcde")
+    world.engine_up()
+    world.settle()
+    kinds = kinds_of(world, ev.StepCompleted, ev.AlignmentStarted, ev.AlignmentMeasured)
+    pair, steps = ["alignment.started", "alignment.measured"], ["step.completed"] * 2
+    assert kinds == [*pair, *steps, *pair, *steps, *pair, "step.completed"]
+    assert world.state.alignment.step == 4 and world.state.alignment.aligned
+
+
+def test_no_step_begins_between_the_two_halves_of_a_comparison():
+    world = World().up()
+    world.exit("trainer")
+    world.pass_time(2)
+    world.settle_until(fx.ScoreProbe)
+    world.lines("a")
+    world.give(inp.EncodeDone([world.encoded("a")]))
+    assert world.state.aligning and not world.of(ev.StepStarted)
+    world.settle()
+    assert world.state.version == 1
+
+
+def test_a_trainer_on_another_memory_halts_training_with_the_names():
+    world = World(msgspec.structs.replace(SETTINGS, align_every=1)).up()
+    world.view = type(world.view)(world.view.weights)
+    world.lines("a", "b")
+    world.settle()
+    assert "weights not shared" in world.state.halted and "w (another memory)" in world.state.halted
+    assert len(world.of(ev.StepCompleted)) == 1, "no second step on weights that nobody serves"
+    measured = world.of(ev.AlignmentMeasured)[-1]
+    assert (measured.mean_abs_diff, measured.aligned, measured.tokens) == (1.0, False, 1)
+
+
+def test_a_difference_that_is_no_number_is_not_aligned():
+    world = World()
+    world.start()
+    world.engine_up()
+    world.settle_until(fx.ScoreProbe)
+    world.asked.popleft()
+    world.give(inp.Scored(0, "ids", (-1.0, float("-inf")), (-1.0, -2.0), 0.1))
+    measured = world.of(ev.AlignmentMeasured)[-1]
+    assert (measured.nonfinite, measured.aligned, measured.mean_abs_diff) == (1, False, 0.0)
+
+
+@pytest.mark.parametrize("half", ["trainer", "engine"])
+def test_a_comparison_that_fails_is_recorded_and_training_goes_on(half):
+    world = World()
+    world.start()
+    world.lines("a")
+    world.engine_up()
+    world.settle_until(fx.ProbeTrainer if half == "trainer" else fx.ScoreProbe)
+    world.asked.popleft()
+    answer = inp.Probed(0, error="too long") if half == "trainer" else inp.Scored(0, "", (), (), 0.0, "HTTP 400")
+    world.give(answer)
+    world.settle()
+    assert [e.step for e in world.of(ev.AlignmentFailed)] == [0] and world.state.version == 1
+
+
+@pytest.mark.parametrize("who", ["trainer", "engine", "supervisor"])
+@pytest.mark.parametrize("at", [fx.ProbeTrainer, fx.ScoreProbe])
+def test_a_comparison_that_a_death_interrupts_is_made_again(who, at):
+    world = World()
+    world.start()
+    world.lines("a")
+    world.engine_up()
+    world.settle_until(at)
+    if who == "supervisor":
+        world = world.crash_and_return()
+    else:
+        world.exit(who)
+        world.settle()
+        world.pass_time(5)
+        if who == "engine":
+            world.engine_up()
+        world.settle()
+    assert world.state.version == 1 and world.state.aligning is None and world.state.alignment is not None
+
+
+def test_after_a_death_in_a_step_the_step_comes_first():
+    world = World().up()
+    world.lines("a")
+    world.settle_until(fx.RunStep)
+    world.exit("trainer")
+    world.pass_time(2)
+    world.settle()
+    assert kinds_of(world, ev.StepCompleted, ev.AlignmentStarted)[-2:] == ["step.completed", "alignment.started"]
+
+
+def test_answers_that_nobody_waits_for_change_nothing():
+    world = World().up()
+    for answer in (inp.Probed(0, (1, 2), (-1.0,)), inp.Scored(0, "ids", (-1.0,), (-9.0,), 0.1), inp.Compared(0, {"w": "x"})):
+        assert world.give(answer) == [] and not world.asked

@@ -1,0 +1,249 @@
+"""The engine's side of publishing, with stand-ins for vLLM's client and app where a real engine could not be made to fail."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from apollod.engine import fence, prefixes
+from apollod.engine.fence import Fence
+from apollod.engine.prefixes import Prefixes
+from apollod.engine.versions import Served, VersionLabels, with_salt
+from apollod.errors import ApolloError
+
+
+class Client:
+    """vLLM's EngineClient: `hangs` before it is idle, `fails` with this error; `resets` are the answers to resets."""
+
+    def __init__(self) -> None:
+        self.hangs_s = 0.0
+        self.fails: Exception | None = None
+        self.resets: list[bool | Exception] = []
+        self.calls: list[Any] = []
+
+    async def pause_generation(self, *, mode: str = "abort", clear_cache: bool = True) -> None:
+        self.calls.append(("pause", mode, clear_cache))
+        await asyncio.sleep(self.hangs_s)
+        if self.fails:
+            raise self.fails
+
+    async def resume_generation(self) -> None:
+        self.calls.append("resume")
+
+    async def collective_rpc(self, method: str) -> list[None]:
+        self.calls.append(method)
+        return [None]
+
+    async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        self.calls.append("force" if reset_running_requests else "reset")
+        answer = self.resets.pop(0) if self.resets else True
+        if isinstance(answer, Exception):
+            raise answer
+        return answer or reset_running_requests
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(work())  # type: ignore[arg-type]
+
+
+def test_a_pause_keeps_requests_and_waits_for_the_device() -> None:
+    client, told = Client(), []
+
+    async def work() -> None:
+        made = Fence(client, told.append)
+        await made.pause(clear=False, at_most_s=30)
+        assert client.calls == [("pause", "keep", False), "apollod_synchronize"]
+        assert await made.resume() > 0 and await made.resume() == 0
+        assert client.calls[2:] == ["resume"] and not told
+
+    run(work)
+
+
+def test_a_pause_that_fails_or_hangs_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fence, "PAUSE_S", 0.05)
+
+    async def work() -> None:
+        for fails, hangs_s, expected in ((RuntimeError("no"), 0.0, RuntimeError), (None, 10.0, TimeoutError)):
+            client = Client()
+            client.fails, client.hangs_s = fails, hangs_s
+            made = Fence(client, lambda seconds: None)
+            with pytest.raises(expected):
+                await made.pause(clear=True, at_most_s=30)
+            assert client.calls[-1] == "resume" and await made.resume() == 0
+
+    run(work)
+
+
+def test_a_pause_ends_after_its_longest_time_and_only_then() -> None:
+    client, told = Client(), []
+
+    async def work() -> None:
+        made = Fence(client, told.append)
+        await made.pause(clear=False, at_most_s=0.05)
+        await asyncio.sleep(0.2)
+        assert client.calls[-1] == "resume" and len(told) == 1 and told[0] >= 0.05
+        await made.pause(clear=False, at_most_s=0.05)
+        await made.resume()
+        await asyncio.sleep(0.1)
+        assert len(told) == 1
+
+    run(work)
+
+
+def test_a_vllm_without_mode_keep_is_named() -> None:
+    class Old(Client):
+        async def pause_generation(self, *, wait_for_inflight_requests: bool = False, clear_cache: bool = True) -> None:  # type: ignore[override]
+            raise AssertionError("it must not be asked")
+
+    async def work() -> None:
+        with pytest.raises(ApolloError, match="mode keep") as caught:
+            await Fence(Old(), lambda seconds: None).pause(clear=False, at_most_s=1)
+        assert "hogwild" in caught.value.hint
+
+    run(work)
+
+
+def test_a_server_that_is_never_idle_is_made_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "RETRY_S", 0.02)
+    monkeypatch.setattr(prefixes, "FORCE_AFTER_S", 0.1)
+    client = Client()
+    client.resets = [False] * 1000
+
+    async def work() -> None:
+        made = Prefixes(client)
+        await made.forget()
+        await made.forget()  # one at a time
+        await asyncio.sleep(0.5)
+        assert client.calls[-1] == "force" and client.calls.count("force") == 1 and client.calls.count("reset") >= 3
+        client.resets = []
+        await made.forget()
+        assert client.calls[-1] == "reset"
+
+    run(work)
+
+
+def test_a_reset_that_fails_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+    client = Client()
+    client.resets = [False, RuntimeError("remote KV transfer")]
+
+    async def work() -> None:
+        made = Prefixes(client)
+        await made.forget()
+        await asyncio.sleep(0.05)
+        await made.forget()
+        assert client.calls.count("reset") >= 3
+
+    run(work)
+
+
+# --- salts ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_body_keeps_every_other_byte() -> None:
+    body = b'{"prompt": [1, 2], "temperature": 0.10, "big": 12345678901234567890, "x": "\\u00e9"}'
+    salted = with_salt(body, "w3")
+    assert json.loads(salted) == {**json.loads(body), "cache_salt": "w3"}
+    for kept in (b"0.10", b"12345678901234567890", b'"\\u00e9"', b"[1, 2]"):
+        assert kept in salted
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [(None, "w3"), ("alice", "alice.w3"), ("a" * 100, "a" * 100 + ".w3")],
+)
+def test_a_salt_of_ones_own_gets_the_version_too(own: str | None, expected: str) -> None:
+    assert json.loads(with_salt(json.dumps({"cache_salt": own}).encode(), "w3"))["cache_salt"] == expected
+
+
+def test_a_long_salt_of_ones_own_is_shortened_to_what_vllm_takes() -> None:
+    salts = {json.loads(with_salt(json.dumps({"cache_salt": letter * 128}).encode(), "w3"))["cache_salt"] for letter in "ab"}
+    assert len(salts) == 2 and max(map(len, salts)) <= 128
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"\xff\xfe", b'{"cache_salt": 7}', b'{"cache_salt": ""}', b"\x1f\x8b\x08"])
+def test_what_is_no_request_is_left_for_vllm_to_refuse(body: bytes) -> None:
+    assert with_salt(body, "w3") == body
+
+
+# --- the middleware ------------------------------------------------------------------------------------------------
+
+
+async def call(
+    served: Served, path: str = "/v1/completions", chunks: tuple[bytes, ...] = (b'{"prompt":', b'"x"}'), stream: bool = False,
+    meanwhile: Callable[[], None] = lambda: None, method: str = "POST",
+) -> tuple[bytes, dict[bytes, bytes], list[dict[str, Any]]]:  # fmt: skip
+    """(body that the app got, headers that the app got, messages that the client got)"""
+    got = {"body": b"", "headers": {}}
+    sent: list[dict[str, Any]] = []
+    pending = [{"type": "http.request", "body": c, "more_body": i + 1 < len(chunks)} for i, c in enumerate(chunks)]
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        more = True
+        while more:
+            message = await receive()
+            got["body"] += message["body"]
+            more = message["more_body"]
+        got["headers"] = dict(scope["headers"])
+        assert (await receive())["type"] == "http.disconnect"
+        kind = b"text/event-stream; charset=utf-8" if stream else b"application/json"
+        if stream:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+            await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+            assert len(sent) == 2, "it was held back"
+        meanwhile()
+        if not stream:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+        await send({"type": "http.response.body", "body": b"" if stream else b"{}"})
+
+    async def receive() -> dict[str, Any]:
+        return pending.pop(0) if pending else {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    size = str(sum(map(len, chunks))).encode()
+    scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": [(b"content-length", size)]}
+    await VersionLabels(app, served)(scope, receive, send)
+    return got["body"], got["headers"], sent
+
+
+def served(version: int | None, salt: str = "") -> Served:
+    made = Served()
+    made.version, made.salt = version, salt
+    return made
+
+
+def labels(sent: list[dict[str, Any]]) -> list[bytes]:
+    return [v for k, v in sent[0]["headers"] if k == b"x-apollod-weights-version"]
+
+
+def test_an_answer_carries_the_versions_from_its_begin_to_its_end() -> None:
+    state = served(12)
+    sent = asyncio.run(call(state))[2]
+    assert labels(sent) == [b"12"] and [m["body"] for m in sent[1:]] == [b"{}"]
+    assert labels(asyncio.run(call(state, meanwhile=lambda: setattr(state, "version", 14)))[2]) == [b"12-14"]
+
+
+def test_a_stream_is_passed_on_as_it_comes_and_ends_with_a_comment() -> None:
+    state = served(12)
+    sent = asyncio.run(call(state, stream=True, meanwhile=lambda: setattr(state, "version", 13)))[2]
+    assert labels(sent) == [b"12"]
+    assert [m.get("body") for m in sent[1:]] == [b"data: 1\n\n", b": apollod-weights-version 12-13\n\n"]
+
+
+def test_a_salted_body_has_its_own_length() -> None:
+    body, headers, _ = asyncio.run(call(served(3, "w3")))
+    assert json.loads(body) == {"prompt": "x", "cache_salt": "w3"} and headers[b"content-length"] == str(len(body)).encode()
+
+
+@pytest.mark.parametrize(
+    ("state", "path", "method"),
+    [(served(None, "w1"), "/v1/completions", "POST"), (served(1, "w1"), "/train", "POST"), (served(1, "w1"), "/v1/models", "GET"),
+     (served(1, "w1"), "/v1/completions/render", "POST")],
+)
+def test_everything_else_passes_untouched(state: Served, path: str, method: str) -> None:
+    body, _, sent = asyncio.run(call(state, path, method=method))
+    assert body == b'{"prompt":"x"}' and not labels(sent)

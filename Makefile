@@ -10,7 +10,7 @@ EXTRA := $(shell if [ "$$APOLLOD_DEVICE" != cpu ] && ls /dev/nvidia[0-9]* >/dev/
 TORCH_CPU := torch==2.13.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: env demo test crash bench lint clean
+.PHONY: env demo test crash bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -40,6 +40,14 @@ crash: env
 
 bench: env
 	@for name in start step optimizer serve journal; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+
+# On a machine with an NVIDIA GPU. RUN=python3 takes an interpreter that has everything already, instead of .venv.
+gpu: $(if $(RUN),,env)
+	@nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+	@$(or $(RUN),$(BIN)/python) -m pytest -q tests/gpu $(ARGS)
+	@set -e; for name in optimizer step; do \
+		$(or $(RUN),$(BIN)/python) -m benchmarks.$$name --json > docs/benchmarks/$$(date -u +%F)-gpu-$$name.json; \
+	done
 
 lint: env
 	@$(BIN)/ruff check apollod tests benchmarks

@@ -5,6 +5,9 @@ On one thread, bf16 weights and gradients of a 77 M parameter transformer (six l
 a process of its own; times are CPU seconds (a neighbour on a shared machine costs waiting, not work), medians of rounds in
 which all variants take turns. Temporary memory: the peak of the process during a step over what it held before, from
 /proc (VmHWM after a reset), where malloc gives back at once whatever is above 16 KiB.
+On a GPU (APOLLOD_DEVICE=cpu says no) the matrices are those of a 27 B model (hidden size 5120), times are the device's between two
+events, temporary memory is what torch's allocator counts, and the floor is 8 bytes a parameter (gradient twice, weight read and
+written) at the speed at which this GPU copies memory, measured in the same run.
 `apollo-torch` is not free software (CC-BY-NC-4.0): it is measured where it is installed, and named as missing elsewhere.
 """
 
@@ -20,21 +23,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from apollod.supervisor.placement import has_gpu
 from benchmarks import report
 
+GPU = has_gpu()
 PEER = "apollo_torch"
 VARIANTS = ("apollo", PEER, "apollo_nearest", "apollo_master", "apollo_bf16_moments", "adamw", "adafactor", "torch_adamw_fused")
-HIDDEN, WIDE, LAYERS, RANK = 1024, 2816, 6, 64
+HIDDEN, WIDE, LAYERS, RANK = (5120, 17408, 3, 64) if GPU else (1024, 2816, 6, 64)
 ROUNDS, WARM = 9, 3
-SIZES = (3, 6, 12, 24)  # layers
+SIZES = (1, 2, 4, 8) if GPU else (3, 6, 12, 24)  # layers
 LONG_LAYERS, LONG_STEPS, LONG_BLOCK = 1, 2000, 100
 MMAP_THRESHOLD = 1 << 14  # bytes; see the docstring
 GOALS = {  # bound, and whether it is an upper one
     "largest_to_smallest_cost_a_parameter": (1.25, True),
     "slowest_block_to_median": (1.25, True),
-    "faster_than_apollo_torch": (1.5, False),
+    "faster_than_apollo_torch": (2.5 if GPU else 1.5, False),
     "temporary_to_apollo_torch": (1 / 3, True),
+    "share_of_bandwidth_floor": (0.7, False),
 }
+FLOOR_BYTES = 8  # a parameter
 
 
 def main() -> None:
@@ -64,6 +71,9 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
     if f"{PEER}_s" in figures:
         ratios["faster_than_apollo_torch"] = figures[f"{PEER}_s"] / figures["apollo_s"]
         ratios["temporary_to_apollo_torch"] = figures["apollo_temporary_bytes"] / figures[f"{PEER}_temporary_bytes"]
+    if GPU:
+        floor = FLOOR_BYTES * figures["parameters"] / figures["copy_bytes_per_second"]
+        ratios["share_of_bandwidth_floor"] = floor / figures["apollo_s"]
     return ratios
 
 
@@ -84,10 +94,12 @@ def _side_by_side(variants: list[str]) -> dict[str, float]:
         for name, child in children.items():
             times[name] += child.ask("time 1")
     states = {f"{name}_state_bytes": child.ask("state")[0] for name, child in children.items()}
-    parameters = children["apollo"].ask("parameters")[0]
+    facts = {"parameters": children["apollo"].ask("parameters")[0]}
+    if GPU:
+        facts["copy_bytes_per_second"] = children["apollo"].ask("copy")[0]
     for child in children.values():
         child.end()
-    return {f"{name}_s": report.median(times[name]) for name in variants} | states | {"parameters": parameters}
+    return {f"{name}_s": report.median(times[name]) for name in variants} | states | facts
 
 
 def _peaks(variants: list[str]) -> dict[str, float]:
@@ -174,15 +186,17 @@ def _serve(variant: str, layers: int) -> None:
         command, _, count = line.strip().partition(" ")
         match command:
             case "time":
-                answer = [_cpu_seconds(step) for _ in range(int(count))]
+                answer = [(_gpu_seconds if GPU else _cpu_seconds)(step) for _ in range(int(count))]
             case "peak":
-                answer = [float(report.median([_peak(step) for _ in range(7)]))]
+                answer = [float(report.median([(_gpu_peak if GPU else _peak)(step) for _ in range(7)]))]
+            case "copy":
+                answer = [_copy_speed()]
             case "state":
                 answer = [float(state_bytes())]
             case "parameters":
                 answer = [float(sum(p.numel() for _, p in parameters))]
             case _:
-                answer = [float(_memory("VmRSS"))]
+                answer = [float(torch.cuda.memory_allocated() if GPU else _memory("VmRSS"))]
         print(json.dumps(answer), flush=True)
 
 
@@ -190,14 +204,15 @@ def _parameters(layers: int) -> list[tuple[str, Any]]:
     """(name, bf16 parameter with a gradient): attention and MLP matrices, as the measured peers' recipes have them."""
     import torch
 
-    generator = torch.Generator().manual_seed(0)
+    device = "cuda" if GPU else "cpu"
+    generator = torch.Generator(device).manual_seed(0)
     shapes = {f"attention.{which}": (HIDDEN, HIDDEN) for which in "qkvo"}
     shapes |= {"mlp.gate": (WIDE, HIDDEN), "mlp.up": (WIDE, HIDDEN), "mlp.down": (HIDDEN, WIDE)}
     made = []
     for layer in range(layers):
         for name, shape in shapes.items():
-            parameter = torch.nn.Parameter((torch.randn(shape, generator=generator) * 0.02).bfloat16())
-            parameter.grad = (torch.randn(shape, generator=generator) * 1e-3).bfloat16()
+            parameter = torch.nn.Parameter((torch.randn(shape, generator=generator, device=device) * 0.02).bfloat16())
+            parameter.grad = (torch.randn(shape, generator=generator, device=device) * 1e-3).bfloat16()
             made.append((f"layers.{layer}.{name}.weight", parameter))
     return made
 
@@ -250,6 +265,38 @@ def _cpu_seconds(step: Callable[[], Any]) -> float:
     began = time.process_time()
     step()
     return time.process_time() - began
+
+
+def _gpu_seconds(step: Callable[[], Any]) -> float:
+    import torch
+
+    began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    began.record()
+    step()
+    ended.record()
+    ended.synchronize()
+    return float(began.elapsed_time(ended)) / 1000
+
+
+def _gpu_peak(step: Callable[[], Any]) -> float:
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step()
+    torch.cuda.synchronize()
+    return float(torch.cuda.max_memory_allocated() - before)
+
+
+def _copy_speed() -> float:
+    """Bytes read and written in a second by a copy of 2 GiB, median of 7."""
+    import torch
+
+    source = torch.empty(1 << 31, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    target.copy_(source)
+    return 2 * source.numel() / report.median([_gpu_seconds(lambda: target.copy_(source)) for _ in range(7)])
 
 
 def _peak(step: Callable[[], Any]) -> float:

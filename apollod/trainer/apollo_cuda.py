@@ -153,7 +153,8 @@ def _write(
     weight, gradient, (rows, columns) = step.weight, step.gradient, step.weight.shape
     master = step.state.get("master")
     bf16 = all(tensor.dtype == torch.bfloat16 for tensor in (weight, gradient))
-    words = bf16 and master is None and columns % 2 == 0 and weight.data_ptr() % 4 == 0
+    aligned = columns % 2 == 0 and weight.data_ptr() % 4 == 0 and gradient.data_ptr() % 4 == 0
+    words = bf16 and master is None and aligned
     if words:
         weight, gradient, columns = _words(weight), _words(gradient), columns // 2
     height, width = WRITE_TILE

@@ -149,7 +149,7 @@ def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], Non
         def step() -> None:
             from apollod.trainer.step import run_step
 
-            run_step(attached, optimizer, example, next(number), 1e-5)
+            run_step(attached, optimizer, [example], next(number), 1e-5)
 
         return step, lambda: _hold(loss_of(attached.model, example)), facts
     from transformers import AutoModelForCausalLM

@@ -269,10 +269,11 @@ class Inbox:
 
 
 def batch_of_lines(lines: Sequence[bytes], source: str, quarantine: Path, line_max: int = LINE_BYTES_MAX) -> Batch:
-    """Lines that came over a socket, as a batch without a position. Blocking; raises OSError when a bad line cannot be kept."""
+    """Lines that came over a socket, as a batch without a position: somebody waits for these. Blocking; raises OSError when a
+    bad line cannot be kept."""
     kept_in = Quarantine(quarantine)
     taken = [line for number, raw in enumerate(lines, 1) if (line := _line(number, raw, kept_in, line_max))]
-    return Batch(source=source, path="", offset=0, line=len(lines), lines=tuple(taken), tracked=False)
+    return Batch(source=source, path="", offset=0, line=len(lines), lines=tuple(taken), tracked=False, tier="direct")
 
 
 def _line(number: int, raw: bytes | Kept, quarantine: Quarantine, line_max: int) -> Line | None:
@@ -282,7 +283,7 @@ def _line(number: int, raw: bytes | Kept, quarantine: Quarantine, line_max: int)
             return None
         try:
             record = parse_line(raw)
-            return Line(number=number, example=record.id, record=record.canonical)
+            return Line(number=number, example=record.id, record=record.canonical, tier=record.tier)
         except RecordRefused as error:
             reason = error.line()
     else:

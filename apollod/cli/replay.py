@@ -10,6 +10,7 @@ from typing import Any
 
 from apollod.adapters.offline_trainer import OfflineTrainer
 from apollod.cli.replay_plan import Plan, Planned, device_of, read_plan, read_record
+from apollod.core.events import all_examples
 from apollod.errors import ConfigError, ReplayError
 from apollod.wire import messages as msg
 
@@ -18,18 +19,20 @@ COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
 
 @dataclass
 class Result:
-    """How far it came. `verified_until`: the last step with the recorded bits; `without`: examples left out."""
+    """How far it came. `verified_until`: the last step with the recorded bits; `without`: examples left out; `left_out`:
+    steps that had nothing else to learn; `others`: the weights are no longer the recorded ones."""
 
     fingerprint: str
     verified_until: int
     without: list[str]
     steps: int = 0
     left_out: list[int] = field(default_factory=list)
+    others: bool = False
     divergence: dict[str, Any] | None = None
 
     @property
     def verified(self) -> bool:
-        return self.divergence is None and not self.left_out
+        return self.divergence is None and not self.others
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     out = _free(args.out) if args.out else None
     plan = read_plan(journal, args.first, args.to, args.model)
     without = list(dict.fromkeys(args.without))
-    learned = {step.started.example for step in plan.steps}
+    learned = {example for step in plan.steps for example in all_examples(step.started)}
     if unknown := [example for example in without if example not in learned]:
         raise ReplayError(
             f"no step from {plan.origin.step} to {plan.to} learned {unknown[0]}", "`apollod ctl query` on the view steps lists examples"
@@ -84,18 +87,22 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, without: list[str
     restored = trainer.ask(restore, msg.Restored)
     result = Result(restored.fingerprint, origin.step, without)
     for step in plan.steps:
-        number, example = step.started.step, step.started.example
-        if example in without:
+        number = step.started.step
+        left = [pair for pair in _examples(step) if pair[0] not in without]
+        result.others |= len(left) < len(_examples(step))
+        if not left:
             result.left_out.append(number)
             continue
         if step.settings != settings:
             settings = step.settings
             trainer.ask(_attach(plan, settings), msg.Bound)
-        request = msg.Step(number, example, read_record(journal, example), step.started.digest, step.started.lr, replay=True)
-        done = trainer.ask(request, msg.StepDone)
+        examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
+        done = trainer.ask(
+            msg.Step(number, examples, step.started.lr, step.started.loss_limit, replay=True), msg.StepDone
+        )
         result.fingerprint, result.steps = done.fingerprint, result.steps + 1
         _progress(result.steps, len(plan.steps) - len(result.left_out))
-        if result.left_out:
+        if result.others:
             continue  # other weights than the recorded ones: nothing to compare with
         differing = [name for name in COMPARED if getattr(done, name) != getattr(step.completed, name)]
         if differing:
@@ -105,6 +112,11 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, without: list[str
     if os.isatty(2):
         print(file=sys.stderr)
     return result
+
+
+def _examples(step: Planned) -> list[tuple[str, str]]:
+    """(content id, digest of the tokens) of all that a step learned."""
+    return list(zip(all_examples(step.started), step.started.digests or (step.started.digest,), strict=True))
 
 
 def _attach(plan: Plan, settings: msg.OptimizerSettings) -> msg.AttachCopy:
@@ -141,10 +153,10 @@ def _print(args: argparse.Namespace, plan: Plan, result: Result, out: Path | Non
         return
     if result.divergence is not None:
         print(_told(result.divergence, result.verified_until))
-    elif result.left_out:
+    elif result.others:
         print(
-            f"rebuilt {result.steps} steps without {len(result.left_out)} of {len(plan.steps)}, fingerprint {result.fingerprint}; "
-            f"verified until step {result.verified_until}"
+            f"rebuilt {result.steps} of {len(plan.steps)} steps without {len(result.without)} examples, "
+            f"fingerprint {result.fingerprint}; verified until step {result.verified_until}"
         )
     else:
         print(f"verified {result.steps} steps, fingerprint {result.fingerprint}")

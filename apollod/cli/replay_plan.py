@@ -143,4 +143,5 @@ def _settings(s: ev.Settings) -> OptimizerSettings:
     return OptimizerSettings(
         name=s.optimizer, rank=s.rank, scale=s.scale, betas=s.betas, weight_decay=s.weight_decay, rounding=s.rounding,
         seed=s.seed, max_tokens=s.max_tokens, checkpointing=s.checkpointing, moments=s.moments, limiter=s.limiter,
+        layers=s.layers, freeze=s.freeze,
     )  # fmt: skip

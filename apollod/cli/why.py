@@ -90,9 +90,9 @@ def _step(path: str, number: int) -> dict[str, Any]:
     before = _fingerprint(path, parent) if parent is not None else None
     completed = last.kind == "step.completed"
     result = {"step.completed": "completed", "step.failed": "failed"}.get(last.kind, "running")
-    names = ("lr", "loss", "applied", "grad_norm", "update_norm", "tokens", "targets", "seconds", "window", "digest")
+    names = ("lr", "loss", "loss_limit", "applied", "grad_norm", "update_norm", "tokens", "targets", "seconds", "window", "digest")
     return {
-        "step": number, "state": result, "example": body["example"],
+        "step": number, "state": result, "example": body["example"], "examples": body.get("examples") or [body["example"]],
         "reason": body.get("reason") or body.get("note") or "",
         **{name: body.get(name) for name in names},
         "before": {"version": parent, "fingerprint": before},
@@ -131,7 +131,8 @@ def _example(path: str, id_: str) -> dict[str, Any]:
     later = f"seq > {accepted.seq} AND "
     encoded = _facts(path, f"{later}kind = 'example.encoded' AND key = '{id_}'")
     rejected = _facts(path, f"{later}kind = 'example.rejected' AND key = '{id_}'")
-    tried = _facts(path, f"{later}kind IN ('step.completed', 'step.failed') AND body ->> '$.example' = '{id_}'")
+    among = f"EXISTS (SELECT 1 FROM json_each(body, '$.examples') AS e WHERE e.value = '{id_}')"
+    tried = _facts(path, f"{later}kind IN ('step.completed', 'step.failed') AND (body ->> '$.example' = '{id_}' OR {among})")
     ((duplicates,),) = _rows(path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'")
     state, reason = "pending", ""
     if rejected:
@@ -139,13 +140,14 @@ def _example(path: str, id_: str) -> dict[str, Any]:
     elif tried:
         result = tried[-1].body
         state = _STATES[tried[-1].kind] if result.get("applied", True) else "skipped"
+        state = "pending" if result.get("apart") else state
         reason = result.get("reason") or result.get("note") or ""
     source = accepted.body["source"]
     quoted = source.replace("'", "''")
     files = _rows(path, f"SELECT path FROM sources WHERE source = '{quoted}'")
     return {
         "id": id_, "state": state, "reason": reason, "source": source, "path": files[-1][0] if files else source,
-        "line": accepted.body["line"], "tokens": encoded[-1].body["tokens"] if encoded else None,
+        "line": accepted.body["line"], "tier": accepted.body.get("tier", "bulk"), "tokens": encoded[-1].body["tokens"] if encoded else None,
         "targets": encoded[-1].body["targets"] if encoded else None, "cut": encoded[-1].body["cut"] if encoded else None,
         "duplicates": duplicates, "step": tried[-1].body["step"] if tried else None,
         "steps": [fact.body["step"] for fact in tried], "record": accepted.body["record"],
@@ -173,7 +175,7 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
     record = " ".join(json.dumps(e["record"], ensure_ascii=False).split())
     return [
         f"example     {e['id']}   {became}",
-        f"source      {e['path']}:{e['line']}   accepted {e['at']} (event {e['seq']})",
+        f"source      {e['path']}:{e['line']}   {e['tier']}, accepted {e['at']} (event {e['seq']})",
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
         f"record      {record if len(record) <= TEXT_MAX else record[: TEXT_MAX - 3] + '...'}",
     ]
@@ -190,6 +192,8 @@ def _step_lines(s: dict[str, Any]) -> list[str]:
         f"weights     version {before['version'] if before['version'] is not None else '-'} ({before['fingerprint'] or 'unknown'}) -> "
         + (f"version {after['version']} ({after['fingerprint']})" if after else "unchanged"),
     ]
+    if len(s["examples"]) > 1:
+        lines.insert(1, f"together    {len(s['examples'])} examples: {' '.join(s['examples'])}")
     if after:
         where = f"step {checkpoint['step']} {checkpoint['path']}" if checkpoint else "not in one yet"
         removed = " (removed since, to make room)" if checkpoint and checkpoint["state"] == "removed" else ""

@@ -30,6 +30,7 @@ from apollod.core.policy_train import (
     on_checkpoint_written,
     on_encoded,
     on_step_done,
+    on_step_failed,
 )
 from apollod.core.state import State
 
@@ -93,7 +94,7 @@ def _shut_down(state: State, now_ns: int) -> tuple[list[ev.Event], list[fx.Effec
     """Finish the running step, write what is not on disk, end the children, leave."""
     if state.trainer.phase == "ready" and (state.running or state.checkpointing):
         return [], []
-    if state.trainer.phase == "ready" and state.since and now_ns >= state.checkpoint_retry_ns:
+    if state.trainer.phase == "ready" and state.since and not state.last_one_failed:
         return on_checkpoint_requested(state, inp.CheckpointRequested(why="shutdown"), now_ns)
     effects: list[fx.Effect] = []
     if state.trainer.phase != "absent":
@@ -122,7 +123,7 @@ _HANDLERS: dict[type, Callable[..., tuple[list[ev.Event], list[fx.Effect]]]] = {
     inp.Restored: on_restored,
     inp.EncodeDone: on_encoded,
     inp.StepDone: _on_step_done,
-    inp.StepFailed: lambda state, input_, now_ns: ([], []),  # the trainer leaves next; its exit carries the reason
+    inp.StepFailed: on_step_failed,
     inp.CheckpointWritten: on_checkpoint_written,
     inp.BaseDone: on_base_done,
     inp.EnginePaused: on_engine_paused,

@@ -45,12 +45,14 @@ class EncodeExamples(msgspec.Struct, frozen=True):
 
 
 class RunStep(msgspec.Struct, frozen=True):
-    """One optimizer step. `replay`: the journal has its result already."""
+    """One optimizer step that learns `examples` (whose tokens have these `digests`) together. `loss_limit`: a loss above it
+    writes nothing, 0: no limit. `replay`: the journal has its result already."""
 
     step: int
-    example: str
-    digest: str
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
     lr: float
+    loss_limit: float = 0.0
     replay: bool = False
 
 

@@ -48,7 +48,17 @@ class Settings(msgspec.Struct, frozen=True):
     moments: Literal["float32", "bfloat16"] = "float32"
     limiter: float = 1.01
     checkpointing: bool = False
+    layers: str = ""
+    freeze: tuple[str, ...] = ()
     """these and `rank`: what a step depends on besides its own fields; a replay takes them from here"""
+    schedule: Literal["constant", "cosine"] = "constant"
+    lr_floor: float = 0.1
+    lr_direct: float = 1e-4
+    """of tier `direct`; `lr` is that of the others"""
+    accumulate: int = 1
+    loss_max: float = 0.0
+    loss_spike: float = 0.0
+    """these: what makes a step's own fields, where they are recorded"""
     publish: Literal["hogwild", "fenced"] = "hogwild"
     fence_max_s: float = 60.0
     """longest pause of a fenced write; then requests go on whatever the trainer does"""
@@ -230,6 +240,11 @@ class SourceQuarantined(Event, frozen=True):
         return self.source
 
 
+Tier = Literal["direct", "bulk", "dream"]
+"""How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`, feedback),
+read from a file or log, imagined."""
+
+
 class ExampleAccepted(Event, frozen=True):
     """`record` is the canonical record, `example` its content id (hex of BLAKE2b-128)."""
 
@@ -238,6 +253,7 @@ class ExampleAccepted(Event, frozen=True):
     record: msgspec.Raw
     source: str
     line: int
+    tier: Tier = "bulk"
 
     def key(self) -> str:
         return self.example
@@ -296,7 +312,11 @@ class WindowClosed(Event, frozen=True):
 
 
 class StepStarted(Event, frozen=True):
-    """Intent. With the seed and the weights of `parent` these fields determine the step's result exactly."""
+    """Intent. With the seed and the weights of `parent` these fields determine the step's result exactly.
+
+    `example` is the first one; a step that learns several names all of them in `examples`, with their `digests`, and a step
+    that learns one leaves both empty (`all_examples`). `loss_limit`: a loss above it writes nothing; 0: there is no limit.
+    """
 
     kind: ClassVar[str] = "step.started"
     step: int
@@ -305,13 +325,17 @@ class StepStarted(Event, frozen=True):
     digest: str
     lr: float
     window: int
+    examples: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    loss_limit: float = 0.0
 
     def key(self) -> str:
         return str(self.step)
 
 
 class StepCompleted(Event, frozen=True):
-    """Result. `applied` false: the loss was not finite and nothing was written. `skipped_*` count parameters."""
+    """Result. `applied` false: the loss was not finite (`loss` None) or above its limit, and nothing was written; `note` says
+    which. `skipped_*` count parameters; `loss` is the mean over all learned tokens; `examples`: see `StepStarted`."""
 
     kind: ClassVar[str] = "step.completed"
     step: int
@@ -329,22 +353,33 @@ class StepCompleted(Event, frozen=True):
     fingerprint: str
     seconds: float
     note: str = ""
+    examples: tuple[str, ...] = ()
 
     def key(self) -> str:
         return str(self.step)
 
 
 class StepFailed(Event, frozen=True):
-    """The step could not be run; weights are those of its parent, its number is used up, its example is held."""
+    """The step could not be run; weights are those of its parent, its number is used up, its example is held.
+
+    `apart`: it was a step of several `examples`. None of them is held yet, they wait again to be learned one by one.
+    """
 
     kind: ClassVar[str] = "step.failed"
     step: int
     example: str
     reason: str
     attempts: int
+    examples: tuple[str, ...] = ()
+    apart: bool = False
 
     def key(self) -> str:
         return str(self.step)
+
+
+def all_examples(step: StepStarted | StepCompleted | StepFailed) -> tuple[str, ...]:
+    """Every example that a step learns, in order."""
+    return step.examples or (step.example,)
 
 
 class ReplayVerified(Event, frozen=True):

@@ -139,7 +139,7 @@ class EncodeDone(msgspec.Struct, frozen=True, tag="encode-done"):
 
 
 class StepDone(msgspec.Struct, frozen=True, tag="step-done"):
-    """A finished step. `loss` None: not finite, nothing was written (`applied` false)."""
+    """A finished step. `applied` false: nothing was written, because the loss is not finite (None) or above its limit."""
 
     step: int
     applied: bool
@@ -157,14 +157,16 @@ class StepDone(msgspec.Struct, frozen=True, tag="step-done"):
 
 
 class StepFailed(msgspec.Struct, frozen=True, tag="step-failed"):
-    """The step could not run; the trainer exits after this, since memory may be torn."""
+    """The step could not run; the trainer exits after this, since memory may be torn. `out_of_memory`: so would the next
+    trainer over these examples."""
 
     step: int
     reason: str
+    out_of_memory: bool = False
 
 
 class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
-    """Result of writing a checkpoint; `error` empty when committed."""
+    """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights themselves."""
 
     step: int
     path: str
@@ -172,6 +174,7 @@ class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
     bytes: int
     seconds: float
     error: str = ""
+    damaged: bool = False
 
 
 class BaseDone(msgspec.Struct, frozen=True):

@@ -13,17 +13,19 @@ from apollod.core.events import (
     SourceConsumed,
     SourceDiscovered,
     SourceQuarantined,
+    Tier,
 )
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One complete line. A record has `example` (content id) and `record` (canonical JSON); a bad line has `reason`,
-    its length, hash and the file in which its bytes are kept."""
+    """One complete line. A record has `example` (content id), `record` (canonical JSON) and the tier it asks for, if any;
+    a bad line has `reason`, its length, hash and the file in which its bytes are kept."""
 
     number: int
     """from 1 within its source; 0: the file as a whole"""
     example: str = ""
     record: bytes = b""
+    tier: Tier | None = None
     reason: str = ""
     bytes: int = 0
     sha256: str = ""
@@ -32,7 +34,7 @@ class Line(msgspec.Struct, frozen=True):
 
 class Batch(msgspec.Struct, frozen=True):
     """Lines of one source, in order, up to `offset` (bytes) and `line`. `tracked` false: no position is recorded
-    (lines given over the socket)."""
+    (lines given over the socket). `tier`: of records that ask for none."""
 
     source: str
     path: str
@@ -43,6 +45,7 @@ class Batch(msgspec.Struct, frozen=True):
     replaces: str = ""
     """an earlier source in the same file, which was truncated"""
     tracked: bool = True
+    tier: Tier = "bulk"
 
 
 def intake_events(batch: Batch, known: set[str]) -> list[Event]:
@@ -66,8 +69,7 @@ def intake_events(batch: Batch, known: set[str]) -> list[Event]:
         else:
             accepted += 1
             seen.add(line.example)
-            record = msgspec.Raw(line.record)
-            events.append(ExampleAccepted(example=line.example, record=record, source=batch.source, line=line.number))
+            events.append(_accepted(batch, line))
     if batch.tracked:
         events.append(
             SourceConsumed(
@@ -76,6 +78,13 @@ def intake_events(batch: Batch, known: set[str]) -> list[Event]:
             )
         )
     return events
+
+
+def _accepted(batch: Batch, line: Line) -> ExampleAccepted:
+    return ExampleAccepted(
+        example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
+        tier=line.tier or batch.tier,
+    )
 
 
 def _quarantined(batch: Batch, line: Line) -> SourceQuarantined:

@@ -3,6 +3,7 @@
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.policy_train import fail_step
 from apollod.core.schedules import STEP_ATTEMPTS_MAX
 from apollod.core.state import State
 
@@ -64,9 +65,7 @@ def on_child_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outco
         )
     running = state.running
     if running and not expected and state.trainer.phase == "ready" and running.attempts + 1 >= STEP_ATTEMPTS_MAX:
-        events.append(
-            ev.StepFailed(step=running.step, example=running.example, reason=input_.reason, attempts=running.attempts + 1)
-        )
+        events += fail_step(state, input_.reason)
     return events, []
 
 

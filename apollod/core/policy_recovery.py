@@ -117,7 +117,7 @@ def on_replayed(state: State, input_: inp.StepDone) -> Outcome:
 
 def _replay(state: State, index: int) -> fx.RunStep:
     done = state.since[index]
-    return fx.RunStep(step=done.step, example=done.example, digest=done.digest, lr=done.lr, replay=True)
+    return fx.RunStep(done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True)
 
 
 def _attached(state: State, state_bytes: int) -> Outcome:
@@ -131,7 +131,7 @@ def _attached(state: State, state_bytes: int) -> Outcome:
     effects: list[fx.Effect] = [fx.RefreshEngine(state.version)]
     if state.running is not None:
         r = state.running
-        effects.append(fx.RunStep(step=r.step, example=r.example, digest=r.digest, lr=r.lr))
+        effects.append(fx.RunStep(r.step, r.examples, r.digests, r.lr, r.loss_limit))
     return [attached], effects + encode_effect([w.example for w in state.untokenised])
 
 

@@ -6,11 +6,15 @@ from itertools import islice
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.schedules import learning_rate
-from apollod.core.state import SECOND_NS, CheckpointRef, State
+from apollod.core.schedules import CHECKPOINT_RETRY_S, UNLEARNED_MAX, is_due, learning_rate, loss_limit
+from apollod.core.state import SECOND_NS, CheckpointRef, State, Waiting, Window
 
 Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
+DAMAGED_HINT = (
+    "`apollod replay --to STEP --out DIR` writes the weights of an earlier step; go on from those, with a lower [trainer] lr and "
+    "another [state] dir"
+)
 ENCODE_BATCH = 64  # examples tokenised per message; bounds what the trainer does between two steps
 
 
@@ -47,19 +51,56 @@ def advance_training(state: State, now_ns: int) -> Outcome:
         return [ev.CheckpointRemoved(step=surplus.step, path=surplus.path)], [fx.RemoveCheckpoint(surplus.path)]
     if not state.trainable or state.running is not None:
         return [], []
+    window = state.window
+    if window is not None and _over(state, window):
+        return [ev.WindowClosed(window=window.number, steps=window.steps)], []
     if not state.waiting:
-        closes = state.window is not None
-        return ([ev.WindowClosed(window=state.window.number, steps=state.window.steps)] if closes and state.window else []), []
-    if state.window is None:
+        return [], []
+    if window is None:
         return [ev.WindowOpened(window=state.windows + 1, planned=len(state.waiting))], []
-    head = state.waiting[0]
-    if not head.digest:
-        return [], []  # being tokenised
-    lr = learning_rate(state.settings.lr, state.window.steps, state.window.planned, state.settings.warmup)
+    batch = _next_batch(state, window)
+    return _begin_step(state, window, batch) if batch else ([], [])
+
+
+def _over(state: State, window: Window) -> bool:
+    """A window ends when nothing waits. With a rate that decays over its examples it ends with the last of those, so that
+    what came meanwhile gets a window of its own; a constant rate would only be warmed up again."""
+    assert state.settings is not None
+    return not state.waiting or (state.settings.schedule == "cosine" and window.examples >= window.planned)
+
+
+def _next_batch(state: State, window: Window) -> list[Waiting]:
+    """Consecutive examples of one tier for one step, at most `accumulate`; none while the next one is being tokenised."""
+    assert state.settings is not None
+    most = 1 if state.waiting[0].alone else state.settings.accumulate
+    if state.settings.schedule == "cosine":
+        most = min(most, window.planned - window.examples)
+    batch: list[Waiting] = []
+    for waiting in islice(state.waiting, most):
+        if waiting.tier != state.waiting[0].tier:
+            break
+        if not waiting.digest:
+            return []
+        batch.append(waiting)
+    return batch
+
+
+def _begin_step(state: State, window: Window, batch: list[Waiting]) -> Outcome:
+    assert state.settings is not None
+    s, several = state.settings, len(batch) > 1
     started = ev.StepStarted(
-        step=state.step + 1, parent=state.version, example=head.example, digest=head.digest, lr=lr, window=state.window.number
+        step=state.step + 1, parent=state.version, example=batch[0].example, digest=batch[0].digest,
+        lr=learning_rate(
+            s.lr_direct if batch[0].tier == "direct" else s.lr,
+            window.examples + len(batch) - 1, window.planned, s.warmup, s.schedule, s.lr_floor,
+        ),
+        window=window.number,
+        examples=tuple(w.example for w in batch) if several else (),
+        digests=tuple(w.digest for w in batch) if several else (),
+        loss_limit=loss_limit(s.loss_max, s.loss_spike, window.losses, window.loss_total),
     )
-    return [started], [fx.RunStep(step=started.step, example=head.example, digest=head.digest, lr=lr)]
+    digests = started.digests or (started.digest,)
+    return [started], [fx.RunStep(started.step, ev.all_examples(started), digests, started.lr, started.loss_limit)]
 
 
 def on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
@@ -67,13 +108,51 @@ def on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     running = state.running
     if running is None or running.step != input_.step:
         return [], []
-    completed = ev.StepCompleted(
-        step=running.step, parent=running.parent, example=running.example, applied=input_.applied, loss=input_.loss,
-        lr=running.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm, tokens=input_.tokens,
-        targets=input_.targets, skipped_zero=input_.skipped_zero, skipped_nonfinite=input_.skipped_nonfinite,
-        fingerprint=input_.fingerprint, seconds=input_.seconds, note=input_.note,
+    events: list[ev.Event] = [
+        ev.StepCompleted(
+            step=running.step, parent=running.parent, example=running.examples[0], applied=input_.applied, loss=input_.loss,
+            lr=running.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm, tokens=input_.tokens,
+            targets=input_.targets, skipped_zero=input_.skipped_zero, skipped_nonfinite=input_.skipped_nonfinite,
+            fingerprint=input_.fingerprint, seconds=input_.seconds, note=input_.note,
+            examples=running.examples if len(running.examples) > 1 else (),
+        )
+    ]
+    if not input_.applied:
+        events += _halt_after(state, input_.note)
+    return events, [fx.RefreshEngine(running.step)]
+
+
+def on_step_failed(state: State, input_: inp.StepFailed, now_ns: int) -> Outcome:
+    """The trainer leaves after this, and its exit carries the reason. Only a lack of memory is settled here: the same
+    examples would want as much again."""
+    running = state.running
+    if not input_.out_of_memory or running is None or running.step != input_.step or state.trainer.phase != "ready":
+        return [], []
+    return fail_step(state, input_.reason), []
+
+
+def fail_step(state: State, reason: str) -> list[ev.Event]:
+    """Give up the running step: hold its example, or learn its examples one by one."""
+    running = state.running
+    assert running is not None
+    apart = len(running.examples) > 1
+    failed = ev.StepFailed(
+        step=running.step, example=running.examples[0], reason=reason, attempts=running.attempts + 1,
+        examples=running.examples if apart else (), apart=apart,
     )
-    return [completed], [fx.RefreshEngine(running.step)]
+    return [failed, *([] if apart else _halt_after(state, reason))]
+
+
+def _halt_after(state: State, reason: str) -> list[ev.Event]:
+    """Halt where this is one step too many that wrote nothing: then it is not the example."""
+    if state.unlearned + 1 < UNLEARNED_MAX:
+        return []
+    return [
+        ev.TrainingHalted(
+            reason=f"{UNLEARNED_MAX} steps in a row wrote nothing, the last one because: {reason}",
+            hint="`apollod ctl query \"SELECT * FROM examples WHERE state IN ('skipped', 'held')\"` shows them; then `apollod ctl resume`",
+        )
+    ]
 
 
 def _checkpoint_due(state: State, now_ns: int) -> bool:
@@ -81,9 +160,10 @@ def _checkpoint_due(state: State, now_ns: int) -> bool:
     assert state.settings is not None
     if not state.since or state.checkpointing is not None or not state.trainable or state.running is not None:
         return False
-    if now_ns < state.checkpoint_retry_ns:
+    if not is_due(now_ns, state.checkpoint_retry_ns, CHECKPOINT_RETRY_S):
         return False
-    idle = not state.waiting and now_ns - state.last_training_ns >= state.settings.checkpoint_delay_s * SECOND_NS
+    delay_s = state.settings.checkpoint_delay_s
+    idle = not state.waiting and is_due(now_ns, state.last_training_ns + int(delay_s * SECOND_NS), delay_s)
     return idle or len(state.since) >= state.settings.replay_max
 
 
@@ -112,7 +192,10 @@ def on_checkpoint_written(state: State, input_: inp.CheckpointWritten, now_ns: i
     if not error and input_.fingerprint != state.fingerprint and input_.step == state.version:
         error = f"the checkpoint's fingerprint is {input_.fingerprint}, the journal's {state.fingerprint}"
     if error:
-        return [ev.CheckpointFailed(step=input_.step, path=input_.path, reason=error)], []
+        events: list[ev.Event] = [ev.CheckpointFailed(step=input_.step, path=input_.path, reason=error)]
+        if input_.damaged and not state.halted:
+            events.append(ev.TrainingHalted(reason=error, hint=DAMAGED_HINT))
+        return events, []
     committed = ev.CheckpointCommitted(
         step=input_.step, path=input_.path, fingerprint=input_.fingerprint, bytes=input_.bytes, seconds=input_.seconds
     )

@@ -50,6 +50,11 @@ def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) ->
     return min(limits, default=0.0)
 
 
+def is_due(now_ns: int, at_ns: int, longest_s: float) -> bool:
+    """Has the time come? A time further ahead than any such wait lasts was set before the clock was put back: it has."""
+    return now_ns >= at_ns or at_ns - now_ns > longest_s * 1e9
+
+
 def backoff_s(exits: int) -> float:
     """Seconds to wait before start number `exits + 1`: 1, 2, 4, ... at most 60."""
     return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** max(0, exits - 1))

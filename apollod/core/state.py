@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from apollod.core import events as ev
-from apollod.core.schedules import CHECKPOINT_RETRY_S, EXITS_MAX, EXITS_WINDOW_S, backoff_s, refused_s
+from apollod.core.schedules import CHECKPOINT_RETRY_S, EXITS_MAX, EXITS_WINDOW_S, REFUSED_MAX_S, backoff_s, is_due, refused_s
 
 SECOND_NS = 1_000_000_000
 
@@ -35,7 +35,7 @@ class Child(msgspec.Struct):
 
     def may_start(self, now_ns: int) -> bool:
         """Is it down, and has the back-off passed?"""
-        return self.phase == "absent" and not self.given_up and now_ns >= self.retry_at_ns
+        return self.phase == "absent" and not self.given_up and is_due(now_ns, self.retry_at_ns, REFUSED_MAX_S)
 
     def spawned(self, pid: int) -> None:
         self.phase, self.pid, self.doomed = "spawned", pid, False
@@ -58,10 +58,13 @@ class Child(msgspec.Struct):
 
 
 class Waiting(msgspec.Struct):
-    """An example that was accepted and not yet learned; `digest` is empty until it is tokenised."""
+    """An example that was accepted and not yet learned; `digest` is empty until it is tokenised. `alone`: a step that
+    was to learn it with others failed; such examples are the first ones."""
 
     example: str
     digest: str = ""
+    tier: ev.Tier = "bulk"
+    alone: bool = False
 
 
 class Running(msgspec.Struct):
@@ -69,10 +72,12 @@ class Running(msgspec.Struct):
 
     step: int
     parent: int
-    example: str
-    digest: str
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
     lr: float
+    loss_limit: float
     window: int
+    tier: ev.Tier
     attempts: int = 0
 
 
@@ -80,9 +85,10 @@ class Done(msgspec.Struct, frozen=True):
     """What a replay of a completed step needs, and what must come out."""
 
     step: int
-    example: str
-    digest: str
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
     lr: float
+    loss_limit: float
     applied: bool
     skipped: int
     fingerprint: str
@@ -98,11 +104,15 @@ class CheckpointRef(msgspec.Struct, frozen=True):
 
 
 class Window(msgspec.Struct):
-    """A run of steps; `planned` were waiting when it opened."""
+    """A run of steps; `planned` were waiting when it opened, `examples` are learned or being learned.
+    `losses` of steps that were applied have the sum `loss_total`."""
 
     number: int
     planned: int
     steps: int = 0
+    examples: int = 0
+    losses: int = 0
+    loss_total: float = 0.0
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -118,6 +128,8 @@ class Counts(msgspec.Struct):
 
     accepted: int = 0
     trained: int = 0
+    skipped: int = 0
+    """their step wrote nothing"""
     held: int = 0
     rejected: int = 0
     duplicates: int = 0
@@ -156,10 +168,14 @@ class State(msgspec.Struct):
     """why there is none"""
     fingerprint: str = ""
     running: Running | None = None
+    unlearned: int = 0
+    """steps in a row that wrote nothing"""
     since: list[Done] = []
     """steps completed after the newest checkpoint, in order"""
     checkpoints: list[CheckpointRef] = []
     checkpointing: ev.CheckpointStarted | None = None
+    last_one_failed: bool = False
+    """the checkpoint that a shutdown asked for could not be written"""
     checkpoint_retry_ns: int = 0
     """no checkpoint by itself before this time, after one failed"""
     engine_paused: bool = False
@@ -197,7 +213,7 @@ class State(msgspec.Struct):
     @property
     def queued(self) -> int:
         """Examples waiting for their step, the running one included."""
-        return len(self.waiting) + (self.running is not None)
+        return len(self.waiting) + (len(self.running.examples) if self.running else 0)
 
 
 def fold(state: State, recorded: ev.Recorded) -> State:
@@ -212,8 +228,8 @@ def fold(state: State, recorded: ev.Recorded) -> State:
 def _daemon_started(s: State, e: ev.DaemonStarted, at_ns: int) -> None:
     s.settings, s.state_dir, s.started_at_ns = e.settings, e.state_dir, at_ns
     s.model_path = s.model_path or e.settings.model_path
-    s.stopping = s.stopped = s.engine_fresh = False
-    s.halted = ""  # a new life tries again; what was wrong will say so again
+    s.stopping = s.stopped = s.engine_fresh = s.last_one_failed = False
+    s.halted, s.unlearned = "", 0  # a new life tries again; what was wrong will say so again
     s.engine, s.trainer, s.engine_facts, s.bound = Child(), Child(), None, None
     s.engine_paused, s.aligning = False, None
 
@@ -238,7 +254,7 @@ def _halted(s: State, e: ev.TrainingHalted, at_ns: int) -> None:
 def _resumed(s: State, e: ev.TrainingResumed, at_ns: int) -> None:
     if s.halted and s.trainer.phase != "absent":
         s.trainer.doomed = True
-    s.paused, s.halted = False, ""
+    s.paused, s.halted, s.unlearned = False, "", 0
     for child in (s.engine, s.trainer):
         child.given_up, child.retry_at_ns, child.refusals, child.crashes_ns = False, 0, 0, []
 
@@ -295,7 +311,7 @@ def _source_quarantined(s: State, e: ev.SourceQuarantined, at_ns: int) -> None:
 
 def _example_accepted(s: State, e: ev.ExampleAccepted, at_ns: int) -> None:
     s.counts.accepted += 1
-    waiting = Waiting(e.example)
+    waiting = Waiting(e.example, tier=e.tier)
     s.waiting.append(waiting)
     s.untokenised.append(waiting)
 
@@ -323,22 +339,50 @@ def _window_closed(s: State, e: ev.WindowClosed, at_ns: int) -> None:
 
 def _step_started(s: State, e: ev.StepStarted, at_ns: int) -> None:
     s.step, s.fence_expired = e.step, False
-    s.running = Running(e.step, e.parent, e.example, e.digest, e.lr, e.window)
-    s.waiting.popleft()
+    taken = [s.waiting.popleft() for _ in ev.all_examples(e)]
+    s.running = Running(
+        e.step, e.parent, ev.all_examples(e), e.digests or (e.digest,), e.lr, e.loss_limit, e.window, taken[0].tier
+    )
     if s.window is not None:
         s.window.steps += 1
+        s.window.examples += len(taken)
 
 
 def _step_completed(s: State, e: ev.StepCompleted, at_ns: int) -> None:
-    digest = s.running.digest if s.running else ""
-    s.since.append(Done(e.step, e.example, digest, e.lr, e.applied, e.skipped_zero + e.skipped_nonfinite, e.fingerprint))
+    examples, skipped = ev.all_examples(e), e.skipped_zero + e.skipped_nonfinite
+    digests, limit = (s.running.digests, s.running.loss_limit) if s.running else (("",) * len(examples), 0.0)
+    s.since.append(Done(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint))
     s.version, s.fingerprint, s.running, s.last_training_ns = e.step, e.fingerprint, None, at_ns
-    s.counts.trained += 1
+    if not e.applied:
+        s.counts.skipped += len(examples)
+        s.unlearned += 1
+        return
+    s.counts.trained += len(examples)
+    s.unlearned = 0
+    if s.window is not None and e.loss is not None:
+        s.window.losses += 1
+        s.window.loss_total += e.loss
 
 
 def _step_failed(s: State, e: ev.StepFailed, at_ns: int) -> None:
-    s.running = None
-    s.counts.held += 1
+    running, s.running = s.running, None
+    if e.apart and running is not None:
+        again = [Waiting(*pair, running.tier, alone=True) for pair in zip(running.examples, running.digests, strict=True)]
+        s.waiting.extendleft(reversed(again))
+    else:
+        s.counts.held += 1
+        s.unlearned += 1
+    _absolve(s.trainer, e.attempts)
+
+
+def _absolve(trainer: Child, attempts: int) -> None:
+    """Trainers that died over an example which is now out of the way say nothing about the next one."""
+    if trainer.phase == "ready":  # the last of them said why and is about to leave; it takes no more steps
+        trainer.phase, trainer.doomed = "spawned", True
+        attempts -= 1
+    if attempts:
+        del trainer.crashes_ns[-attempts:]
+        trainer.given_up = len(trainer.crashes_ns) >= EXITS_MAX
 
 
 def _engine_paused(s: State, e: ev.EnginePaused, at_ns: int) -> None:
@@ -376,6 +420,7 @@ def _checkpoint_committed(s: State, e: ev.CheckpointCommitted, at_ns: int) -> No
 def _checkpoint_failed(s: State, e: ev.CheckpointFailed, at_ns: int) -> None:
     s.checkpointing = None
     s.checkpoint_retry_ns = at_ns + int(CHECKPOINT_RETRY_S * SECOND_NS)
+    s.last_one_failed = s.stopping
 
 
 def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:

@@ -16,12 +16,16 @@ import msgspec
 from msgspec import Meta
 
 from apollod.core.events import Settings
+from apollod.core.layers import parse_layers
 from apollod.errors import ConfigError
 from apollod.wire.messages import OptimizerSettings
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+
+LR_DIRECT = 1e-4
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +64,9 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     optimizer: Literal["apollo", "adamw", "adafactor", "adamw8bit"] = "apollo"
     lr: Annotated[float, Meta(gt=0.0)] = 1e-5
+    """of what comes from files and logs"""
+    lr_direct: Annotated[float, Meta(ge=0.0)] = 0.0
+    """of what is given over HTTP or `ctl submit`; 0: 1e-4, or `lr` where that is higher"""
     rank: Positive = 64
     """apollo: the smaller side of a matrix is projected to this; with rank = 1 and scale = "tensor" it is APOLLO-Mini"""
     scale: Literal["channel", "tensor"] = "channel"
@@ -71,6 +78,20 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_decay: Annotated[float, Meta(ge=0.0)] = 0.0
     warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
     """share of a window's first examples over which the learning rate rises"""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """of the learning rate after the warm-up"""
+    lr_floor: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
+    """cosine: share of the learning rate that it comes down to at the end of a window"""
+    accumulate: Positive = 1
+    """examples of one step, at most; more than 1 needs memory for a whole gradient, as much as the trained weights"""
+    layers: str = ""
+    """train these decoder layers only, such as "20-31" or "0-3,20-31"; empty: everything"""
+    freeze: tuple[str, ...] = ()
+    """patterns of Hugging Face names that are not trained, such as ["*.A_log", "lm_head.*"]"""
+    loss_max: Annotated[float, Meta(ge=0.0)] = 0.0
+    """a step with a higher loss writes nothing; 0: no such limit"""
+    loss_spike: Annotated[float, Meta(ge=0.0)] = 0.0
+    """nor does one whose loss is higher than this many times the mean of its window; 0: no such limit"""
     rounding: Literal["stochastic", "nearest", "master"] = "stochastic"
     """of bf16 weights. nearest learns next to nothing at lr 1e-5; master keeps a float32 copy: 4 bytes a parameter more"""
     max_tokens: Annotated[int, Meta(ge=8)] = 4096
@@ -93,10 +114,22 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 
     def __post_init__(self) -> None:
-        if 0 < self.limiter < 1 or self.limiter == math.inf:
+        endless = [name for name in self.__struct_fields__ if getattr(self, name) in (math.inf, -math.inf)]
+        if endless:
+            raise ValueError(f"{endless[0]} = inf; use a number, or 0 where that means no limit")
+        if 0 < self.limiter < 1:
             raise ValueError(f"limiter = {self.limiter} is neither 0 (no limit) nor a growth of at least 1")
+        if 0 < self.loss_spike <= 1:
+            raise ValueError(f"loss_spike = {self.loss_spike} would refuse a usual loss; use more than 1, or 0 for no limit")
+        parse_layers(self.layers)
         if self.moments != "float32" and self.optimizer not in ("apollo", "adamw"):
             raise ValueError(f'moments = "{self.moments}" is for apollo and adamw; {self.optimizer} has no choice of them')
+
+
+    @property
+    def direct_rate(self) -> float:
+        """Nobody who raises `lr` wants what is told directly to be learned more weakly than a file."""
+        return self.lr_direct or max(LR_DIRECT, self.lr)
 
 
 class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,6 +217,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,
             rounding=self.trainer.rounding, seed=self.trainer.seed, max_tokens=self.trainer.max_tokens,
             checkpointing=self.trainer.gradient_checkpointing, moments=self.trainer.moments, limiter=self.trainer.limiter,
+            layers=self.trainer.layers, freeze=self.trainer.freeze, schedule=self.trainer.schedule, lr_floor=self.trainer.lr_floor,
+            lr_direct=self.trainer.direct_rate, accumulate=self.trainer.accumulate, loss_max=self.trainer.loss_max,
+            loss_spike=self.trainer.loss_spike,
             publish=self.trainer.publish, fence_max_s=self.trainer.fence_max_s,
             cache=self.trainer.cache, cache_every=self.trainer.cache_every,
             align_every=self.trainer.align_every, align_max=self.trainer.align_max,
@@ -195,6 +231,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return OptimizerSettings(
             name=t.optimizer, rank=t.rank, scale=t.scale, betas=t.betas, weight_decay=t.weight_decay, rounding=t.rounding,
             seed=t.seed, max_tokens=t.max_tokens, checkpointing=t.gradient_checkpointing, moments=t.moments, limiter=t.limiter,
+            layers=t.layers, freeze=t.freeze,
         )
 
 

@@ -196,10 +196,12 @@ class Executor:
             self._children.trainer.outbox.put(message, fd)
 
     async def _run_step(self, effect: fx.RunStep) -> None:
-        records = await self._journal.records_of([effect.example])
-        self._to_trainer(
-            msg.Step(effect.step, effect.example, records[effect.example], effect.digest, effect.lr, effect.replay)
-        )
+        records = await self._journal.records_of(effect.examples)
+        examples = [
+            msg.StepExample(example, records[example], digest)
+            for example, digest in zip(effect.examples, effect.digests, strict=True)
+        ]
+        self._to_trainer(msg.Step(effect.step, examples, effect.lr, effect.loss_limit, effect.replay))
 
     def _to_engine(self, order: Order) -> None:
         if self._children.engine is not None:

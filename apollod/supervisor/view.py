@@ -30,6 +30,7 @@ def status_view(
             "cast": facts.cast if facts else 0,
             "rederive": facts.rederive if facts else 0,
             "frozen": facts.frozen if facts else 0,
+            "trained": state.bound.parameters if state.bound else 0,
             "bytes": facts.bytes if facts else 0,
             "elements": state.bound.elements if state.bound else 0,
             "fingerprint": state.fingerprint,
@@ -41,11 +42,12 @@ def status_view(
         },
         "queue": {
             "pending": state.queued, "held": state.counts.held, "trained": state.counts.trained,
+            "skipped": state.counts.skipped,
             "rejected": state.counts.rejected, "duplicates": state.counts.duplicates, "accepted": state.counts.accepted,
         },
         "optimizer": {
             "name": settings.optimizer if settings else "", "rank": settings.rank if settings else 0,
-            "lr": settings.lr if settings else 0.0, "state_bytes": state.state_bytes,
+            "lr": settings.lr if settings else 0.0, "lr_direct": settings.lr_direct if settings else 0.0, "state_bytes": state.state_bytes,
         },
         "checkpoint": {
             "step": checkpoint.step if checkpoint else None,

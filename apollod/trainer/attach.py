@@ -5,7 +5,8 @@ manifest, not from the Hugging Face config: vLLM unties a head that the checkpoi
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from apollod.errors import ModelRefused, ShareRefused
 from apollod.trainer.memory import view_of
 from apollod.trainer.model_dir import ModelDir
+from apollod.trainer.selection import TEXT_PREFIX, selected
 from apollod.trainer.weights import Weights
 from apollod.wire.manifest import Manifest
 
@@ -23,27 +25,35 @@ NAMES_SHOWN = 3  # of the parameters that a refusal is about
 _REPORT = "report this model's architecture"
 _ONE_VERSION = "engine and trainer must be of one version"
 
-TEXT_PREFIX = re.compile(r"^model\.language_model\.")
-"""Where a multimodal checkpoint keeps its text model; the text-only class calls the same thing `model.`."""
-
 
 @dataclass(frozen=True)
 class Attached:
     """A model whose parameters are the engine's memory.
 
-    `trainable`: (checkpoint name, parameter), a tied one once, in the model's order. `round_to`: the narrower dtype
-    that an update of a `cast` parameter has to be rounded to.
+    `shared`: (checkpoint name, parameter) of all that can be trained, a tied one once, in the model's order; `trainable`: of
+    those that are. `round_to`: the narrower dtype that an update of a `cast` parameter has to be rounded to.
     """
 
     model: PreTrainedModel
     weights: Weights
+    shared: tuple[tuple[str, torch.nn.Parameter], ...]
     trainable: tuple[tuple[str, torch.nn.Parameter], ...]
     round_to: dict[str, torch.dtype]
+    tied: dict[str, str]
 
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return self.trainable[0][1].device
+
+    def select(self, layers: str, freeze: Iterable[str]) -> "Attached":
+        """Train what `[trainer] layers` and `freeze` leave of `shared`; the rest gets no gradient, and the backward pass ends
+        where nothing is left to train below. Raises SelectionRefused, with nothing changed."""
+        names = selected([name for name, _ in self.shared], layers, freeze, self.weights.source.tensors, self.tied)
+        for name, parameter in self.shared:
+            parameter.requires_grad_(name in names)
+        trainable = tuple((name, parameter) for name, parameter in self.shared if name in names)
+        return replace(self, trainable=trainable, round_to=_narrower(self.weights, trainable))
 
 
 def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, checkpointing: bool) -> Attached:
@@ -64,11 +74,16 @@ def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, checkpoi
 
     device = next(iter(views.values())).device if views else torch.device("cpu")
     model = _build(manifest.model_dir, device, checkpointing)
-    trainable = _bind(model, weights, manifest, device)
-    if not trainable:
+    shared = _bind(model, weights, manifest, device)
+    if not shared:
         raise ShareRefused("no parameter of the model is shared", "start the engine with --load-format apollod")
-    cast = [entries[name] for name, _ in trainable if entries[name].dtype != entries[name].stored_dtype]
-    return Attached(model, weights, trainable, {t.name: getattr(torch, t.stored_dtype) for t in cast})
+    return Attached(model, weights, shared, shared, _narrower(weights, shared), manifest.tied)
+
+
+def _narrower(weights: Weights, trainable: tuple[tuple[str, torch.nn.Parameter], ...]) -> dict[str, torch.dtype]:
+    """Dtype on disk of the parameters that are held in another one."""
+    stored = {name: getattr(torch, weights.source.tensors[name].dtype) for name, _ in trainable}
+    return {name: stored[name] for name, parameter in trainable if parameter.dtype != stored[name]}
 
 
 def _build(model_dir: str, device: torch.device, checkpointing: bool) -> PreTrainedModel:

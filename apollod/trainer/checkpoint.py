@@ -119,7 +119,8 @@ def restore(request: Restore, weights: Weights, optimizer: NamedOptimizer, setti
     if on_disk != expected:
         raise CheckpointError(f"{where} has fingerprint {on_disk}, expected is {expected}", "use another checkpoint")
     if request.path:
-        _load_state(where, optimizer)
+        saved = record.optimizer
+        _load_state(where, optimizer, (saved.layers, saved.freeze) == (settings.layers, settings.freeze))
     if request.weights:
         failpoint("trainer.restore.half-way")
         weights.write_all(origin)
@@ -221,9 +222,10 @@ def _file_fingerprint(origin: ModelDir) -> str:
     return fingerprint.format(sum(fingerprint.file_fingerprint(origin.path / file.name) for file in origin.files) % (1 << 64))
 
 
-def _load_state(where: Path, optimizer: NamedOptimizer) -> None:
+def _load_state(where: Path, optimizer: NamedOptimizer, same_parameters: bool) -> None:
+    """With another selection of parameters: the state of those that are trained in both; the others begin without."""
     try:
-        optimizer.load_state_tensors(load_file(where / STATE))
+        optimizer.load_state_tensors(load_file(where / STATE), strict=same_parameters)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{where / STATE} cannot be read ({error})", "use another checkpoint") from error
     except ApolloError as error:

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from apollod.adapters.link import Link
-from apollod.errors import ApolloError, LinkClosed, RecordRefused, ShareRefused
+from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.failpoints import failpoint
 from apollod.trainer import align, checkpoint, kernels_cpu
 from apollod.trainer.attach import Attached, attach
@@ -46,7 +46,7 @@ class Learner:
         self.optimizer, self._hooks = self._make_optimizer()
 
     def forget(self) -> None:
-        """Replace the optimizer by one that has done no step yet."""
+        """Replace the optimizer by one that has done no step yet, of these `attached` and `settings`."""
         self._hooks.remove()
         del self.optimizer, self._hooks  # the state of both together may not fit
         self.optimizer, self._hooks = self._make_optimizer()
@@ -138,6 +138,7 @@ class Loop:
         self._learner = None  # unmap the old memory before the new one is mapped
         manifest = message.manifest
         attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
+        attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir))
         return bound(attached, manifest)
 
@@ -146,22 +147,26 @@ class Loop:
         if not message.path:
             learner.forget()
         found = checkpoint.restore(message, learner.attached.weights, learner.optimizer, learner.settings)
+        if damaged := learner.attached.weights.nonfinite():
+            raise WeightsDamaged(damaged)
         return m.Restored(found, learner.optimizer.state_bytes())
 
     def _step(self, message: m.Step) -> m.StepDone | m.StepFailed:
         try:
             learner = self._attached()
-            tokens = learner.tokens(message.record)
-            if tokens.digest() != message.digest:
-                raise RecordRefused(
-                    f"example {message.example} is {tokens.digest()} as tokens, not {message.digest}",
-                    "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
+            batch = [_checked(learner, example) for example in message.examples]
+            try:
+                done = run_step(
+                    learner.attached, learner.optimizer, batch, message.step, message.lr, message.loss_limit, message.replay
                 )
-            done = run_step(learner.attached, learner.optimizer, tokens, message.step, message.lr, message.replay)
+            except (MemoryError, RuntimeError) as error:  # torch's OutOfMemoryError is a RuntimeError
+                if not _lacks_memory(error):
+                    raise
+                raise OutOfMemory(sum(len(tokens.ids) for tokens in batch), len(batch), _line(error)) from error
             failpoint("trainer.step.unreported")
             return done
         except ApolloError as error:
-            return m.StepFailed(message.step, error.line())
+            return m.StepFailed(message.step, error.line(), isinstance(error, OutOfMemory))
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
             return m.StepFailed(message.step, _line(error))
 
@@ -177,16 +182,18 @@ class Loop:
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten:
         started = time.perf_counter()
-        written, error = checkpoint.Written("", 0), ""
+        written, error, damaged = checkpoint.Written("", 0), "", False
         try:
             learner = self._attached()
+            if names := learner.attached.weights.nonfinite():
+                raise WeightsDamaged(names)
             written = checkpoint.write(
                 Path(message.path), message.step, learner.attached.weights, learner.optimizer, learner.settings
             )
         except ApolloError as failure:
-            error = failure.line()
+            error, damaged = failure.line(), isinstance(failure, WeightsDamaged)
         return m.CheckpointWritten(
-            message.step, message.path, written.fingerprint, written.bytes, time.perf_counter() - started, error
+            message.step, message.path, written.fingerprint, written.bytes, time.perf_counter() - started, error, damaged
         )
 
 
@@ -203,6 +210,23 @@ def bound(attached: Attached, manifest: Manifest) -> m.Bound:
         held=held,
         tied=manifest.tied,
     )
+
+
+def _checked(learner: Learner, example: m.StepExample) -> Tokens:
+    """Its tokens; raises RecordRefused unless they are the recorded ones."""
+    tokens = learner.tokens(example.record)
+    if tokens.digest() != example.digest:
+        raise RecordRefused(
+            f"example {example.example} is {tokens.digest()} as tokens, not {example.digest}",
+            "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
+        )
+    return tokens
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """torch's CPU allocator and oneDNN raise a plain RuntimeError."""
+    named = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return named or any(words in str(error) for words in ("can't allocate memory", "not enough memory", "could not create a memory"))
 
 
 def _encode(learner: Learner, example: str, record: bytes) -> m.Encoded:

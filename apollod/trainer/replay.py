@@ -42,16 +42,20 @@ class OfflineLoop(Loop):
         self._manifest = lay_out(source, message.held, message.tied)
         memory = [torch.empty(storage.bytes, dtype=torch.uint8, device=device) for storage in self._manifest.storages]
         attached = attach(self._manifest, memory, fresh=False, checkpointing=message.optimizer.checkpointing)
+        attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         attached.weights.write_all(source)
         self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir))
         return bound(attached, self._manifest)
 
     def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:
-        """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay."""
+        """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay, as far as the
+        parameters are still trained."""
         state = {name: tensor.clone() for name, tensor in learner.optimizer.state_tensors().items()}
-        learner.settings = message.optimizer
+        old, learner.settings = learner.settings, message.optimizer
+        learner.attached = learner.attached.select(message.optimizer.layers, message.optimizer.freeze)
         learner.forget()
-        learner.optimizer.load_state_tensors(state)
+        same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
+        learner.optimizer.load_state_tensors(state, strict=same)
         return bound(learner.attached, self._manifest)
 
 

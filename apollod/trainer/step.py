@@ -1,4 +1,4 @@
-"""One optimizer step, a pure function of weights, optimizer state, example, step number and learning rate.
+"""One optimizer step, a pure function of weights, optimizer state, examples, step number, learning rate and loss limit.
 
 Nothing else may have a say: no dropout, no global random numbers, no algorithm whose result depends on timing. The
 same step gives the same bits in another process; replay after a crash rests on that.
@@ -7,7 +7,7 @@ same step gives the same bits in another process; replay after a crash rests on 
 import inspect
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from apollod.failpoints import failpoint
 from apollod.trainer.attach import Attached
 from apollod.trainer.data import Tokens
-from apollod.trainer.named_optimizer import NamedOptimizer
+from apollod.trainer.named_optimizer import NamedOptimizer, StepReport
 from apollod.wire.messages import StepDone
 
 SKIPPED_SHOWN = 3  # names of skipped parameters in a step's note
@@ -52,45 +52,82 @@ def _selects_positions(forward: Callable[..., Any]) -> bool:
     return "logits_to_keep" in inspect.signature(forward).parameters
 
 
-def run_step(attached: Attached, optimizer: NamedOptimizer, tokens: Tokens, step: int, lr: float, replay: bool = False) -> StepDone:
-    """Learn one example: forward, backward with the update inside, fingerprint.
+def run_step(
+    attached: Attached,
+    optimizer: NamedOptimizer,
+    batch: Sequence[Tokens],
+    step: int,
+    lr: float,
+    loss_limit: float = 0.0,
+    replay: bool = False,
+) -> StepDone:
+    """Learn the examples of `batch` together: forward and backward of each, the update inside the last backward, fingerprint.
 
-    `optimizer` has its hooks attached, so a gradient lives only until its parameter is updated. A loss that is not
-    finite writes nothing (`applied` false). An exception out of here may leave the weights half updated.
+    `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated; with
+    several, the sums of all gradients live until the last of them. A loss that is not finite, or above `loss_limit` (0: there is
+    none), writes nothing (`applied` false). An exception out of here may leave the weights half updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
-    loss_tensor = loss_of(attached.model, tokens)
-    loss = loss_tensor.item()
-    applied = math.isfinite(loss)
-    grad_norm = update_norm = 0.0
-    skipped_zero = skipped_nonfinite = 0
-    note = "loss is not finite: nothing was written"
+    loss, last = _forward(attached, optimizer, batch)
+    note = _objection(loss, loss_limit)
+    applied = not note
+    report = StepReport(0, 0, 0, 0.0, 0.0, [])
     if applied:
         optimizer.begin(step, lr)
-        loss_tensor.backward()  # type: ignore[no-untyped-call]
+        last.backward()  # type: ignore[no-untyped-call]
         failpoint("trainer.step.updated")
         report = optimizer.finish()
-        grad_norm, update_norm = report.grad_norm, report.update_norm
-        skipped_zero, skipped_nonfinite = report.skipped_zero, report.skipped_nonfinite
         note = _skipped(report.skipped)
+    else:
+        optimizer.zero_grad()
     if attached.device.type == "cuda":
         torch.cuda.synchronize(attached.device)  # the engine may read from here on
     return StepDone(
         step=step,
         applied=applied,
-        loss=loss if applied else None,
-        grad_norm=grad_norm,
-        update_norm=update_norm,
-        tokens=len(tokens.ids),
-        targets=tokens.targets,
+        loss=loss if math.isfinite(loss) else None,
+        grad_norm=report.grad_norm,
+        update_norm=report.update_norm,
+        tokens=sum(len(tokens.ids) for tokens in batch),
+        targets=sum(tokens.targets for tokens in batch),
         fingerprint=attached.weights.fingerprint(),
         seconds=time.perf_counter() - started,
-        skipped_zero=skipped_zero,
-        skipped_nonfinite=skipped_nonfinite,
+        skipped_zero=report.skipped_zero,
+        skipped_nonfinite=report.skipped_nonfinite,
         replay=replay,
         note=note,
     )
+
+
+def _forward(attached: Attached, optimizer: NamedOptimizer, batch: Sequence[Tokens]) -> tuple[float, torch.Tensor]:
+    """The loss, and the share of it whose backward pass is left to do.
+
+    The loss is the mean over all learned tokens of the batch, as in transformers' Trainer (`num_items_in_batch`):
+        L = sum_i n_i L_i / sum_i n_i        L_i mean over the n_i learned tokens of example i
+    so that a token weighs the same whichever examples its own is learned with. Ends early where it is not finite any more.
+    """
+    targets = sum(tokens.targets for tokens in batch)
+    loss = 0.0
+    for index, tokens in enumerate(batch):
+        share = loss_of(attached.model, tokens)
+        if tokens.targets != targets:
+            share = share * (tokens.targets / targets)
+        loss += share.item()
+        if index == len(batch) - 1 or not math.isfinite(loss):
+            break
+        with optimizer.accumulating():
+            share.backward()  # type: ignore[no-untyped-call]
+    return loss, share
+
+
+def _objection(loss: float, limit: float) -> str:
+    """Why nothing may be written, if so. Asked before the first write."""
+    if not math.isfinite(loss):
+        return "loss is not finite: nothing was written"
+    if limit and loss > limit:
+        return f"loss {loss:.6g} is above the limit {limit:.6g}: nothing was written"
+    return ""
 
 
 def _skipped(names: list[str]) -> str:

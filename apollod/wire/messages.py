@@ -27,8 +27,8 @@ __all__ = [
     "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Compare", "Compared",
     "Encode", "EncodeDone", "Encoded", "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "Pause",
     "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "Reply", "Request", "Reserve",
-    "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "Share", "StatusRequest", "Step", "StepDone", "StepFailed",
-    "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
+    "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "Share", "StatusRequest", "Step", "StepDone",
+    "StepExample", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
 ]
 
 PROTOCOL = 1
@@ -145,6 +145,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     moments: Literal["float32", "bfloat16"] = "float32"
     limiter: float = 1.01
     """largest growth of an update's norm from one step to the next; 0: no limit"""
+    layers: str = ""
+    """decoder layers that are trained, such as "0-3,20-31", and nothing else; empty: everything"""
+    freeze: tuple[str, ...] = ()
+    """patterns (fnmatch) of names that are not trained"""
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
@@ -173,14 +177,22 @@ class Encode(msgspec.Struct, frozen=True, tag="encode"):
     examples: list[tuple[str, bytes]]
 
 
-class Step(msgspec.Struct, frozen=True, tag="step"):
-    """Run one optimizer step. `replay`: the step is in the journal already."""
+class StepExample(msgspec.Struct, frozen=True):
+    """An example to learn: content id, canonical record JSON, digest that its tokens must have."""
 
-    step: int
     example: str
     record: bytes
     digest: str
+
+
+class Step(msgspec.Struct, frozen=True, tag="step"):
+    """Run one optimizer step that learns `examples` together. A loss above `loss_limit` (0: none) writes nothing.
+    `replay`: the step is in the journal already."""
+
+    step: int
+    examples: list[StepExample]
     lr: float
+    loss_limit: float = 0.0
     replay: bool = False
 
 

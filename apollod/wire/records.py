@@ -1,16 +1,18 @@
 """The inbox's record schema: one line of JSON to one training record, or a reason why not.
 
-Pure; imports only the standard library and msgspec, since the trainer reads records too. A record is kept in a canonical
+Pure and light, since the trainer reads records too. A record is kept in a canonical
 form and identified by its hash, so the same example is recognised however its JSON was spelt. What changes the text a
 model sees changes the form; what does not (white space, escapes, order of keys, content parts, ids, metadata) does not.
+The tier that a line may ask for is no part of it: the same text in another tier is the same example.
 """
 
 import json
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import msgspec
 
+from apollod.core.events import Tier
 from apollod.errors import RecordRefused
 
 DEPTH_MAX = 100  # of nested JSON; tool schemas reach 20, SQLite's JSON functions give up at 1000
@@ -21,12 +23,16 @@ _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"te
 Kind = Literal["messages", "completion", "text"]
 
 
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+
 class Record(NamedTuple):
-    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`."""
+    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`; `tier`: what the line asks for, if it does."""
 
     kind: Kind
     canonical: bytes
     id: str
+    tier: Tier | None = None
 
 
 class Function(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,7 +103,7 @@ def parse_line(line: bytes) -> Record:
         raise RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape") from error
     except ValueError as error:  # 1e400 is read as infinity
         raise _too_large() from error
-    return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest())
+    return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest(), _tier(value.get("tier")))
 
 
 def decode_record(canonical: bytes) -> TypedRecord:
@@ -200,6 +206,13 @@ def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
         return "text", {"text": _text(value["text"], "text")}
     found = ", ".join(_short(key) for key in list(value)[:5]) or "no keys"
     raise RecordRefused(f"the object has no known shape (it has {found})", _SHAPES)
+
+
+def _tier(value: Any) -> Tier | None:
+    """Refused where it is none of ours: learned at another rate than was asked for would go unnoticed."""
+    if value is not None and value not in TIERS:
+        raise RecordRefused(f"the tier is {_short(value)}", f"use one of {', '.join(TIERS)}, or leave it out")
+    return value  # type: ignore[no-any-return]
 
 
 def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:

@@ -263,6 +263,54 @@ def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
     assert result.fingerprint not in (bound.fingerprint, written.fingerprint)
 
 
+def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_apart(
+    trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second step is refused by its loss limit, the third trains other layers; --without takes one example out of two."""
+    one, two = (m.OptimizerSettings(rank=16, seed=7, layers=layers, freeze=("*.A_log",)) for layers in ("1", "0-1"))
+    records = list(EXAMPLES.values())
+    ids = tuple(record.id for record in records)
+
+    def together(number: int, records: list[Record], loss_limit: float = 0.0) -> tuple[list[ev.Event], m.StepDone]:
+        examples = [
+            msgspec.structs.replace(example, example=record.id)
+            for record, example in zip(records, trainer.examples(*[r.canonical for r in records]), strict=True)
+        ]
+        done = trainer.ask(m.Step(number, examples, LR, loss_limit), m.StepDone)
+        names, digests = tuple(e.example for e in examples), tuple(e.digest for e in examples)
+        begun = ev.StepStarted(number, number - 1, names[0], digests[0], LR, 1, names, digests, loss_limit)
+        return [begun, ev.StepCompleted(
+            step=number, parent=number - 1, example=names[0], applied=done.applied, loss=done.loss, lr=LR, grad_norm=done.grad_norm,
+            update_norm=done.update_norm, tokens=done.tokens, targets=done.targets, skipped_zero=done.skipped_zero,
+            skipped_nonfinite=done.skipped_nonfinite, fingerprint=done.fingerprint, seconds=0.0, examples=names,
+        )], done  # fmt: skip
+
+    def life(*left_out: str) -> tuple[list[ev.Event], list[m.StepDone]]:
+        kept = [[record for record in pair if record.id not in left_out] for pair in (records[:2], records[2:], records[1:])]
+        memory = Memory.of(tiny_model)
+        events: list[ev.Event] = [started(tiny_model, one), bound_event(trainer.attach(memory, one, m.Bound))]
+        steps = [together(1, kept[0]), together(2, kept[1], loss_limit=0.25)]
+        checkpoint = tmp_path / f"{len(left_out)}/2"
+        trainer.checkpoint(2, checkpoint)
+        again = [started(tiny_model, two), bound_event(trainer.attach(memory, two, m.Bound, fresh=False))]
+        trainer.restore(checkpoint, memory, weights=False)
+        steps.append(together(3, kept[2]))
+        return [*events, *steps[0][0], *steps[1][0], *again, *steps[2][0]], [done for _, done in steps]
+
+    accepted: list[ev.Event] = [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
+    events, done = life()
+    assert [d.applied for d in done] == [True, False, True]
+    journal = write_journal(tmp_path / "journal.db", accepted + events)
+    code, result = replay(capsys, journal)
+    assert (code, result["verified"], result["steps"], result["fingerprint"]) == (0, True, 3, done[2].fingerprint)
+    code, result = replay(capsys, journal, "--without", ids[3])
+    assert (code, result["verified"], result["verified_until"], result["steps"]) == (0, False, 1, 3)
+    assert result["fingerprint"] == life(ids[3])[1][2].fingerprint != done[2].fingerprint
+    unlimited = [msgspec.structs.replace(e, loss_limit=0.0) if isinstance(e, ev.StepStarted) else e for e in events]
+    code, result = replay(capsys, write_journal(tmp_path / "unlimited.db", accepted + unlimited))
+    assert (code, result["first_divergence"]["step"]) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

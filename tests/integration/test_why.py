@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.journals import AT, BASE, STORY, TWIN, A, B, C, D, E, F, completed, write
 
@@ -58,6 +59,29 @@ def test_what_became_of_an_example(
     ((view,),) = journal_reader.query(path, f"SELECT state FROM examples WHERE id = '{example}'").rows
     assert view == state
     assert why(path, example[:30].upper(), capsys) == answer
+
+
+def test_examples_that_were_learned_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of them could not be: then one by one."""
+    begun, done = completed(1, 0, A)
+    together = {"examples": (A, B, C)}
+    story = [
+        *STORY[:12], msgspec.structs.replace(begun, **together, digests=("d", "d", "d")), msgspec.structs.replace(done, **together),
+        ev.StepStarted(step=2, parent=1, example=D, digest="d", lr=1e-5, window=1, examples=(D, E), digests=("d", "d")),
+        ev.StepFailed(step=2, example=D, reason="out of memory", attempts=1, examples=(D, E), apart=True),
+        *completed(3, 1, D),
+    ]  # fmt: skip
+    path = write(tmp_path / "journal.db", story)
+    answer = why(path, C, capsys)
+    assert (answer["example"]["state"], answer["example"]["step"], answer["example"]["tier"]) == ("trained", 1, "bulk")
+    assert answer["step"]["examples"] == [A, B, C] and answer["step"]["example"] == A
+    assert why(path, "3", capsys)["step"]["examples"] == [D]
+    assert [why(path, id_, capsys)["example"]["state"] for id_ in (D, E)] == ["trained", "pending"]
+    assert journal_reader.query(path, "SELECT state, step FROM examples WHERE source = 'src' ORDER BY seq").rows == [
+        ("trained", 1), ("trained", 1), ("trained", 1), ("trained", 3), ("pending", None), ("pending", None),
+    ]  # fmt: skip
+    assert main(["ctl", "why", "1", "--file", str(path)]) == 0
+    assert f"3 examples: {A} {B} {C}" in capsys.readouterr().out
 
 
 def test_steps_that_made_no_weights(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,8 +1,9 @@
 """Properties of the core under random orders of events: nothing that happens may lose, repeat or reorder learning."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.world import World, digest
+from support.world import SETTINGS, World, digest
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -17,14 +18,17 @@ ACTIONS = st.lists(
 )
 
 
-def play(actions: list[str]) -> World:
-    world, serial = World().up(), 0
+def play(actions: list[str], settings_: ev.Settings = SETTINGS) -> World:
+    world, serial = World(settings_).up(), 0
     for action in actions:
         match action:
             case "lines":
                 names = [f"e{serial + i}" for i in range(3)] + [f"long{serial}"]
                 serial += 3
                 world.lines(*names, source=f"f{serial}")
+            case "direct":
+                world.lines(f"d{serial}", f"huge{serial}", source=f"ctl{serial}", tier="direct")
+                serial += 2
             case "answer":
                 world.answer()
             case "trainer dies":
@@ -79,9 +83,9 @@ def test_the_weights_are_those_of_a_life_without_crashes(actions):
     world = finish(play(actions))
     memory, optimizer = "base", "fresh"
     for done in world.of(ev.StepCompleted):
-        step = fx.RunStep(done.step, done.example, digest(done.example), done.lr)
+        step = fx.RunStep(done.step, (done.example,), (digest(done.example),), done.lr)
         memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
-        optimizer = digest(f"{optimizer} {step.example} {step.step}")
+        optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
     assert world.memory == memory == (world.state.fingerprint)
 
@@ -95,4 +99,47 @@ def test_a_fold_of_the_journal_is_the_state_and_events_survive_their_encoding(ac
         event = recorded.event
         again = decode_event(event.kind, event.version, encode_body(event))
         fold(state, ev.Recorded(recorded.seq, recorded.at_ns, again))
+    assert state == world.state
+
+
+TRAINING = st.builds(
+    msgspec.structs.replace, st.just(SETTINGS), accumulate=st.integers(1, 4), schedule=st.sampled_from(["constant", "cosine"]),
+    lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]), loss_spike=st.sampled_from([0.0, 2.0]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.one_of(ACTIONS.map(lambda a: a[:1]), st.just(["direct"]), st.just(["lines"])), max_size=40), TRAINING)
+def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies(actions, training):
+    world = play([action for some in actions for action in some], training)
+    for _ in range(200):
+        if not world.state.queued:
+            break
+        world = finish(world)
+    tiers = {e.example: e.tier for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")}
+    held = [e.example for e in world.of(ev.StepFailed) if not e.apart]
+    learned = [example for e in world.of(ev.StepCompleted) for example in ev.all_examples(e)]
+    assert learned == [example for example in tiers if example not in held] and len(set(held)) == len(held)
+    assert {example for example in tiers if example.startswith("huge")} <= set(held)
+    memory, optimizer, planned = "base", "fresh", {e.window: e.planned for e in world.of(ev.WindowOpened)}
+    in_window = dict.fromkeys(planned, 0)
+    started = {e.step: e for e in world.of(ev.StepStarted)}
+    for begun in started.values():
+        examples = ev.all_examples(begun)
+        in_window[begun.window] += len(examples)
+        assert len(examples) <= training.accumulate and len({tiers[example] for example in examples}) == 1
+        peak = training.lr_direct if tiers[examples[0]] == "direct" else training.lr
+        assert begun.lr <= peak * (1 + 1e-15)  # the last step of a warm-up: one rounding above
+    assert training.schedule == "constant" or all(in_window[window] <= planned[window] for window in planned)
+    for done in world.of(ev.StepCompleted):
+        examples = ev.all_examples(done)
+        step = fx.RunStep(done.step, examples, tuple(map(digest, examples)), done.lr, started[done.step].loss_limit)
+        memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
+        optimizer = digest(f"{optimizer} {step.examples} {step.step}")
+        assert done.fingerprint == memory
+    assert world.memory == memory
+    state = State()
+    for recorded in world.journal:
+        event = recorded.event
+        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
     assert state == world.state

@@ -141,9 +141,13 @@ class Trainer:
 
     def step(self, step: int, record: bytes, lr: float = 1e-3, digest: str | None = None) -> m.StepDone:
         """Encode and learn one canonical record."""
-        if digest is None:
-            digest = self.ask(m.Encode([("example", record)]), m.EncodeDone).results[0].digest
-        return self.ask(m.Step(step, "example", record, digest, lr), m.StepDone)
+        examples = self.examples(record) if digest is None else [m.StepExample("example", record, digest)]
+        return self.ask(m.Step(step, examples, lr), m.StepDone)
+
+    def examples(self, *records: bytes) -> list[m.StepExample]:
+        """Canonical records with the digests of their tokens, as a step takes them."""
+        results = self.ask(m.Encode([(f"example {i}", record) for i, record in enumerate(records)]), m.EncodeDone).results
+        return [m.StepExample(r.example, record, r.digest) for r, record in zip(results, records, strict=True)]
 
     def restore(self, path: Path | None, memory: Memory, weights: bool = True, fingerprint: str = "") -> m.Restored:
         where = "" if path is None else str(path)

@@ -1,9 +1,12 @@
 """A world without processes: drives `decide` and `fold` the way the loop does, with children that answer like real ones.
 
-Weights are a number, a step adds its example's hash to it: enough to see whether the right steps ran in the right order.
+Weights are a number, a step adds its examples' hash to it: enough to see whether the right steps ran in the right order.
+What an example is called decides its fate: one that begins with `long` cannot be tokenised, one with `huge` not be learned
+for want of memory.
 """
 
 import hashlib
+import math
 from collections import deque
 
 from apollod.core import effects as fx
@@ -56,6 +59,8 @@ class World:
         self.disk: dict[str, tuple[str, str]] = {}
         self.pid = 100
         self.refreshed: list[int] = []
+        self.losses: dict[str, float] = {}
+        """by example; 1.0 for the others"""
         self.forgotten: list[tuple[int, str]] = []
         self.fence = False
         self.unfenced: list[fx.Effect] = []
@@ -184,10 +189,18 @@ class World:
         return inp.Encoded(example, 10, 4, 0, digest(example))
 
     def run_step(self, step: fx.RunStep) -> None:
-        said = f"{self.view.weights} {self.optimizer} {step}"
-        self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
-        self.optimizer = digest(f"{self.optimizer} {step.example} {step.step}")
-        self.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay))
+        if any(example.startswith("huge") for example in step.examples):
+            self.view.weights = "torn"
+            self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True))
+            return self.exit("trainer", 70)
+        loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
+        applied = math.isfinite(loss) and not 0 < step.loss_limit < loss
+        if applied:
+            said = f"{self.view.weights} {self.optimizer} {step}"
+            self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
+            self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
+        told, note = loss if math.isfinite(loss) else None, "" if applied else f"loss {loss}: nothing was written"
+        self.give(inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note))
 
     def settle(self) -> None:
         while self.answer():
@@ -208,9 +221,9 @@ class World:
             self.asked = deque(e for e in self.asked if not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
 
-    def lines(self, *examples: str, source: str = "file") -> None:
+    def lines(self, *examples: str, source: str = "file", tier: ev.Tier = "bulk") -> None:
         lines = tuple(Line(number=i + 1, example=e, record=b"{}") for i, e in enumerate(examples))
-        self.give(inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines), frozenset()))
+        self.give(inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier), frozenset()))
 
     def pass_time(self, seconds: float) -> None:
         self.now += int(seconds * SECOND_NS)

@@ -7,7 +7,7 @@ from support.world import SETTINGS, World
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.schedules import EXITS_MAX, learning_rate
+from apollod.core.schedules import EXITS_MAX
 
 
 def test_a_line_becomes_a_step_and_the_queue_empties():
@@ -25,7 +25,7 @@ def test_the_intent_is_recorded_before_the_effect():
     world.lines("a")
     world.answer()  # encode
     assert world.kinds()[-1] == "step.started"
-    assert world.asked == type(world.asked)([fx.RunStep(1, "a", world.of(ev.ExampleEncoded)[0].digest, 1.0)])
+    assert world.asked == type(world.asked)([fx.RunStep(1, ("a",), (world.of(ev.ExampleEncoded)[0].digest,), 1.0)])
 
 
 def test_the_same_example_is_learned_once():
@@ -164,10 +164,10 @@ def test_a_step_that_kills_every_trainer_is_given_up_and_its_number_is_not_used_
     world.lines("poison", "b")
     world.answer()
     for _ in range(3):
-        assert world.state.running and world.state.running.example == "poison"
+        assert world.state.running and world.state.running.examples == ("poison",)
         world.exit("trainer")
         world.pass_time(30)
-        while world.asked and not (isinstance(world.asked[0], fx.RunStep) and world.asked[0].example == "poison"):
+        while world.asked and not (isinstance(world.asked[0], fx.RunStep) and world.asked[0].examples == ("poison",)):
             world.answer()
     world.settle()
     assert world.of(ev.StepFailed) == [ev.StepFailed(step=1, example="poison", reason="exit code -9", attempts=3)]
@@ -351,9 +351,3 @@ def test_a_step_without_finite_loss_counts_but_changes_nothing():
     world.give(inp.StepDone(step.step, False, None, 0.0, 0.0, 10, 4, before, 0.1, 0, 0, note="loss is nan"))
     assert world.state.version == 1 and world.state.fingerprint == before
     assert world.of(ev.StepCompleted)[0].applied is False
-
-
-def test_warm_up():
-    assert [learning_rate(1.0, i, 20, 0.1) for i in range(4)] == [0.5, 1.0, 1.0, 1.0]
-    assert learning_rate(1.0, 0, 1, 0.1) == 1.0
-    assert learning_rate(1.0, 0, 100, 0.0) == 1.0

@@ -54,6 +54,18 @@ def test_lines_from_a_socket_have_no_position() -> None:
     assert [e.kind for e in events] == ["example.accepted"]
 
 
+def test_an_example_has_the_tier_of_its_way_here_unless_its_line_asks_for_another() -> None:
+    asked = msgspec.structs.replace(record(2, "b"), tier="dream")
+    for tier in ("bulk", "direct"):
+        events = intake_events(batch(record(1, "a"), asked, tier=tier), set())
+        assert [e.tier for e in events if isinstance(e, ev.ExampleAccepted)] == [tier, "dream"]
+
+
+def test_an_example_that_is_known_in_another_tier_is_a_duplicate() -> None:
+    events = intake_events(batch(msgspec.structs.replace(record(1, "a"), tier="direct")), {"a"})
+    assert [e.kind for e in events] == ["example.duplicate", "source.consumed"]
+
+
 def test_the_given_set_is_not_changed() -> None:
     known = {"old"}
     intake_events(batch(record(1, "a")), known)

@@ -37,6 +37,14 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ("[trainer]\nlr = -1.0\n", ["trainer.lr", "> 0"]),
         ("[trainer]\nlimiter = 0.5\n", ["limiter = 0.5", "trainer"]),
         ('[trainer]\noptimizer = "adafactor"\nmoments = "bfloat16"\n', ["bfloat16", "adafactor", "trainer"]),
+        ("[trainer]\nlr = inf\n", ["lr = inf", "trainer"]),
+        ("[trainer]\nloss_max = inf\n", ["loss_max = inf", "trainer"]),
+        ("[trainer]\nloss_spike = 0.5\n", ["loss_spike = 0.5", "more than 1"]),
+        ("[trainer]\nlr_floor = 1.5\n", ["trainer.lr_floor", "<= 1"]),
+        ("[trainer]\naccumulate = 0\n", ["trainer.accumulate", ">= 1"]),
+        ('[trainer]\nschedule = "linear"\n', ["trainer.schedule", "linear"]),
+        ('[trainer]\nlayers = "20 to 31"\n', ['layers = "20 to 31"', "0-3,20-31"]),
+        ('[trainer]\nlayers = "31-20"\n', ["31-20", "ends before it begins"]),
         ('[trainer]\noptimizer = "sgd"\n', ["trainer.optimizer", "sgd"]),
         ("[engine]\nport = 99999\n", ["engine.port"]),
         ("[checkpoint]\nkeep = 0\n", ["checkpoint.keep"]),
@@ -74,7 +82,8 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         "model": ["path"],
         "state": ["dir"],
         "engine": ["host", "port", "args", "served_name", "api_key", "threads", "kv_cache_mib", "start_timeout_s"],
-        "trainer": ["optimizer", "lr", "rank", "scale", "limiter", "moments", "betas", "weight_decay", "warmup", "rounding",
+        "trainer": ["optimizer", "lr", "lr_direct", "rank", "scale", "limiter", "moments", "betas", "weight_decay", "warmup",
+                    "schedule", "lr_floor", "accumulate", "layers", "freeze", "loss_max", "loss_spike", "rounding",
                     "max_tokens", "seed", "gradient_checkpointing",
                     "publish", "fence_max_s", "cache", "cache_every", "align_every", "align_max", "threads"],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
@@ -100,12 +109,27 @@ rounding = "master"
 max_tokens = 99
 seed = 3
 gradient_checkpointing = true
+layers = "0-3"
+freeze = ["*.bias"]
 """
     config = load_config(write(tmp_path, text), [], {})
     told = config.optimizer()
     default = msgspec.structs.asdict(OptimizerSettings())
     assert not [name for name, value in msgspec.structs.asdict(told).items() if value == default[name]]  # all are passed on
     assert offline_settings(config.settings()) == told
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [
+        ("", (1e-5, 1e-4)),
+        ("lr = 1e-3", (1e-3, 1e-3)),  # not learned more weakly than a file
+        ("lr = 1e-3\nlr_direct = 5e-5", (1e-3, 5e-5)),  # unless that is what was asked for
+    ],
+)
+def test_what_is_given_directly_is_learned_at_least_as_strongly_as_a_file(tmp_path, text, rates):
+    settings = load_config(write(tmp_path, f'[model]\npath = "/m"\n[trainer]\n{text}\n'), [], {}).settings()
+    assert (settings.lr, settings.lr_direct) == rates
 
 
 def test_the_example_of_init_can_be_loaded(tmp_path):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import msgspec
 import pytest
@@ -22,6 +22,10 @@ def sample(field_type: Any, number: int) -> Any:
     """Some value of a field's type."""
     if field_type is msgspec.Raw:
         return msgspec.Raw(b'{"text":"x"}')
+    if get_origin(field_type) is Literal:
+        return get_args(field_type)[-1]
+    if get_origin(field_type) is tuple:
+        return (f"s{number}é", "b")
     return msgspec.convert({"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
         getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None), field_type)
 

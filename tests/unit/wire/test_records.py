@@ -62,6 +62,14 @@ def test_spelling_does_not_change_the_id(other: bytes) -> None:
     assert parse_line(other).id == parse_line(line({"messages": [USER, ANSWER]})).id
 
 
+@pytest.mark.parametrize("tier", ["direct", "bulk", "dream"])
+def test_a_line_may_ask_for_its_tier_and_stays_the_same_example(tier: str) -> None:
+    plain, asking = parse_line(b'{"text":"t"}'), parse_line(line({"text": "t", "tier": tier}))
+    assert (plain.tier, asking.tier) == (None, tier)
+    assert (asking.id, asking.canonical) == (plain.id, plain.canonical)
+    assert parse_line(b'{"text":"t","tier":null}').tier is None
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -147,6 +155,9 @@ def test_typed_records_for_the_trainer() -> None:
         (b'{"prompt":[],"completion":[]}', "no assistant turn"),
         (b'{"text":" "}', "text is empty"),
         (b'{"text":7}', "text is a JSON number"),
+        (b'{"text":"x","tier":"drect"}', "the tier is 'drect'"),
+        (b'{"text":"x","tier":["direct"]}', "the tier is ['direct']"),
+        (b'{"text":"x","tier":1}', "the tier is 1"),
     ],
 )
 def test_bad_lines_say_why(raw: bytes, reason: str) -> None:

@@ -1,0 +1,122 @@
+"""The whole daemon with training settings that are not the default: tiers, several examples a step, some layers, loss limits, and
+a trainer for which there is not enough memory."""
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.daemon import Daemon, chat_line
+
+from apollod.adapters import journal_reader
+from apollod.core import events as ev
+
+pytestmark = pytest.mark.engine
+
+FIRST = {
+    "APOLLOD_TRAINER__ACCUMULATE": "2", "APOLLOD_TRAINER__LAYERS": "0-1", "APOLLOD_TRAINER__FREEZE": '["*.A_log"]',
+    "APOLLOD_TRAINER__LR_DIRECT": "2e-4", "APOLLOD_TRAINER__MAX_TOKENS": "65536", "APOLLOD_TRAINER__LOSS_SPIKE": "50.0",
+}  # fmt: skip
+SECOND = {**FIRST, "APOLLOD_TRAINER__ACCUMULATE": "1", "APOLLOD_TRAINER__LAYERS": "1", "APOLLOD_TRAINER__LOSS_MAX": "1e-6"}
+
+
+def facts(daemon: Daemon, cls: type[ev.Event]) -> list[Any]:
+    return [item.event for item, _ in journal_reader.recorded(daemon.journal) if isinstance(item.event, cls)]
+
+
+def learn(daemon: Daemon, *lines: str) -> list[ev.StepStarted]:
+    """Submit lines together, wait until they are done with; the steps that they took."""
+    before, file = len(facts(daemon, ev.StepStarted)), daemon.root / "lines.jsonl"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    daemon.ctl("submit", str(file))
+    daemon.wait(lambda s: not s["queue"]["pending"] or s["state"] == "degraded", "the queue to be empty")
+    return facts(daemon, ev.StepStarted)[before:]
+
+
+def in_tier(tier: str, line: str) -> str:
+    return json.dumps({**json.loads(line), "tier": tier})
+
+
+@pytest.fixture(scope="module")
+def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """Its tests run in order."""
+    made = Daemon(tmp_path_factory.mktemp("training"), tiny_model)
+    made.start(FIRST)
+    made.wait_ready()
+    yield made
+    if made.alive():
+        made.stop()
+
+
+def test_how_an_example_comes_decides_its_rate_and_what_it_is_learned_with(daemon: Daemon) -> None:
+    daemon.ctl("pause")
+    daemon.drop("a.jsonl", *[chat_line(f"bulk {i}?", "yes.") for i in range(3)], in_tier("direct", chat_line("urgent?", "yes.")))
+    daemon.wait(lambda s: s["queue"]["pending"] == 4, "the file to be taken")
+    assert daemon.post("/train", json.loads(chat_line("posted?", "yes.")))[0] == 202
+    daemon.ctl("resume")
+    daemon.wait_learned(5)
+    steps = facts(daemon, ev.StepStarted)
+    assert [len(ev.all_examples(s)) for s in steps] == [2, 1, 2], "tiers are not mixed"
+    assert [s.lr for s in steps] == [1e-3, 1e-3, 2e-4]
+    assert daemon.query("SELECT tier, state, step FROM examples ORDER BY seq") == [
+        ("bulk", "trained", 1), ("bulk", "trained", 1), ("bulk", "trained", 2), ("direct", "trained", 3), ("direct", "trained", 3),
+    ]  # fmt: skip
+    second = steps[0].examples[1]
+    told = json.loads(daemon.ctl("why", second, "--json").stdout)
+    assert (told["example"]["tier"], told["example"]["step"], told["step"]["examples"]) == ("bulk", 1, list(steps[0].examples))
+    assert second in daemon.ctl("why", "1").stdout
+
+
+def test_status_counts_what_is_trained(daemon: Daemon) -> None:
+    status = daemon.status()
+    assert 0 < status["weights"]["trained"] < status["weights"]["parameters"]
+    assert status["queue"]["trained"] == 5 and status["step"] == 3
+    assert (status["optimizer"]["lr"], status["optimizer"]["lr_direct"]) == (1e-3, 2e-4)
+
+
+def test_an_example_that_needs_too_much_memory_is_held_and_the_daemon_goes_on(daemon: Daemon) -> None:
+    """The limit is set from outside on the trainer's address space, and gone with that process."""
+    before = daemon.status()
+    used = int(Path(f"/proc/{before['trainer']['pid']}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(before["trainer"]["pid"], resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
+    (step,) = learn(daemon, json.dumps({"text": "The lighthouse keeper counts the waves. " * 400}))
+    after = daemon.wait(lambda s: s["trainer"]["ready"], "another trainer")
+    assert after["trainer"]["pid"] != before["trainer"]["pid"] and after["queue"]["held"] == 1
+    assert after["weights"]["fingerprint"] == before["weights"]["fingerprint"] and after["engine"]["pid"] == before["engine"]["pid"]
+    told = json.loads(daemon.ctl("why", step.example, "--json").stdout)["example"]
+    assert told["state"] == "held" and "out of memory in a step over" in told["reason"] and "max_tokens" in told["reason"]
+    assert learn(daemon, chat_line("and now?", "goes on."), chat_line("and then?", "goes on."))[0].step == step.step + 1
+    assert daemon.status()["queue"]["trained"] == 7
+    assert not facts(daemon, ev.ReplayDiverged) and not facts(daemon, ev.TrainingHalted)
+
+
+def test_losses_above_the_limit_halt_training_after_three_and_serving_goes_on(daemon: Daemon) -> None:
+    daemon.stop()
+    daemon.start(SECOND)
+    before = daemon.wait_ready()
+    steps = learn(daemon, *[chat_line(f"above {i}?", "the limit.") for i in range(4)])
+    status = daemon.wait(lambda s: s["state"] == "degraded", "a halt")
+    assert len(steps) == 3 and all(s.loss_limit == 1e-6 for s in steps)
+    assert "3 steps in a row wrote nothing" in status["error"] and "above the limit 1e-06" in status["error"]
+    assert "ctl resume" in status["error"]
+    assert (status["queue"]["skipped"], status["queue"]["pending"]) == (3, 1)
+    assert status["weights"]["fingerprint"] == before["weights"]["fingerprint"]
+    assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "what is it called?", "max_tokens": 1})[0] == 200
+    daemon.ctl("resume")
+    daemon.wait(lambda s: s["queue"]["skipped"] == 4 and s["state"] == "serving", "the last one")
+
+
+def test_all_of_it_is_replayed_to_the_same_bits(daemon: Daemon) -> None:
+    last = daemon.status()["weights"]["fingerprint"]
+    daemon.stop()
+    done = subprocess.run(
+        [sys.executable, "-m", "apollod", "replay", "--config", str(daemon.config), "--from", "0", "--json"],
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert result["verified"] and result["fingerprint"] == last and result["steps"] == 8

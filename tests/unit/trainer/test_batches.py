@@ -1,0 +1,134 @@
+"""A step over several examples, on the real model in a real memory file; and the optimizer's side of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from support.trainer_host import Memory
+
+from apollod.trainer.guards import guard_torchvision
+
+guard_torchvision()
+
+from apollod.trainer.attach import Attached, attach  # noqa: E402
+from apollod.trainer.data import Tokens  # noqa: E402
+from apollod.trainer.memory import open_memory_file  # noqa: E402
+from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
+from apollod.trainer.optimizers import make_optimizer  # noqa: E402
+from apollod.trainer.step import _forward, loss_of, run_step  # noqa: E402
+from apollod.wire.messages import OptimizerSettings  # noqa: E402
+
+SHORT = Tokens(list(range(40, 52)), [False] * 10 + [True] * 2)
+LONG = Tokens(list(range(60, 100)), [False] * 4 + [True] * 36)
+
+
+def attached_to(tiny_model: Path) -> Attached:
+    memory = Memory.of(tiny_model)
+    return attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> Attached:
+    """Not written to."""
+    return attached_to(tiny_model)
+
+
+def gradients(model: Attached, backward: Callable[[], object]) -> dict[str, torch.Tensor]:
+    backward()
+    found = {name: parameter.grad.float() for name, parameter in model.trainable if parameter.grad is not None}
+    for _, parameter in model.trainable:
+        parameter.grad = None
+    return found
+
+
+def test_loss_and_gradient_are_the_mean_over_all_learned_tokens(model: Attached) -> None:
+    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+    handle = optimizer.attach()
+
+    def accumulated() -> None:
+        loss, last = _forward(model, optimizer, [SHORT, LONG])
+        losses.append(loss)
+        with optimizer.accumulating():
+            last.backward()
+
+    losses: list[float] = []
+    found = gradients(model, accumulated)
+    handle.remove()
+    short, long = loss_of(model.model, SHORT), loss_of(model.model, LONG)
+    assert losses[0] == pytest.approx((2 * short.item() + 36 * long.item()) / 38, rel=1e-6)
+    expected = gradients(model, lambda: ((2 * short + 36 * long) / 38).backward())
+    assert found.keys() == expected.keys() and len(found) == len(model.trainable)
+    for name, gradient in expected.items():
+        assert (found[name] - gradient).norm() < 2e-2 * gradient.norm(), name
+
+
+def test_a_refused_batch_leaves_nothing_behind(tiny_model: Path) -> None:
+    """Its sums of gradients would otherwise be part of the next step."""
+    results = []
+    for refuse in (False, True):
+        model = attached_to(tiny_model)
+        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+        optimizer.attach()
+        before = model.weights.fingerprint()
+        if refuse:
+            done = run_step(model, optimizer, [SHORT, LONG], 1, 1e-3, loss_limit=1e-3)
+            assert not done.applied and done.loss is not None and "above the limit 0.001" in done.note
+            assert done.fingerprint == before and all(p.grad is None for _, p in model.trainable)
+        done = run_step(model, optimizer, [LONG, SHORT], 2, 1e-3, loss_limit=1e3)
+        assert done.applied and done.targets == 38 and done.tokens == 52
+        assert all(p.grad is None for _, p in model.trainable)
+        results.append(done.fingerprint)
+    assert results[0] == results[1] != before
+
+
+def test_a_parameter_that_only_an_earlier_example_used_is_updated_too() -> None:
+    """As experts of a mixture are."""
+    used, both = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+    optimizer = make_optimizer(OptimizerSettings("adamw"), [("used", used), ("both", both)])
+    optimizer.attach()
+    with optimizer.accumulating():
+        (used.sum() + both.sum()).backward()  # type: ignore[no-untyped-call]
+    optimizer.begin(1, 0.5)
+    both.sum().backward()  # type: ignore[no-untyped-call]
+    report = optimizer.finish()
+    assert report.updated == 2 and used.grad is None and both.grad is None
+    assert torch.allclose(used, torch.full((4,), 0.5)) and report.grad_norm == pytest.approx((4 * 1 + 4 * 4) ** 0.5)
+
+
+def test_a_second_gradient_within_a_step_is_still_refused() -> None:
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = make_optimizer(OptimizerSettings("adamw"), [("w", weight)])
+    optimizer.attach()
+    with optimizer.accumulating():
+        weight.sum().backward()  # type: ignore[no-untyped-call]
+    optimizer.begin(1, 0.5)
+    weight.sum().backward()  # type: ignore[no-untyped-call]
+    with pytest.raises(OptimizerError, match="second gradient"):
+        weight.sum().backward()  # type: ignore[no-untyped-call]
+
+
+def test_what_is_not_selected_gets_no_gradient_and_no_state(tiny_model: Path) -> None:
+    model = attached_to(tiny_model)
+    part = model.select("1", ["*.A_log"])
+    names = {name for name, _ in part.trainable}
+    assert names and all(".layers.1." in name and "A_log" not in name for name in names)
+    assert part.round_to == {} != model.round_to
+    optimizer = make_optimizer(OptimizerSettings(rank=16), part.trainable, part.round_to)
+    assert {name.rpartition(".")[0] for name in optimizer.state_tensors()} == names
+    optimizer.attach()
+    before = {name: parameter.detach().clone() for name, parameter in part.shared}
+    run_step(part, optimizer, [LONG], 1, 1e-2)
+    assert {name for name, p in part.shared if not torch.equal(before[name], p)} == names
+    assert not [name for name, p in part.shared if p.grad is not None]
+    whole = part.select("", [])
+    assert whole.trainable == whole.shared == model.shared and all(p.requires_grad for _, p in whole.trainable)
+
+
+def test_weights_that_are_no_numbers_are_found(tiny_model: Path) -> None:
+    model = attached_to(tiny_model)
+    assert model.weights.nonfinite() == []
+    names = sorted(model.weights.views)[:2]
+    for name, value in zip(names, (float("nan"), float("-inf")), strict=True):
+        model.weights.views[name].view(-1)[-1] = value
+    assert sorted(model.weights.nonfinite()) == names

@@ -3,10 +3,13 @@
 Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
 times are medians over interleaved rounds of all variants, so that a slow phase of the machine hits all of them alike.
 Memory: the peak of the process during steps over what it held before the first one, from /proc (VmHWM after a reset).
+On a GPU (APOLLOD_DEVICE=cpu says no) the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator
+counts, and `apollod` steps on device memory of its own.
 `apollod` steps on a shared memory file, fingerprint included, as the trainer does; its optimizer state is counted.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,9 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from apollod.supervisor.placement import has_gpu
 from benchmarks import report
 from benchmarks.daemon import build_model
 
+GPU = has_gpu()
+STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.15, 0.40)
 VARIANTS = ("forward_backward", "apollod", "adamw")
 ROUNDS, STEPS_A_ROUND, WARM = 7, 4, 3
 
@@ -34,7 +40,8 @@ def main() -> None:
         _serve(args.variant, Path(args.model), args.tokens)
         return
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-        model = Path(args.model) if args.model else build_model(Path(directory) / "model", args.kind)
+        build = _build_large if GPU else build_model
+        model = Path(args.model) if args.model else build(Path(directory) / "model", args.kind)
         times, peaks, facts = _measure(model, args.tokens)
     fb, ours, adamw = (report.median(times[v]) for v in VARIANTS)
     extra = peaks["apollod"] - peaks["forward_backward_activations"]
@@ -45,8 +52,8 @@ def main() -> None:
         | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens} | facts,
         {"step_to_forward_backward": ours / fb, "step_to_adamw_step": ours / adamw,
          "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]), "extra_to_weights": extra / facts["weights_bytes"]},
-        {"step_to_forward_backward": report.goal(ours / fb, 1.15, True),
-         "extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], 0.40, True)},
+        {"step_to_forward_backward": report.goal(ours / fb, STEP_GOAL, True),
+         "extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], MEMORY_GOAL, True)},
         threads=1, as_json=args.json,
     )
 
@@ -75,7 +82,8 @@ def _measure(model: Path, tokens: int) -> tuple[dict[str, list[float]], dict[str
 
 def _spawn(variant: str, model: Path, tokens: int) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "benchmarks.step", "--variant", variant, "--model", str(model), "--tokens", str(tokens)]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as the trainer has it
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     assert child.stdout is not None and child.stdout.readline() == "ready\n", f"{variant} did not start"
     return child
 
@@ -102,11 +110,50 @@ def _serve(variant: str, model_dir: Path, tokens: int) -> None:
             for _ in range(STEPS_A_ROUND):
                 began = time.perf_counter()
                 step()
+                _settle()
                 seconds.append(time.perf_counter() - began)
             print(json.dumps({"seconds": seconds}), flush=True)
         else:
             answer = {"peak_bytes": _peak(step), "activations_bytes": _peak(forward_only), "facts": facts}
             print(json.dumps(answer), flush=True)
+
+
+def _settle() -> None:
+    """Until the GPU has done what it was given."""
+    if GPU:
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def _build_large(path: Path, _kind: str) -> Path:
+    """A random dense model of 1.5 billion parameters, in one file."""
+    from apollod.trainer.guards import guard_torchvision
+
+    guard_torchvision()
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=32768, hidden_size=2048, intermediate_size=6144, num_hidden_layers=28, num_attention_heads=16,
+        num_key_value_heads=8, head_dim=128, tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("cuda"):
+        Qwen3ForCausalLM(config).save_pretrained(path, max_shard_size="100GB")
+    return path
+
+
+def _gpu_peak(run: Callable[[], None]) -> float:
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return float(torch.cuda.max_memory_allocated() - before)
 
 
 def _peak(run: Callable[[], None]) -> float:
@@ -115,6 +162,8 @@ def _peak(run: Callable[[], None]) -> float:
     import gc
 
     gc.collect()
+    if GPU:
+        return _gpu_peak(run)
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the present
     before = _memory("VmRSS")
@@ -154,7 +203,7 @@ def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], Non
         return step, lambda: _hold(loss_of(attached.model, example)), facts
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval()
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval().to("cuda" if GPU else "cpu")
     parameters = [p for p in model.parameters() if p.requires_grad]
     facts = {"weights_bytes": float(sum(p.numel() * p.element_size() for p in parameters))}
     adamw = torch.optim.AdamW(parameters, lr=1e-5) if variant == "adamw" else None
@@ -190,7 +239,8 @@ def _attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
     memory = Memory.of(model_dir)
     storage = memory.manifest.storages[0]
     assert isinstance(storage, MemoryFile)
-    attached = attach(memory.manifest, [open_memory_file(storage, memory.fd)], True, False)
+    held = open_memory_file(storage, memory.fd)
+    attached = attach(memory.manifest, [held.cuda() if GPU else held], True, False)
     optimizer = Apollo(attached.trainable, rank=64, round_to=attached.round_to)
     optimizer.attach()
     return attached, optimizer, {"state_bytes": float(optimizer.state_bytes())}

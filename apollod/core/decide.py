@@ -48,7 +48,7 @@ class Decision(NamedTuple):
 def decide(state: State, input_: inp.Input, now_ns: int) -> Decision:
     """What follows from `input_` at time `now_ns` (nanoseconds since the epoch) in `state`."""
     handler: Callable[..., tuple[list[ev.Event], list[fx.Effect]]] = _HANDLERS[type(input_)]
-    return Decision(*publish(state, *handler(state, input_, now_ns)))
+    return Decision(*publish(state, *handler(state, input_, now_ns), now_ns))
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:

@@ -414,11 +414,13 @@ class EnginePaused(Event, frozen=True):
 
 
 class EngineResumed(Event, frozen=True):
-    """Requests go on. `seconds`: how long they waited; `expired`: `fence_max_s` was over before the write was."""
+    """Requests go on. `seconds`: how long they waited; `expired`: `fence_max_s` was over before the write was; `active`: how
+    many there were."""
 
     kind: ClassVar[str] = "engine.resumed"
     seconds: float
     expired: bool = False
+    active: int = 0
 
 
 class AlignmentStarted(Event, frozen=True):

@@ -196,10 +196,11 @@ class EnginePaused(msgspec.Struct, frozen=True):
 
 
 class EngineResumed(msgspec.Struct, frozen=True):
-    """Requests go on; asked for, or because the longest pause was over (`expired`)."""
+    """Requests go on; asked for, or because the longest pause was over (`expired`). `active`: how many there are."""
 
     seconds: float
     expired: bool = False
+    active: int = 0
 
 
 class Probed(msgspec.Struct, frozen=True, tag="probed"):

@@ -14,14 +14,14 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.schedules import backoff_s
-from apollod.core.state import State
+from apollod.core.state import SECOND_NS, State
 
 Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
 PAUSE_ATTEMPTS_MAX = 3
 
 
-def publish(state: State, events: list[ev.Event], effects: Sequence[fx.Effect]) -> Outcome:
+def publish(state: State, events: list[ev.Event], effects: Sequence[fx.Effect], now_ns: int) -> Outcome:
     """A decision's effects with fences before writes, the prefix-cache policy in refreshes, one more at a window's end."""
     if state.settings is None:
         return events, list(effects)
@@ -32,7 +32,7 @@ def publish(state: State, events: list[ev.Event], effects: Sequence[fx.Effect]) 
         if isinstance(effect, fx.RefreshEngine):
             effect = _with_cache_policy(state.settings, effect, attached)
         elif not closed and (isinstance(effect, fx.RunStep) or (isinstance(effect, fx.Restore) and effect.weights)):
-            effect = _fence(state, state.settings, effect)
+            effect = _fence(state, state.settings, effect, now_ns)
         out.append(effect)
     window_ended = any(isinstance(event, ev.WindowClosed) for event in events)
     if window_ended and state.settings.cache != "keep" and not _turns(state.settings, state.version):
@@ -49,11 +49,13 @@ def _fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
     return (state.fence_expired and not anew) or any(isinstance(event, ev.EnginePaused) for event in events)
 
 
-def _fence(state: State, settings: ev.Settings, write: fx.RunStep | fx.Restore) -> fx.PauseEngine:
-    """With a restore or a replay the cache is always cleared: the weights jump."""
-    live = isinstance(write, fx.RunStep) and not write.replay
-    clear = settings.cache == "reset" and (not live or _turns(settings, _step_of(state, write)))
-    return fx.PauseEngine(write, state.trainer.pid, clear, settings.fence_max_s)
+def _fence(state: State, settings: ev.Settings, write: fx.RunStep | fx.Restore, now_ns: int) -> fx.PauseEngine:
+    """A step waits until requests have run for as long as they waited for the one before; those that run keep what they have
+    computed, or they might do nothing but compute it again. With a restore or a replay the weights jump: nothing is kept."""
+    if isinstance(write, fx.RunStep) and not write.replay:
+        wait_s = max(0, state.serve_until_ns - now_ns) / SECOND_NS
+        return fx.PauseEngine(write, state.trainer.pid, False, settings.fence_max_s, wait_s=wait_s)
+    return fx.PauseEngine(write, state.trainer.pid, settings.cache != "keep", settings.fence_max_s)
 
 
 def _step_of(state: State, write: fx.RunStep | fx.Restore) -> int:
@@ -94,7 +96,7 @@ def on_engine_resumed(state: State, input_: inp.EngineResumed, now_ns: int) -> O
     """Recorded once, however often it was asked for."""
     if not state.engine_paused:
         return [], []
-    return [ev.EngineResumed(seconds=input_.seconds, expired=input_.expired)], []
+    return [ev.EngineResumed(seconds=input_.seconds, expired=input_.expired, active=input_.active)], []
 
 
 def open_fence(state: State) -> list[fx.Effect]:

@@ -180,6 +180,8 @@ class State(msgspec.Struct):
     """no checkpoint by itself before this time, after one failed"""
     engine_paused: bool = False
     """requests wait for a fenced write"""
+    serve_until_ns: int = 0
+    """no fenced step before this time: requests run for as long as they waited"""
     fence_expired: bool = False
     """the write went on after the longest pause; what follows until the next step is not fenced"""
     aligning: ev.AlignmentStarted | None = None
@@ -391,6 +393,7 @@ def _engine_paused(s: State, e: ev.EnginePaused, at_ns: int) -> None:
 
 def _engine_resumed(s: State, e: ev.EngineResumed, at_ns: int) -> None:
     s.engine_paused, s.fence_expired = False, e.expired
+    s.serve_until_ns = at_ns + int(e.seconds * SECOND_NS) if e.active else 0
 
 
 def _alignment_started(s: State, e: ev.AlignmentStarted, at_ns: int) -> None:

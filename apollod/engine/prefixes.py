@@ -8,6 +8,7 @@ from typing import Any
 
 RETRY_S = 1.0
 FORCE_AFTER_S = 5.0
+FORCE_AFTER_MAX_S = 60.0
 logger = logging.getLogger("vllm.apollod")
 
 
@@ -17,18 +18,25 @@ class Prefixes:
     def __init__(self, engine: Any) -> None:
         self._engine = engine
         self._forgetting: asyncio.Task[None] | None = None
+        self._patience_s = FORCE_AFTER_S
 
     async def forget(self) -> None:
         """Drop all. vLLM refuses while a request holds a block (v1/core/block_pool.py): then it is tried again in the
-        background, and after FORCE_AFTER_S running requests are made to give theirs back."""
-        if self._forgetting is None and not await self._engine.reset_prefix_cache():
+        background, and after FORCE_AFTER_S running requests are made to give theirs back. Where that happens again and
+        again it is done ever more rarely: requests that take longer to compute their KV again would never end."""
+        if self._forgetting is not None:
+            return
+        if await self._engine.reset_prefix_cache():
+            self._patience_s = FORCE_AFTER_S
+        else:
             self._forgetting = asyncio.create_task(self._forget_later())
 
     async def _forget_later(self) -> None:
-        deadline = time.monotonic() + FORCE_AFTER_S
+        deadline = time.monotonic() + self._patience_s
         try:
-            while not await self._reset(time.monotonic() >= deadline):  # noqa: ASYNC110 - vLLM has no event for it
+            while not await self._reset(force := time.monotonic() >= deadline):
                 await asyncio.sleep(RETRY_S)
+            self._patience_s = min(FORCE_AFTER_MAX_S, 2 * self._patience_s) if force else FORCE_AFTER_S
         except Exception:
             logger.exception("apollod: cached prefixes of older weights could not be dropped")
         finally:

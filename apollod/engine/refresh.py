@@ -28,7 +28,7 @@ class Refresher:
         self._engine = engine
         self._served = served
         self._prefixes = Prefixes(engine)
-        self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, expired=True)))
+        self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, True, self._served.active)))
         self._loop = asyncio.get_running_loop()
         self._link = Link.connect(socket_path)
         self._link.send(Hello("engine-api", os.getpid(), versions={"vllm": vllm.__version__}))
@@ -55,7 +55,7 @@ class Refresher:
             case Pause(clear=clear, at_most_s=at_most_s):
                 return await self._pause(clear, at_most_s)
             case Resume():
-                return Resumed(await self._fence.resume())
+                return Resumed(await self._fence.resume(), active=self._served.active)
             case Compare(step=step, digests=digests):
                 return await self._compare(step, digests)
         return None

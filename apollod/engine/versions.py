@@ -30,11 +30,13 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Served:
-    """What the engine was last told; read and written on the server's loop. `salt` is empty unless prefixes are salted."""
+    """What the engine was last told; read and written on the server's loop. `salt` is empty unless prefixes are salted,
+    `active` counts requests that generate now."""
 
     def __init__(self) -> None:
         self.version: int | None = None
         self.salt = ""
+        self.active = 0
 
     def span(self, first: int) -> str:
         """`first`, or `first-last` when the version has changed since."""
@@ -56,7 +58,11 @@ class VersionLabels:
             return
         if self._served.salt:
             scope, receive = await _salted(scope, receive, self._served.salt)
-        await self._app(scope, receive, self._labelled(send, first))
+        self._served.active += 1
+        try:
+            await self._app(scope, receive, self._labelled(send, first))
+        finally:
+            self._served.active -= 1
 
     def _labelled(self, send: Send, first: int) -> Send:
         stream = False

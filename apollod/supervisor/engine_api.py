@@ -87,7 +87,7 @@ class EngineApi:
 
     def _take(self, message: object) -> None:
         if isinstance(message, msg.Resumed) and message.expired:
-            self._post(inp.EngineResumed(message.seconds, expired=True))
+            self._post(inp.EngineResumed(message.seconds, expired=True, active=message.active))
             return
         asked, self._asked = self._asked, None
         if not isinstance(message, Answer) or asked is None or not isinstance(message, ANSWERED_BY[type(asked)]):
@@ -100,8 +100,8 @@ class EngineApi:
             case msg.Paused(seconds=seconds, error=error):
                 assert isinstance(asked, fx.PauseEngine)
                 self._post(inp.EnginePaused(asked, seconds, error))
-            case msg.Resumed(seconds=seconds):
-                self._post(inp.EngineResumed(seconds))
+            case msg.Resumed(seconds=seconds, active=active):
+                self._post(inp.EngineResumed(seconds, active=active))
             case msg.Compared():
                 self._post(message)
         self._answered.set()

@@ -113,10 +113,11 @@ class Resume(msgspec.Struct, frozen=True, tag="resume-engine"):
 
 
 class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
-    """Requests go on after `seconds`. `expired`: no answer to a Resume, `at_most_s` was over."""
+    """`active` requests go on after `seconds`. `expired`: no answer to a Resume, `at_most_s` was over."""
 
     seconds: float
     expired: bool = False
+    active: int = 0
 
 
 class Compare(msgspec.Struct, frozen=True, tag="compare"):

@@ -152,6 +152,7 @@ class Engine:
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
             "OMP_NUM_THREADS": "1",
+            "TORCHDYNAMO_DISABLE": "1",
             "VLLM_LOGGING_LEVEL": "INFO",
         }
         command = [

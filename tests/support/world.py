@@ -63,6 +63,7 @@ class World:
         """by example; 1.0 for the others"""
         self.forgotten: list[tuple[int, str]] = []
         self.fence = False
+        self.pauses: list[fx.PauseEngine] = []
         self.unfenced: list[fx.Effect] = []
         """writes of the trainer while the engine was not paused"""
 
@@ -147,6 +148,7 @@ class World:
             self.unfenced.append(asked)
         match asked:
             case fx.PauseEngine():
+                self.pauses.append(asked)
                 self.fence = True
                 self.give(inp.EnginePaused(asked, 0.02))
             case fx.ResumeEngine():

@@ -103,6 +103,30 @@ def test_a_trainer_that_is_given_up_opens_the_fence():
     assert not world.fence and not world.state.engine_paused
 
 
+@pytest.mark.parametrize(("active", "waits"), [(0, 0.0), (3, 2.0)])
+def test_requests_run_for_as_long_as_they_waited_before_the_next_fenced_step(active, waits):
+    world = paused_step()
+    world.asked.append(world.asked.popleft())
+    world.answer()
+    assert isinstance(world.asked[0], fx.ResumeEngine)
+    world.asked.popleft()
+    world.now += 500_000_000
+    world.give(inp.EngineResumed(2.0, active=active))
+    pause = next(e for e in world.asked if isinstance(e, fx.PauseEngine))
+    assert pause.then.step == 2 and pause.wait_s == waits
+
+
+def test_a_live_step_keeps_what_requests_computed_and_a_restore_does_not():
+    world = paused_step()
+    assert not world.pauses[0].clear
+    world.memory = "torn"
+    world.exit("trainer")
+    world.give(inp.EngineResumed(60.0, expired=False))
+    world.pass_time(2)
+    world.settle()
+    assert [type(p.then) for p in world.pauses if p.clear] == [fx.Restore]
+
+
 def test_a_halt_opens_the_fence():
     world = paused_step()
     world.give(inp.Refused("step", "no", ""))

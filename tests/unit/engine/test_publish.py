@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -108,6 +109,7 @@ def test_a_vllm_without_mode_keep_is_named() -> None:
 def test_a_server_that_is_never_idle_is_made_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefixes, "RETRY_S", 0.02)
     monkeypatch.setattr(prefixes, "FORCE_AFTER_S", 0.1)
+    monkeypatch.setattr(prefixes, "FORCE_AFTER_MAX_S", 0.3)
     client = Client()
     client.resets = [False] * 1000
 
@@ -115,8 +117,16 @@ def test_a_server_that_is_never_idle_is_made_to_forget(monkeypatch: pytest.Monke
         made = Prefixes(client)
         await made.forget()
         await made.forget()  # one at a time
-        await asyncio.sleep(0.5)
-        assert client.calls[-1] == "force" and client.calls.count("force") == 1 and client.calls.count("reset") >= 3
+        took = []
+        for _ in range(3):
+            began = time.monotonic()
+            await made.forget()
+            while client.calls[-1] != "force":
+                await asyncio.sleep(0.005)
+            took.append(time.monotonic() - began)
+            client.calls.append("forgotten")
+            await asyncio.sleep(0)
+        assert took[1] > 0.18 and took[2] > 0.28, "requests need longer and longer stretches: 0.1, 0.2, at most 0.3 s"
         client.resets = []
         await made.forget()
         assert client.calls[-1] == "reset"
@@ -232,6 +242,12 @@ def test_a_stream_is_passed_on_as_it_comes_and_ends_with_a_comment() -> None:
     sent = asyncio.run(call(state, stream=True, meanwhile=lambda: setattr(state, "version", 13)))[2]
     assert labels(sent) == [b"12"]
     assert [m.get("body") for m in sent[1:]] == [b"data: 1\n\n", b": apollod-weights-version 12-13\n\n"]
+
+
+def test_requests_are_counted_while_they_run() -> None:
+    state, seen = served(12), []
+    asyncio.run(call(state, meanwhile=lambda: seen.append(state.active)))
+    assert seen == [1] and state.active == 0
 
 
 def test_a_salted_body_has_its_own_length() -> None:

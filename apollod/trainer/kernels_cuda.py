@@ -5,6 +5,9 @@ Nothing here waits for the device. Whether a gradient is zero or not finite is d
 
     result float64 [8]: |G|^2, |U| (corrected, limited), previous norm, correction, 1.0 at the first update; the rest unused
 
+Triton compiles once more for a number that is 1 or a multiple of 16. Only strides and lengths may count for that (they decide how
+memory is read): keys and counts differ with every step or shape, and are not specialized.
+
 Law of this file: a result is a pure function of its inputs. There are no atomics and nothing is tuned at run time: a thread adds
 its elements in order of index, threads are combined by a tree of fixed shape, programs by index (`_total`), all of sizes that
 follow from the tensor's shape alone. The arithmetic is that of the eager path (moments.py, rounding.py), which is the oracle:
@@ -120,7 +123,7 @@ def _keep(moment, at, value, mask, index, key_low, key_high):
     tl.store(moment + at, value.to(moment.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high"])
+@triton.jit(do_not_specialize=["channels", "inner", "key_low", "key_high"])
 def project(gradient, low_rank, squares, totals, channels, inner, channel_stride, inner_stride, inner_split, key_low, key_high,
             RANK: tl.constexpr, RANK_BLOCK: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr, OPERAND: tl.constexpr):  # fmt: skip
     """Kernel 1, grid [channel blocks, splits of the inner side]: R and |G_c|^2 of a block of channels, over one split.
@@ -151,7 +154,7 @@ def project(gradient, low_rank, squares, totals, channels, inner, channel_stride
     tl.store(totals + split * tl.num_programs(0) + block, tl.sum(sums, axis=0))
 
 
-@triton.jit(do_not_specialize=["inner", "m_low", "m_high", "v_low", "v_high"])
+@triton.jit(do_not_specialize=["channels", "inner", "total_count", "splits", "tiles", "m_low", "m_high", "v_low", "v_high"])
 def moments(low_rank, squares, totals, m, v, norm, t, scalars, scales, partials, result,
             channels, inner, total_count, splits, tiles, channel_stride, rank_stride, root, m_low, m_high, v_low, v_high,
             RANK: tl.constexpr, RANK_BLOCK: tl.constexpr, BLOCK_C: tl.constexpr, WHOLE: tl.constexpr):  # fmt: skip
@@ -242,7 +245,7 @@ def _write_elements(weight, master, at, u, coef, decay, mask, index, first, key_
     tl.store(weight + at, value.to(weight.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high"])
+@triton.jit(do_not_specialize=["rows", "across", "tile_count", "tiles", "partial_count", "key_low", "key_high"])
 def write(weight, master, gradient, scales, partials, norm, t, scalars, result, rows, columns, across, tile_count, tiles, partial_count,
           key_low, key_high, BY_ROW: tl.constexpr, WHOLE: tl.constexpr, WORDS: tl.constexpr, ROUND: tl.constexpr, MASTER: tl.constexpr,
           BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):  # fmt: skip
@@ -281,7 +284,7 @@ def write(weight, master, gradient, scales, partials, norm, t, scalars, result, 
         tl.store(t, tl.load(t) + 1, mask=usable)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def square_sums(gradient, totals, size, length, BLOCK: tl.constexpr):
     """Adam's kernel 1, grid [programs], `length` elements each: sums of squares, float64 [programs]."""
     first = tl.program_id(0).to(tl.int64) * length
@@ -293,7 +296,7 @@ def square_sums(gradient, totals, size, length, BLOCK: tl.constexpr):
     tl.store(totals + tl.program_id(0), tl.sum(square.to(tl.float64), axis=0))
 
 
-@triton.jit(do_not_specialize=["key_low", "key_high", "m_low", "m_high", "v_low", "v_high"])
+@triton.jit(do_not_specialize=["size", "key_low", "key_high", "m_low", "m_high", "v_low", "v_high"])
 def adam(weight, master, gradient, m, v, t, totals, partials, scalars, size, length, key_low, key_high, m_low, m_high, v_low, v_high,
          ROUND: tl.constexpr, MASTER: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """Adam's kernel 2, same grid: m, v and the weights of `length` elements; |U|^2 of each program, float64 [programs]."""
@@ -316,7 +319,7 @@ def adam(weight, master, gradient, m, v, t, totals, partials, scalars, size, len
     tl.store(partials + tl.program_id(0), tl.sum(square.to(tl.float64), axis=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["programs"])
 def close_adam(t, totals, partials, scalars, result, programs):
     """Adam's kernel 3, one program: `result`, and t, which the others have read by now."""
     square, t_old = _total(totals, programs), tl.load(t)
@@ -325,7 +328,7 @@ def close_adam(t, totals, partials, scalars, result, programs):
     tl.store(t, t_old + 1, mask=_usable(square))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def fingerprint_sums(words, sums, size, length, BLOCK: tl.constexpr):
     """grid [programs], `length` words each: sums of w_j and of j w_j modulo 2^64, int64 [2, programs]. words int32 [size]."""
     first = tl.program_id(0).to(tl.int64) * length

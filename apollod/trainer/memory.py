@@ -69,7 +69,7 @@ def _work_in_background(device: torch.device) -> None:
     Priorities order the streams of one process, and those of all clients where MPS runs. Without it the GPU divides its time
     between processes, whatever their priorities.
     """
-    torch.cuda.set_stream(torch.cuda.Stream(device, priority=LEAST_PRIORITY))
+    torch.cuda.set_stream(torch.cuda.Stream(device, priority=LEAST_PRIORITY))  # type: ignore[no-untyped-call]
 
 
 def device_index(uuid: str, visible: Sequence[str]) -> int:

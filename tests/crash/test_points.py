@@ -168,12 +168,18 @@ ENGINE = ["engine.memory-asked", "engine.weights-loaded"]
 ATTACHED = [  # a list for each stage: one life for each point, then one that learns the stage
     ["effect.RemoveCheckpoint.before", "effect.AttachTrainer.before", "effect.AttachTrainer.after", "effect.Restore.before",
      "effect.Restore.after", "effect.EncodeExamples.before", "effect.EncodeExamples.after", "effect.RunStep.before",
-     "effect.RunStep.after", "effect.RefreshEngine.before", "effect.RefreshEngine.after"],
+     "effect.RunStep.after", "effect.RefreshEngine.before", "effect.RefreshEngine.after",
+     *(f"effect.{name}.{when}" for name in ("ProbeTrainer", "ScoreProbe", "CompareWeights", "PauseEngine", "ResumeEngine")
+       for when in ("before", "after"))],
     ["effect.WriteCheckpoint.before", "effect.WriteCheckpoint.after"],
     ["effect.RemoveCheckpoint.after"],
 ]
 """Supervisor points that need engine and trainer: each costs a start of vLLM, so `make crash` has all of them and
 continuous integration two: one in a step, one in a checkpoint."""
+NEEDS = {
+    "PauseEngine": {"APOLLOD_TRAINER__PUBLISH": "fenced"}, "ResumeEngine": {"APOLLOD_TRAINER__PUBLISH": "fenced"},
+    "CompareWeights": {"APOLLOD_TRAINER__ALIGN_MAX": "1e-9"},
+}  # settings that change no weights
 FIRST = ["effect.KeepBase.before", "effect.KeepBase.after"]  # reached while nothing is learned
 
 ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
@@ -210,7 +216,7 @@ def test_the_weights_after_a_death_at_every_point_are_those_of_a_calm_life(tiny_
             checkpoint(daemon, stage - 1)
             kill_supervisor(daemon)
             for point in lives:
-                daemon.start(points.arm(point) | KEEP_ONE)
+                daemon.start(points.arm(point) | KEEP_ONE | NEEDS.get(point.split(".")[1], {}))
                 die_in_supervisor(daemon, stage, point, points)
             daemon.start(KEEP_ONE)
             assert fingerprint(learned(daemon, stage)) == expected[stage], lives

@@ -351,19 +351,66 @@ def test_a_base_model_with_weights_that_are_no_numbers_is_refused(trainer: Train
     assert "NaN or infinity" in refused.reason and MATRIX in refused.reason and refused.hint
 
 
+def address_space(process: Trainer, key: str) -> int:
+    """Bytes of VmSize or VmPeak."""
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith(f"{key}:"))) << 10
+
+
+def with_room(process: Trainer, bytes_: int) -> None:
+    """Let the address space grow by no more than this: torch's allocator then fails for real."""
+    limit = address_space(process, "VmSize") + bytes_
+    resource.prlimit(process.process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+
+LONG = m.OptimizerSettings(rank=16, max_tokens=1 << 16)
+
+
 def test_out_of_memory_is_told_from_other_failures_and_ends_the_process(memory: Memory, tmp_path: Path) -> None:
-    """A limit on the address space, set from outside: torch's allocator fails for real in a step over a long example."""
     long = parse_line(json.dumps({"text": "The lighthouse keeper counts the waves. " * 400}).encode()).canonical
     with Trainer(tmp_path) as process:
-        process.attach(memory, msgspec.structs.replace(SETTINGS, max_tokens=1 << 16), m.Bound)
+        process.attach(memory, LONG, m.Bound)
         assert process.step(1, EXAMPLES[0]).applied
         examples = process.examples(long, EXAMPLES[0])
-        used = int(Path(f"/proc/{process.process.pid}/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.prlimit(process.process.pid, resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
+        with_room(process, 8 << 20)
         failed = process.ask(m.Step(2, examples, 1e-3), m.StepFailed)
         assert failed.out_of_memory and "out of memory in a step over" in failed.reason and "in 2 examples" in failed.reason
         assert "gradient_checkpointing" in failed.reason
         assert process.process.wait(20) == 70
+
+
+def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp_path: Path) -> None:
+    """A long prompt before a short answer needs most in the backward pass, when some parameters have been updated already. How
+    much is measured with a trainer that has enough; a little less is then given to others until one fails half way."""
+    long = parse_line(json.dumps({"prompt": "The keeper counts the waves. " * 300, "completion": " Yes."}).encode()).canonical
+
+    def begun(process: Trainer, memory: Memory) -> list[m.StepExample]:
+        process.attach(memory, LONG, m.Bound)
+        process.step(1, EXAMPLES[0])
+        return process.examples(long)
+
+    with Trainer(tmp_path) as calm:
+        examples, start = begun(calm, Memory.of(tiny_model)), address_space(calm, "VmSize")
+        whole = calm.ask(m.Step(2, examples, 1e-3), m.StepDone).fingerprint
+        needed = address_space(calm, "VmPeak") - start
+    for share in (0.97, 0.94, 0.91):
+        torn = Memory.of(tiny_model)
+        with Trainer(tmp_path) as victim:
+            examples = begun(victim, torn)
+            before = torn.bytes.copy()
+            with_room(victim, int(share * needed))
+            failed = victim.ask(m.Step(2, examples, 1e-3), m.StepFailed)
+            assert failed.out_of_memory and victim.process.wait(20) == 70
+        if not np.array_equal(torn.bytes, before):
+            break
+    else:
+        pytest.fail("memory never ran out while weights were written")
+    with Trainer(tmp_path) as second:
+        assert second.attach(torn, LONG, m.Bound, fresh=False).fingerprint not in (whole, on_disk(tiny_model))
+        assert second.restore(None, torn).fingerprint == on_disk(tiny_model)
+        second.step(1, EXAMPLES[0])
+        assert np.array_equal(torn.bytes, before)
+        assert second.ask(m.Step(2, second.examples(long), 1e-3), m.StepDone).fingerprint == whole
 
 
 # --- examples -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from apollod.trainer.moments import Norms, square_norm
-from apollod.trainer.named_optimizer import Named, NamedOptimizer, ParameterStep
+from apollod.trainer.named_optimizer import Named, NamedOptimizer
+from apollod.trainer.parameter_step import ParameterStep
 from apollod.trainer.projector import blocks, square_norms
 
 DECAY_EXPONENT = 0.8
@@ -58,33 +59,33 @@ class Adafactor(NamedOptimizer):
             return {"row": torch.zeros(rows, **options), "column": torch.zeros(columns, **options)}
         return {"v": torch.zeros(parameter.shape, **options)}
 
-    def _apply(self, step: ParameterStep) -> Norms:
-        norms = Norms(square_norm(step.gradient), 0.0)
+    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+        norms = Norms(square_norm(gradient), 0.0)
         if norms.zero or norms.nonfinite:
             return norms
-        scales = _matrix_scales_(step) if step.gradient.dim() == 2 else _element_scales_(step)
-        size = step.gradient.numel()
-        square = sum(float(update.square().sum(dtype=torch.float64)) for _, update in _updates(step, scales))
+        scales = (_matrix_scales_ if gradient.dim() == 2 else _element_scales_)(step, gradient)
+        size = gradient.numel()
+        square = sum(float(update.square().sum(dtype=torch.float64)) for _, update in _updates(gradient, scales))
         limit = max(1.0, math.sqrt(square / size) / step.group["clip"])
-        for part, update in _updates(step, scales):
+        for part, update in _updates(gradient, scales):
             step.write(update, -step.group["lr"] / limit, part)
         return Norms(norms.grad_square, math.sqrt(square) / limit)
 
 
-def _matrix_scales_(step: ParameterStep) -> tuple[Tensor, ...]:
+def _matrix_scales_(step: ParameterStep, gradient: Tensor) -> tuple[Tensor, ...]:
     """Update row and column; 1 / sqrt(V) as the product of float32 [m, 1] and [n]."""
     scales = []
     for dim, key in ((1, "row"), (0, "column")):
-        mean = square_norms(step.gradient, dim).div_(step.gradient.shape[dim]).add_(SQUARE_MIN)
+        mean = square_norms(gradient, dim).div_(gradient.shape[dim]).add_(SQUARE_MIN)
         _decay_(step.state[key], mean, step.t)
         scales.append(step.state[key].double())
     row, column = scales
     return (row.div_(row.mean()).rsqrt_().float().unsqueeze(1), column.rsqrt_().float())
 
 
-def _element_scales_(step: ParameterStep) -> tuple[Tensor, ...]:
+def _element_scales_(step: ParameterStep, gradient: Tensor) -> tuple[Tensor, ...]:
     """Update v; 1 / sqrt(V), float32 [n]."""
-    _decay_(step.state["v"], step.gradient.double().square_().add_(SQUARE_MIN), step.t)
+    _decay_(step.state["v"], gradient.double().square_().add_(SQUARE_MIN), step.t)
     return (step.state["v"].double().rsqrt_().float().view(-1),)
 
 
@@ -93,9 +94,9 @@ def _decay_(kept: Tensor, mean: Tensor, t: int) -> None:
     kept.copy_(kept.double().mul_(beta) + mean.mul_(1 - beta))
 
 
-def _updates(step: ParameterStep, scales: tuple[Tensor, ...]) -> Iterator[tuple[slice, Tensor]]:
+def _updates(gradient: Tensor, scales: tuple[Tensor, ...]) -> Iterator[tuple[slice, Tensor]]:
     """G / sqrt(V) in working blocks: (elements, float32 flat)."""
-    flat = step.gradient.view(-1)
+    flat = gradient.view(-1)
     if len(scales) == 1:
         for part in blocks(flat.numel()):
             yield part, flat[part].float() * scales[0][part]
@@ -104,4 +105,4 @@ def _updates(step: ParameterStep, scales: tuple[Tensor, ...]) -> Iterator[tuple[
     width = column.numel()
     for part in blocks(flat.numel(), width):
         rows = slice(part.start // width, part.stop // width)
-        yield part, (step.gradient[rows].float() * column).mul_(row[rows]).view(-1)
+        yield part, (gradient[rows].float() * column).mul_(row[rows]).view(-1)

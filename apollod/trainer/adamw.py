@@ -15,7 +15,8 @@ from torch import Tensor
 
 from apollod.trainer import moment_store
 from apollod.trainer.moments import Norms, adam_, square_norm
-from apollod.trainer.named_optimizer import Named, NamedOptimizer, ParameterStep
+from apollod.trainer.named_optimizer import Named, NamedOptimizer
+from apollod.trainer.parameter_step import ParameterStep
 from apollod.trainer.projector import blocks
 
 
@@ -25,16 +26,16 @@ def bias_correction(step: ParameterStep) -> float:
     return math.sqrt(1 - beta2**step.t) / float(1 - beta1**step.t)
 
 
-def adam_step(step: ParameterStep, eps: float) -> Norms:
+def adam_step(step: ParameterStep, gradient: Tensor, eps: float) -> Norms:
     """One parameter by Adam: W = round(W (1 - lr wd) - lr correction m / (sqrt(v) + eps)).
 
     The update's norm is that of correction m / (sqrt(v) + eps). Temporaries are of one working block.
     """
-    norms = Norms(square_norm(step.gradient), 0.0)
+    norms = Norms(square_norm(gradient), 0.0)
     if norms.zero or norms.nonfinite:
         return norms
     beta1, beta2 = step.group["betas"]
-    factor, flat, square = bias_correction(step), step.gradient.view(-1), 0.0
+    factor, flat, square = bias_correction(step), gradient.view(-1), 0.0
     for part in blocks(flat.numel()):
         update, wide = flat[part].to(torch.float32, copy=True), step.moments(part)
         square += adam_(update, wide, (float(beta1), float(beta2), eps))
@@ -80,9 +81,9 @@ class AdamW(NamedOptimizer):
             moment_store.quantizer()  # missing: better now than in the first step
         return moment_store.new(list(parameter.shape), group["moments"], parameter.device)
 
-    def _apply(self, step: ParameterStep) -> Norms:
+    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
         # eps is added to a second moment without bias correction: scaled alike
-        return adam_step(step, step.group["eps"] * math.sqrt(1 - step.group["betas"][1] ** step.t))
+        return adam_step(step, gradient, step.group["eps"] * math.sqrt(1 - step.group["betas"][1] ** step.t))
 
 
 class AdamW8bit(AdamW):

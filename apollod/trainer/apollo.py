@@ -28,8 +28,10 @@ from torch import Tensor
 from apollod.trainer import moment_store
 from apollod.trainer.adamw import adam_step, bias_correction
 from apollod.trainer.moments import Norms, apollo_
-from apollod.trainer.named_optimizer import Named, NamedOptimizer, OptimizerError, ParameterStep
-from apollod.trainer.projector import project, square_norms, stream_key
+from apollod.trainer.named_optimizer import Named, NamedOptimizer, OptimizerError
+from apollod.trainer.parameter_step import ParameterStep
+from apollod.trainer.projector import project, project_rows, square_norms, stream_key
+from apollod.trainer.row_gradient import RowGradient
 
 Scale = Literal["channel", "tensor"]
 Kernels = Literal["auto", "eager", "triton"]
@@ -84,7 +86,7 @@ class Apollo(NamedOptimizer):
         if self._device_steps is not None:
             self._tally = self._device_steps(step, self._seed, self._units.values(), self.param_groups)
 
-    def _update(self, parameter: Tensor, gradient: Tensor) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor | RowGradient) -> None:
         if self._device_steps is None:
             super()._update(parameter, gradient)
             return
@@ -111,21 +113,54 @@ class Apollo(NamedOptimizer):
         norm = torch.full((), math.inf, dtype=torch.float64, device=parameter.device)
         return moment_store.new(shape, group["moments"], parameter.device) | {"norm": norm}
 
-    def _apply(self, step: ParameterStep) -> Norms:
-        gradient, group = step.gradient, step.group
+    def takes_rows(self, parameter: Tensor) -> bool:
+        """Of bf16 matrices whose rows are channels; not in Triton's kernels, which want the gradient whole."""
+        group = self._units[parameter].group if parameter in self._units and self._hooks else None
+        if group is None or self._device_steps is not None or parameter.dtype != torch.bfloat16:
+            return False
+        return summed_dim(parameter, group["rank"]) == 1
+
+    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+        group = step.group
         rank, summed = group["rank"], summed_dim(gradient, group["rank"])
         if summed is None:
-            return adam_step(step, float(group["eps"]))
-        factor = bias_correction(step) * math.sqrt(min(gradient.shape) / rank)
-        key = stream_key("projection", step.seed, step.name, step.number // group["gap"])
-        low_rank, squares = project(gradient, key, rank), square_norms(gradient, summed)
-        wide = step.moments()
-        coef, norms = apollo_(low_rank, squares, -group["lr"] * factor, summed, wide, group)
-        if norms.zero or norms.nonfinite:
-            return norms
-        step.keep(wide)
-        step.write(gradient, coef)
-        return Norms(norms.grad_square, norms.update * factor)
+            return adam_step(step, gradient, float(group["eps"]))
+        low_rank, squares = project(gradient, _projection_key(step), rank), square_norms(gradient, summed)
+        coef, norms = _moments_(step, low_rank, squares, summed)
+        if coef is not None:
+            step.write(gradient, coef)
+        return norms
+
+    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
+        """A row is a channel: it can be projected, scaled and written without the others. Only the limiter needs all of them,
+        so the rows are asked for twice."""
+        rank, key, channels, device = step.group["rank"], _projection_key(step), gradient.shape[0], step.weight.device
+        low_rank, squares = torch.zeros(channels, rank, device=device), torch.zeros(channels, dtype=torch.float64, device=device)
+        for rows, values in gradient.blocks():
+            low_rank[rows], squares[rows] = project_rows(values, key, rank), square_norms(values, 1)
+        coef, norms = _moments_(step, low_rank, squares, 1)
+        del low_rank
+        if coef is not None:
+            for rows, values in gradient.every_block() if step.writes_all else gradient.blocks():
+                step.write_rows(rows, values, coef[rows])
+        return norms
+
+
+def _projection_key(step: ParameterStep) -> int:
+    return stream_key("projection", step.seed, step.name, step.number // step.group["gap"])
+
+
+def _moments_(step: ParameterStep, low_rank: Tensor, squares: Tensor, summed: int) -> tuple[Tensor | None, Norms]:
+    """Update the moments and the limiter: the coefficients of the write as `moments.apollo_` gives them, and the norms. None,
+    and no state changed, where the gradient is zero or not finite."""
+    inner = step.weight.shape[summed]
+    factor = bias_correction(step) * math.sqrt(inner / step.group["rank"])
+    wide = step.moments()
+    coef, norms = apollo_(low_rank, squares, -step.group["lr"] * factor, summed, wide, step.group)
+    if norms.zero or norms.nonfinite:
+        return None, norms
+    step.keep(wide)
+    return coef, Norms(norms.grad_square, norms.update * factor)
 
 
 def _device_steps(kernels: Kernels, device: torch.device) -> Any:

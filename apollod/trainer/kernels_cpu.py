@@ -205,18 +205,19 @@ def apollo(coef, r, m, v, squares, by_row, whole, moments, limiter, bounds):  # 
 
 
 @_jit
-def write_rows(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
-    """w = round(w * decay + coef[i] * u), in place. weight, update uint32 [m, n/2] (bf16 [m, n]), coef float32 [m]."""
+def write_rows(weight, update, coef, rows, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
+    """w[rows[i]] = round(w[rows[i]] * decay + coef[i] * u[i]), in place. weight uint32 [m, n/2] (bf16 [m, n]); rows int64 [k],
+    not negative; update uint32 [k, n/2], coef float32 [k]."""
     keep, key_low, key_high = f32(decay), u32(key_low), u32(key_high)
-    rows, columns = weight.shape
-    for i in range(rows):
-        scale = coef[i]
-        first = u32(i * columns)
+    columns = weight.shape[1]
+    for i in range(rows.size):
+        scale, row = coef[i], weight[rows[i]]
+        first = u32(rows[i] * columns)
         for j in range(columns):
-            w, u = weight[i, j], update[i, j]
+            w, u = row[j], update[i, j]
             low = _low(w) * keep + scale * _low(u)
             high = _high(w) * keep + scale * _high(u)
-            weight[i, j] = _merge(low, high, _noise(u32(first + u32(j)), key_low, key_high), stochastic)
+            row[j] = _merge(low, high, _noise(u32(first + u32(j)), key_low, key_high), stochastic)
 
 
 @_jit
@@ -278,7 +279,7 @@ def warm_up() -> None:
     adam(r.ravel(), m.ravel(), v.ravel(), moments)
     apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, moments, (1e-5, math.inf, 1.01, 1e-8), bounds)
     options = (1.0, 0, 0, True)
-    write_rows(words, words.copy(), np.zeros(2, f32), *options)
+    write_rows(words, words.copy(), np.zeros(2, f32), np.arange(2), *options)
     write_columns(words, words.copy(), np.zeros((2, 2), f32), *options)
     write_elements(words.ravel(), np.zeros(8, f32), 0, 0.0, *options)
     write_floats(np.zeros(8, f32), np.zeros(8, f32), 0, 0.0, *options)

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from apollod.errors import ApolloError
-from apollod.trainer import moment_store
 from apollod.trainer.moments import Norms
-from apollod.trainer.projector import stream_key
-from apollod.trainer.rounding import write_update_
+from apollod.trainer.parameter_step import ParameterStep
+from apollod.trainer.row_gradient import Arrivals, RowGradient
 
 Named = Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 """(Hugging Face name, Parameter) pairs, or groups {"params": pairs, option: value}"""
@@ -85,51 +84,6 @@ class _Unit:
     round_to: torch.dtype
 
 
-@dataclass(frozen=True)
-class ParameterStep:
-    """One parameter's share of a step, as an optimizer's formulas see it.
-
-    gradient  contiguous, bf16 or float32, of the weight's shape; not to be changed
-    number    of the step; keys the random streams
-    t         updates of this parameter, this one included
-    """
-
-    name: str
-    group: Mapping[str, Any]
-    weight: Tensor
-    round_to: torch.dtype
-    gradient: Tensor
-    state: Mapping[str, Tensor]
-    seed: int
-    number: int
-    t: int
-
-    def moments(self, part: slice | None = None) -> dict[str, Tensor]:
-        """State with float32 m and v: all of them, or flat the elements `part`. `keep` makes changes to them last."""
-        return moment_store.load(self.state, part)
-
-    def keep(self, wide: Mapping[str, Tensor], part: slice | None = None) -> None:
-        """Store what `moments` gave. bfloat16 moments are rounded stochastically, by streams of their own."""
-        keys = {name: stream_key(f"moment {name}", self.seed, self.name, self.number) for name in "mv"}
-        moment_store.save(self.state, wide, part, keys)
-
-    def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
-        """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, of those elements, update being flat."""
-        decay = 1 - self.group["lr"] * self.group["weight_decay"]
-        key = stream_key("rounding", self.seed, self.name, self.number)
-        weight, master, first = self.weight, self.state.get("master"), 0
-        if part is not None:
-            weight, first = weight.view(-1)[part], part.start
-            master = None if master is None else master.view(-1)[part]
-        if master is None:
-            write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)
-            return
-        if self.t == 1:
-            master.copy_(weight)
-        write_update_(master, update, coef, decay, key, "nearest", torch.float32)
-        weight.copy_(master if weight.dtype == self.round_to else master.to(self.round_to))
-
-
 class HookHandle:
     """The hooks of `NamedOptimizer.attach`; `remove()` takes them off again."""
 
@@ -172,6 +126,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._units: dict[Tensor, _Unit] = {}
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._accumulating = False
+        self._arrivals = Arrivals()
         super().__init__(params, options)
         if unknown := self._round_to.keys() - {unit.name for unit in self._units.values()}:
             raise OptimizerError(f"round_to names parameters that are not optimized: {sorted(unknown)}")
@@ -181,8 +136,13 @@ class NamedOptimizer(torch.optim.Optimizer):
         """State of a parameter that has had no update; `t` and `master` come on top."""
 
     @abstractmethod
-    def _apply(self, step: ParameterStep) -> Norms:
-        """Update weight and state of one parameter, or neither. Norms: of the gradient, and of the update before lr."""
+    def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+        """Update weight and state of one parameter, or neither. Norms: of the gradient, and of the update before lr.
+        gradient: contiguous, bf16 or float32, of the weight's shape; not to be changed."""
+
+    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
+        """`_apply`, to the same bits, of a parameter for which `takes_rows` is true."""
+        raise NotImplementedError
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
         """Whether each option of a group has a value that can work."""
@@ -262,7 +222,7 @@ class NamedOptimizer(torch.optim.Optimizer):
             raise OptimizerError("hooks are attached already", "remove() them first")
 
         def on_gradient(parameter: Tensor) -> None:
-            if not self._accumulating:
+            if not self._accumulating and parameter.grad is not None:  # None: it came in rows
                 self._update_and_free(parameter)
 
         register = torch.Tensor.register_post_accumulate_grad_hook
@@ -279,12 +239,32 @@ class NamedOptimizer(torch.optim.Optimizer):
         finally:
             self._accumulating = False
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's; drops row gradients, too, and those that a forward pass announced."""
+        super().zero_grad(set_to_none)
+        self._arrivals.clear()
+
+    # --- row gradients: see row_gradient.RowSink ------------------------------------------------------------------
+
+    def takes_rows(self, parameter: Tensor) -> bool:
+        """Whether `_apply_rows` can do with this parameter; only ever inside the backward pass."""
+        return False
+
+    def expect_rows(self, parameter: Tensor) -> None:
+        self._arrivals.expect(parameter)
+
+    def deliver_rows(self, parameter: Tensor, gradient: RowGradient) -> None:
+        if self._arrivals.add(parameter, gradient) and not self._accumulating:
+            self._update(parameter, self._arrivals.take(parameter))
+
     def finish(self) -> StepReport:
         """Close the open step and return its report, which is also kept as `last_report`."""
         if self._hooks:
             for parameter in self._units:  # of an earlier backward pass, and not part of the last one
                 if parameter.grad is not None:
                     self._update_and_free(parameter)
+        for parameter in self._arrivals.waiting():
+            self._update(parameter, self._arrivals.take(parameter))
         report = self._open().report()
         self._next_step = self._open().step + 1
         self._tally, self.last_report = None, report
@@ -314,7 +294,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._update(parameter, parameter.grad)
         parameter.grad = None
 
-    def _update(self, parameter: Tensor, gradient: Tensor) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor | RowGradient) -> None:
         """Update one parameter. Weights are written through `.data`: autograd counts versions a storage, not a view, and
         would take a write to one slice of a merged weight for a change to all of them."""
         unit, tally, state = self._units[parameter], self._open(), self.state[parameter]
@@ -322,12 +302,13 @@ class NamedOptimizer(torch.optim.Optimizer):
         if name in tally.fired:
             raise OptimizerError(f"{name} got a second gradient in step {tally.step}", "run one backward pass a step")
         tally.fired.add(name)
-        if gradient.layout != torch.strided:
+        step = ParameterStep(name, unit.group, parameter.data, unit.round_to, state, self._seed, tally.step, t)
+        if isinstance(gradient, RowGradient):
+            norms = self._apply_rows(step, gradient)
+        elif gradient.layout != torch.strided:
             raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
-        gradient = gradient.detach().contiguous()
-        norms = self._apply(
-            ParameterStep(name, unit.group, parameter.data, unit.round_to, gradient, state, self._seed, tally.step, t)
-        )
+        else:
+            norms = self._apply(step, gradient.detach().contiguous())
         if norms.zero or norms.nonfinite:
             (tally.zero if norms.zero else tally.nonfinite).append(name)
             return

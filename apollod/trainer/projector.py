@@ -17,6 +17,7 @@ from torch import Tensor
 
 BLOCK_ELEMENTS = 1 << 18  # elements of a working block: bounds every temporary, never changes a result
 
+_GEMM_ROWS = 64  # from here on the bits of a row of a product do not depend on the number of rows
 _PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums in a left projection
 
 
@@ -92,9 +93,9 @@ def project(gradient: Tensor, key: int, rank: int) -> Tensor:
     has a standard error of 1/sqrt(rank), 12 % at rank 64.
     """
     m, n = gradient.shape
-    basis = signs(key, min(m, n), rank, gradient.dtype, gradient.device)
     if m >= n:
-        return torch.mm(gradient, basis).float().mul_(rank**-0.5)
+        return project_rows(gradient, key, rank)
+    basis = signs(key, m, rank, gradient.dtype, gradient.device)
     # In blocks of rows: oneDNN repacks the right operand, which would be a temporary as large as the gradient.
     block = max(1, _PROJECTION_BLOCK_ELEMENTS // n)
     low_rank = torch.mm(basis[:block].t(), gradient[:block]).float()
@@ -102,6 +103,18 @@ def project(gradient: Tensor, key: int, rank: int) -> Tensor:
         part = slice(rows, rows + block)
         low_rank.add_(torch.mm(basis[part].t(), gradient[part]))
     return low_rank.mul_(rank**-0.5)
+
+
+def project_rows(rows: Tensor, key: int, rank: int) -> Tensor:
+    """G P of all or some rows [k, n] of a gradient whose rows are channels: float32 [k, rank].
+
+    Products of fewer than 64 rows may be summed in another order; zeros make up for what is missing.
+    """
+    count, width = rows.shape
+    basis = signs(key, width, rank, rows.dtype, rows.device)
+    if count < _GEMM_ROWS:
+        rows = torch.cat([rows, rows.new_zeros(_GEMM_ROWS - count, width)])
+    return torch.mm(rows, basis)[:count].float().mul_(rank**-0.5)
 
 
 def as_words(tensor: Tensor) -> np.ndarray | None:

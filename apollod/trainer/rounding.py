@@ -76,6 +76,18 @@ def write_update_(
     write_reference_(weight, update, coef, *options, round_to, first)
 
 
+def write_rows_(weight: Tensor, rows: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding) -> None:
+    """The share of `write_update_` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k, 1]."""
+    options = (decay, key, rounding)
+    compiled, weight_words, update_words = kernels(), as_words(weight), as_words(update)
+    if compiled is not None and weight_words is not None and update_words is not None:
+        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows.numpy(), *_options(*options))
+        return
+    for i, row in enumerate(rows.tolist()):
+        first = row * weight.shape[1]
+        write_reference_(weight[row : row + 1], update[i : i + 1], coef[i : i + 1], *options, torch.bfloat16, first)
+
+
 def write_reference_(
     weight: Tensor,
     update: Tensor,
@@ -106,7 +118,8 @@ def _write_channels_compiled(weight: Tensor, update: Tensor, coef: Tensor, decay
     if compiled is None or weight_words is None or update_words is None:
         return False
     if coef.shape[1] == 1:
-        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), *_options(decay, key, rounding))
+        rows = np.arange(len(weight_words))
+        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows, *_options(decay, key, rounding))
     else:
         pairs = np.ascontiguousarray(coef.numpy().reshape(-1, 2).T)
         compiled.write_columns(weight_words, update_words, pairs, *_options(decay, key, rounding))

@@ -4,20 +4,16 @@ Nothing else may have a say: no dropout, no global random numbers, no algorithm 
 same step gives the same bits in another process; replay after a crash rests on that.
 """
 
-import inspect
 import math
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
-from transformers import PreTrainedModel
 
 from apollod.failpoints import failpoint
 from apollod.trainer.attach import Attached
 from apollod.trainer.data import Tokens
+from apollod.trainer.loss import loss_of
 from apollod.trainer.named_optimizer import NamedOptimizer, StepReport
 from apollod.wire.messages import StepDone
 
@@ -29,27 +25,6 @@ def be_deterministic() -> None:
     torch.use_deterministic_algorithms(True)
     # The switch also fills every new tensor with NaN, to expose reads of uninitialised memory, which costs bandwidth.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def loss_of(model: PreTrainedModel, tokens: Tokens) -> torch.Tensor:
-    """Mean cross-entropy over the learned tokens, float32 [].
-
-    Logits are made at the positions before them only, where the model's forward allows that (`logits_to_keep`).
-    """
-    device = model.device
-    ids = torch.tensor([tokens.ids], device=device)
-    targets = torch.tensor([i for i, learned in enumerate(tokens.mask) if learned], device=device)
-    before = targets - 1
-    if _selects_positions(type(model).forward):
-        logits = model(input_ids=ids, use_cache=False, logits_to_keep=before).logits[0]
-    else:
-        logits = model(input_ids=ids, use_cache=False).logits[0, before]
-    return F.cross_entropy(logits.float(), ids[0, targets])
-
-
-@cache
-def _selects_positions(forward: Callable[..., Any]) -> bool:
-    return "logits_to_keep" in inspect.signature(forward).parameters
 
 
 def run_step(
@@ -110,7 +85,7 @@ def _forward(attached: Attached, optimizer: NamedOptimizer, batch: Sequence[Toke
     targets = sum(tokens.targets for tokens in batch)
     loss = 0.0
     for index, tokens in enumerate(batch):
-        share = loss_of(attached.model, tokens)
+        share = loss_of(attached.model, tokens, optimizer)
         if tokens.targets != targets:
             share = share * (tokens.targets / targets)
         loss += share.item()

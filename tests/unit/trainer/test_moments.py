@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from apollod.trainer import kernels_cpu, moment_store
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.moments import Norms, adam_, apollo_, square_norm
-from apollod.trainer.named_optimizer import ParameterStep
+from apollod.trainer.parameter_step import ParameterStep
 from apollod.trainer.projector import signs
 from apollod.trainer.rounding import write_reference_, write_update_
 
@@ -142,7 +142,7 @@ def test_the_rounding_of_bf16_moments_has_streams_of_its_own():
     def kept(name="w", seed=0, number=1):
         state = moment_store.new([4096], "bfloat16", torch.device("cpu"))
         weight = torch.zeros(4096)
-        ParameterStep(name, {}, weight, weight.dtype, weight, state, seed, number, 1).keep({"m": halfway, "v": halfway})
+        ParameterStep(name, {}, weight, weight.dtype, state, seed, number, 1).keep({"m": halfway, "v": halfway})
         return state["m"].float(), state["v"].float()
 
     first, again = kept(), kept()

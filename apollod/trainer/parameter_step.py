@@ -1,0 +1,80 @@
+"""What an optimizer's formulas need of one parameter in one step: its moments in float32, and the rounded write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apollod.trainer import moment_store
+from apollod.trainer.projector import stream_key
+from apollod.trainer.rounding import write_rows_, write_update_
+
+
+@dataclass(frozen=True)
+class ParameterStep:
+    """One parameter's share of a step, as an optimizer's formulas see it.
+
+    number    of the step; keys the random streams
+    t         updates of this parameter, this one included
+    """
+
+    name: str
+    group: Mapping[str, Any]
+    weight: Tensor
+    round_to: torch.dtype
+    state: Mapping[str, Tensor]
+    seed: int
+    number: int
+    t: int
+
+    def moments(self, part: slice | None = None) -> dict[str, Tensor]:
+        """State with float32 m and v: all of them, or flat the elements `part`. `keep` makes changes to them last."""
+        return moment_store.load(self.state, part)
+
+    def keep(self, wide: Mapping[str, Tensor], part: slice | None = None) -> None:
+        """Store what `moments` gave. bfloat16 moments are rounded stochastically, by streams of their own."""
+        keys = {name: stream_key(f"moment {name}", self.seed, self.name, self.number) for name in "mv"}
+        moment_store.save(self.state, wide, part, keys)
+
+    def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
+        """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, of those elements, update being flat."""
+        decay, key = self._decay, self._rounding_key
+        weight, master, first = self.weight, self.state.get("master"), 0
+        if part is not None:
+            weight, first = weight.view(-1)[part], part.start
+            master = None if master is None else master.view(-1)[part]
+        if master is None:
+            write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)
+            return
+        if self.t == 1:
+            master.copy_(weight)
+        write_update_(master, update, coef, decay, key, "nearest", torch.float32)
+        weight.copy_(master if weight.dtype == self.round_to else master.to(self.round_to))
+
+    @property
+    def writes_all(self) -> bool:
+        """Whether a row without gradient has to be written, too: weights decay, or the master copy is taken."""
+        return self._decay != 1 or ("master" in self.state and self.t == 1)
+
+    def write_rows(self, rows: Tensor, update: Tensor, coef: Tensor) -> None:
+        """The share of `write` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k, 1]."""
+        master = self.state.get("master")
+        if master is None:
+            write_rows_(self.weight, rows, update, coef, self._decay, self._rounding_key, self.group["rounding"])
+            return
+        wide = self.weight[rows].float() if self.t == 1 else master[rows]
+        write_update_(wide, update, coef, self._decay, self._rounding_key, "nearest", torch.float32)
+        master[rows] = wide
+        self.weight[rows] = wide.to(self.weight.dtype)
+
+    @property
+    def _decay(self) -> float:
+        return 1 - float(self.group["lr"] * self.group["weight_decay"])
+
+    @property
+    def _rounding_key(self) -> int:
+        return stream_key("rounding", self.seed, self.name, self.number)

@@ -1,0 +1,184 @@
+"""Steps with row gradients and steps with dense ones leave the same bits, in weights and in optimizer state."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from apollod.trainer.guards import guard_torchvision
+
+guard_torchvision()
+
+from support.small_models import VOCABULARY, small_model, tokens_of  # noqa: E402
+
+from apollod.trainer import moments, projector, rounding  # noqa: E402
+from apollod.trainer.apollo import Apollo  # noqa: E402
+from apollod.trainer.loss import loss_of  # noqa: E402
+from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
+from apollod.trainer.row_gradient import RowGradient  # noqa: E402
+
+EMBEDDING = "model.embed_tokens.weight"
+
+
+class Dense(Apollo):
+    """APOLLO, which takes gradients whole."""
+
+    def takes_rows(self, parameter: Tensor) -> bool:
+        return False
+
+
+class Watched(Apollo):
+    """APOLLO, which notes what came in rows."""
+
+    def _apply_rows(self, step: Any, gradient: RowGradient) -> Any:
+        came.append(step.name)
+        return super()._apply_rows(step, gradient)
+
+
+came: list[str] = []
+
+
+def learn(kind: type[Apollo], options: dict[str, Any], batches: int = 1, steps: int = 2, **model_options: Any) -> dict[str, Tensor]:
+    """Weights and state after some steps, each on `batches` examples of its own."""
+    model = small_model(**model_options)
+    optimizer = kind([(n, p) for n, p in model.named_parameters() if p.requires_grad], lr=1e-2, rank=16, seed=3, **options)
+    optimizer.attach()
+    for step in range(1, steps + 1):
+        optimizer.begin(step, 1e-2)
+        for batch in range(batches):
+            with optimizer.accumulating() if batch < batches - 1 else nullcontext():
+                loss_of(model, tokens_of(model, 40, seed=10 * step + batch), optimizer).backward()
+        report = optimizer.finish()
+        assert report.updated == len(optimizer.state) and not report.skipped
+        assert all(p.grad is None for p in model.parameters())
+    return {name: p.data for name, p in model.named_parameters()} | optimizer.state_tensors() | {"norm": torch.tensor(report.update_norm)}
+
+
+@pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"weight_decay": 0.1},
+        {"rounding": "master"},
+        {"rounding": "master", "weight_decay": 0.1},
+        {"rounding": "nearest"},
+        {"moments": "bfloat16"},
+        {"scale": "tensor"},
+    ],
+    ids=str,
+)
+def test_rows_leave_the_bits_of_dense_gradients(options: dict[str, Any], tie: bool) -> None:
+    came.clear()
+    rows, dense = learn(Watched, options, tie=tie, padding=7), learn(Dense, options, tie=tie, padding=7)
+    assert set(came) == ({EMBEDDING} if tie else {EMBEDDING, "lm_head.weight"}) and len(came) == 2 * len(set(came))
+    assert rows.keys() == dense.keys()
+    for name, tensor in dense.items():
+        assert torch.equal(rows[name], tensor), name
+    assert not torch.equal(rows[EMBEDDING], small_model(tie=tie, padding=7).state_dict()[EMBEDDING])
+
+
+@pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
+def test_so_does_a_batch_of_several_examples(tie: bool) -> None:
+    rows, dense = learn(Apollo, {}, batches=3, tie=tie), learn(Dense, {}, batches=3, tie=tie)
+    for name, tensor in dense.items():
+        assert torch.equal(rows[name], tensor), name
+
+
+def test_so_do_the_eager_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = learn(Apollo, {}, steps=1)
+    for module in (projector, rounding, moments):
+        monkeypatch.setattr(module, "kernels", lambda: None)
+    rows, dense = learn(Apollo, {}, steps=1), learn(Dense, {}, steps=1)
+    for name, tensor in dense.items():
+        assert torch.equal(rows[name], tensor), name
+        assert tensor.dtype == torch.float64 or not tensor.dim() or torch.equal(compiled[name], tensor), name
+
+
+def test_the_padding_row_is_not_learned() -> None:
+    model = small_model(padding=5)
+    optimizer = Apollo(model.named_parameters(), lr=1e-2, rank=16)
+    optimizer.attach()
+    before = model.get_input_embeddings().weight.detach().clone()
+    example = tokens_of(model, 40)
+    example.ids[3] = 5
+    optimizer.begin(1)
+    loss_of(model, example, optimizer).backward()
+    optimizer.finish()
+    changed = (model.get_input_embeddings().weight != before).any(1).nonzero()[:, 0].tolist()
+    assert changed and 5 not in changed and set(changed) <= set(example.ids)
+
+
+def test_rows_that_an_example_does_not_use_keep_their_weights_and_their_moments_decay() -> None:
+    model = small_model()
+    optimizer = Apollo([(EMBEDDING, model.get_input_embeddings().weight)], lr=1e-2, rank=16)
+    optimizer.attach()
+    first, second = tokens_of(model, 40, seed=1), tokens_of(model, 40, seed=2)
+    only_first = sorted(set(first.ids) - set(second.ids))
+    for step, example in ((1, first), (2, second)):
+        optimizer.begin(step)
+        if step == 2:
+            weight, before = model.get_input_embeddings().weight.detach().clone(), {k: t.clone() for k, t in state(optimizer).items()}
+        loss_of(model, example, optimizer).backward()
+        optimizer.finish()
+    assert torch.equal(model.get_input_embeddings().weight[only_first], weight[only_first])
+    for moment, beta in (("m", 0.9), ("v", 0.999)):
+        kept = before[moment][only_first]
+        assert torch.equal(state(optimizer)[moment][only_first], kept * beta) and kept.abs().max() > 0
+
+
+def state(optimizer: Apollo) -> dict[str, Tensor]:
+    return {name.rpartition(".")[2]: tensor for name, tensor in optimizer.state_tensors().items()}
+
+
+def test_a_gradient_that_comes_both_ways_is_an_error() -> None:
+    model = small_model()
+    weight = model.get_input_embeddings().weight
+    optimizer = Apollo([(EMBEDDING, weight)], lr=1e-2, rank=16)
+    optimizer.attach()
+    optimizer.begin(1)
+    loss = loss_of(model, tokens_of(model, 40), optimizer) + weight.float().sum() * 1e-3
+    with pytest.raises(OptimizerError, match="second gradient"):
+        loss.backward()
+
+
+def test_a_refused_loss_leaves_nothing_announced() -> None:
+    """Otherwise the next step would wait for gradients of the one before."""
+    model = small_model()
+    optimizer = Apollo(model.named_parameters(), lr=1e-2, rank=16)
+    optimizer.attach()
+    loss_of(model, tokens_of(model, 40), optimizer)
+    optimizer.zero_grad()
+    optimizer.begin(1)
+    loss_of(model, tokens_of(model, 40), optimizer).backward()
+    assert optimizer.finish().updated == len(optimizer.state)
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
+    model = small_model()
+    optimizer = Apollo(model.named_parameters(), lr=1e-2, rank=16)
+    optimizer.attach()
+    before = {name: tensor.clone() for name, tensor in optimizer.state_tensors().items()}
+    optimizer.begin(1)
+    (loss_of(model, tokens_of(model, 40), optimizer) * float("inf")).backward()
+    report = optimizer.finish()
+    assert {EMBEDDING, "lm_head.weight"} <= set(report.skipped) and not report.updated
+    for name, tensor in optimizer.state_tensors().items():
+        assert torch.equal(tensor, before[name]), name
+    for name, weight in small_model().state_dict().items():
+        assert torch.equal(model.state_dict()[name], weight), name
+
+
+def test_small_vocabularies_and_other_optimizers_keep_dense_gradients() -> None:
+    from apollod.trainer.adamw import AdamW
+
+    for kind, vocabulary in ((Watched, 4096), (AdamW, VOCABULARY)):
+        came.clear()
+        model = small_model(vocabulary=vocabulary)
+        optimizer = kind(model.named_parameters(), lr=1e-3, **({"rank": 16} if kind is Watched else {}))
+        optimizer.attach()
+        optimizer.begin(1)
+        loss_of(model, tokens_of(model, 40), optimizer).backward()
+        assert optimizer.finish().updated == len(optimizer.state) and not came

@@ -12,6 +12,11 @@ from apollod.core.state import State
 
 Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
+BITS_DEPEND_ON = (
+    "optimizer", "rank", "scale", "betas", "weight_decay", "rounding", "seed", "max_tokens", "moments", "limiter", "layers", "freeze",
+)  # fmt: skip
+"""Settings that a step does not record itself. Recomputing layers (`checkpointing`) changes no bit."""
+
 
 def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     """Begin a life of the daemon: settle the checkpoint intent of the last one by what lies on disk."""
@@ -87,7 +92,23 @@ def on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
     """Run the steps since the checkpoint again, or be done."""
     if not state.since:
         return _attached(state, input_.state_bytes)
+    if changed := _changed_settings(state):
+        return [changed], []
     return [], [_replay(state, 0)]
+
+
+def _changed_settings(state: State) -> ev.TrainingHalted | None:
+    """Steps are run again as they were made; with other settings they would only give other bits."""
+    then, now = state.learned_with, state.settings
+    name = next((name for name in BITS_DEPEND_ON if getattr(then, name, None) != getattr(now, name, None)), None)
+    if then is None or name is None:
+        return None
+    key = f"{name} = {getattr(then, name)!r}"
+    return ev.TrainingHalted(
+        reason=f"steps {state.since[0].step} to {state.since[-1].step} are in no checkpoint yet and were made with {key}, the "
+        f"configuration says {getattr(now, name)!r}",
+        hint=f"set [trainer] {name} back, start, run `apollod ctl checkpoint`, then change it",
+    )
 
 
 def on_replayed(state: State, input_: inp.StepDone) -> Outcome:

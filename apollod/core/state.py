@@ -172,6 +172,8 @@ class State(msgspec.Struct):
     """steps in a row that wrote nothing"""
     since: list[Done] = []
     """steps completed after the newest checkpoint, in order"""
+    learned_with: ev.Settings | None = None
+    """in force when the last of them was completed"""
     checkpoints: list[CheckpointRef] = []
     checkpointing: ev.CheckpointStarted | None = None
     last_one_failed: bool = False
@@ -355,6 +357,7 @@ def _step_completed(s: State, e: ev.StepCompleted, at_ns: int) -> None:
     digests, limit = (s.running.digests, s.running.loss_limit) if s.running else (("",) * len(examples), 0.0)
     s.since.append(Done(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint))
     s.version, s.fingerprint, s.running, s.last_training_ns = e.step, e.fingerprint, None, at_ns
+    s.learned_with = s.settings
     if not e.applied:
         s.counts.skipped += len(examples)
         s.unlearned += 1

@@ -209,6 +209,41 @@ def test_trainers_that_died_over_a_held_example_do_not_count_against_the_next():
     assert [e.example for e in w.of(ev.StepFailed)] == ["one", "two"] and batches(w) == [("three",)]
 
 
+# --- settings that change -----------------------------------------------------------------------------------------
+
+
+def test_settings_changed_over_a_crash_are_refused_where_steps_have_to_be_run_again():
+    w = world(rank=16, layers="0-1")
+    w.lines("a", "b")
+    w.settle()
+    learned = w.memory
+    w.settings = msgspec.structs.replace(w.settings, layers="1")
+    other = w.crash_and_return()
+    assert "steps 1 to 2" in other.state.halted and "layers = '0-1'" in other.state.halted and "'1'" in other.state.halted
+    assert not other.of(ev.ReplayDiverged), "said before, not after"
+    other.give(inp.ResumeRequested("t"))
+    other.settle()
+    other.pass_time(5)
+    other.settle()
+    assert "layers" in other.state.halted
+    other.settings = msgspec.structs.replace(other.settings, layers="0-1", lr=0.5, accumulate=2, loss_max=9.0, schedule="cosine")
+    back = other.crash_and_return()
+    assert back.memory == learned and not back.state.halted, "what a step records itself may change"
+
+
+def test_settings_may_change_once_all_steps_are_in_a_checkpoint():
+    w = world(layers="0-1")
+    w.lines("a")
+    w.settle()
+    w.give(inp.CheckpointRequested("test"))
+    w.settle()
+    w.settings = msgspec.structs.replace(w.settings, layers="1", betas=(0.8, 0.9))
+    other = w.crash_and_return()
+    other.lines("b", source="later")
+    other.settle()
+    assert other.state.version == 2 and not other.state.halted
+
+
 # --- losses -------------------------------------------------------------------------------------------------------
 
 

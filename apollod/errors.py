@@ -124,3 +124,30 @@ class ReplayError(ApolloError):
 
 class CheckpointError(ApolloError):
     """A checkpoint that is missing, incomplete or of another model."""
+
+
+class SyncError(CheckpointError):
+    """Weights that could not be written into the model directory. `committed`: the redo record is durable, so the new weights
+    are what `recover` brings about; otherwise the directory holds the old ones."""
+
+    def __init__(self, message: str, hint: str, committed: bool = False) -> None:
+        super().__init__(message, hint)
+        self.committed = committed
+
+
+class ModelEdited(CheckpointError):
+    """Weight files that are not what the last sync left."""
+
+
+class RedoRefused(CheckpointError):
+    """A redo record that is damaged or of another model."""
+
+
+class DeltaRefused(CheckpointError):
+    """An undo delta that is damaged or does not belong to these weights."""
+
+
+class WeightsLocked(ApolloError):
+    """Somebody else reads or writes the weight files."""
+
+    retryable = True

@@ -1,0 +1,198 @@
+"""From a committed redo record to the files, and from a crash back to one whole set of weights.
+
+A sync and a recovery run the same code from the commit point on, so whatever a crash interrupts is simply done again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from apollod.errors import ApolloError, RedoRefused, SyncError
+from apollod.store.block_hash import BLOCK
+from apollod.store.block_table import (
+    OURS,
+    TABLE,
+    BlockTable,
+    FileBlocks,
+    differing,
+    hash_file,
+    identity,
+    read_table,
+    stamped,
+    write_table,
+)
+from apollod.store.disk import Disk, opened
+from apollod.store.file_update import runs
+from apollod.store.model_files import WeightFile, layout_digest, read_files
+from apollod.store.redo import NEW, REDO, REDO_TMP, Part, Redo, check_fits, images, read_redo, verify_images
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a recovery found. `applied`: a committed sync was finished; `dropped`: files of one that was not committed.
+
+    `generation` and `step` of the weights as far as they are known.
+    """
+
+    applied: bool
+    dropped: tuple[str, ...]
+    generation: int | None
+    step: int | None
+
+
+def recover_files(disk: Disk, directory: Path) -> Recovered:
+    """Finish or drop what a crash left; may be repeated, may be interrupted. The caller holds the lock.
+
+    Raises RedoRefused, SyncError or ModelRefused; nothing is touched then, but for SyncError while a redo is applied.
+    """
+    try:
+        redo, table = _checked(disk, directory), read_table(disk, directory)
+    except RedoRefused as error:
+        raise RedoRefused(str(error), error.hint or _intact(disk, directory)) from error
+    except OSError as error:
+        raise SyncError(f"{directory} cannot be recovered ({error})", "nothing was written; check the disk") from error
+    if redo is not None:
+        usable = table is not None and table.layout == redo.head.layout and table.generation in (redo.head.base, redo.head.generation)
+        finish(disk, directory, redo, table if usable else None, verified=False)
+    dropped = _drop_strays(disk, directory)
+    head = redo.head if redo is not None else table
+    return Recovered(redo is not None, dropped, head.generation if head else None, head.step if head else None)
+
+
+def _checked(disk: Disk, directory: Path) -> Redo | None:
+    """The redo record, once everything that it needs is known to be there."""
+    redo = read_redo(disk, directory)
+    if redo is not None:
+        check_fits(redo.path, redo.head, layout_digest(read_files(directory, disk)))
+        verify_images(disk, redo)
+        _verify_new_files(disk, directory, redo)
+    return redo
+
+
+def _drop_strays(disk: Disk, directory: Path) -> tuple[str, ...]:
+    """Remove our files that mean nothing without a redo record."""
+    present = [f"{OURS}/{name}" for name in disk.names(str(directory / OURS))]
+    strays = tuple(name for name in present if name in (REDO_TMP, f"{TABLE}.tmp") or name.startswith(NEW))
+    try:
+        for name in strays:
+            disk.unlink(str(directory / name))
+        if strays:
+            disk.fsync_dir(str(directory / OURS))
+    except OSError as error:
+        raise SyncError(
+            f"{directory / OURS} cannot be tidied ({error})", "the weights are whole; fix the permissions or the disk"
+        ) from error
+    return strays
+
+
+def finish(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
+    """Carry out a committed redo record; the number of bytes written to the files and the table.
+
+    `table`: as of before it; None to have it made anew by the next sync. `verified`: the files were compared with it just now,
+    so their stamps are good. Raises SyncError with `committed`; the record stays.
+    """
+    try:
+        written = sum(_put_blocks(disk, directory, redo, part) for part in redo.parts if part.file.how == "blocks")
+        _put_files(disk, directory, redo)
+        written += _put_table(disk, directory, redo, table, verified)
+        disk.unlink(str(directory / REDO))
+        disk.fsync_dir(str(directory / OURS))
+    except OSError as error:
+        raise SyncError(
+            f"the sync of {directory} is committed and not finished ({error})",
+            f"keep {directory / REDO}, mend the disk, then run `apollo-checkpoint recover --model-dir {directory}`", committed=True,
+        ) from error
+    return written
+
+
+def _put_blocks(disk: Disk, directory: Path, redo: Redo, part: Part) -> int:
+    """Write the images of one file where they belong, and wait for them."""
+    written = 0
+    with opened(disk, redo.path) as source, opened(disk, str(directory / part.file.name), write=True) as target:
+        for blocks, data in images(disk, source, part):
+            flat = data.reshape(-1)
+            for start, stop in runs(blocks):
+                offset = int(blocks[start]) * BLOCK
+                piece = flat[start * BLOCK : stop * BLOCK][: part.file.size - offset]
+                disk.write(target, offset, piece)
+                written += piece.size
+        disk.fdatasync(target)
+    return written
+
+
+def _put_files(disk: Disk, directory: Path, redo: Redo) -> None:
+    """Rename new files into place; those that are there already were renamed before a crash."""
+    replaced = [part.file.name for part in redo.parts if part.file.how in ("reflink", "rewrite")]
+    for name in replaced:
+        if disk.stat(str(directory / f"{NEW}{name}")) is not None:
+            disk.rename(str(directory / f"{NEW}{name}"), str(directory / name))
+    if replaced:
+        disk.fsync_dir(str(directory))
+        disk.fsync_dir(str(directory / OURS))
+
+
+def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
+    """Durable before the record goes: a table of older weights would make a sync skip what it has to write."""
+    written = 0
+    if table is not None:
+        written = write_table(disk, directory, _renewed(disk, directory, redo, table, verified))
+    elif disk.stat(str(directory / TABLE)) is not None:
+        disk.unlink(str(directory / TABLE))
+    disk.fsync_dir(str(directory / OURS))
+    return written
+
+
+def _renewed(disk: Disk, directory: Path, redo: Redo, table: BlockTable, verified: bool) -> BlockTable:
+    """The table with the new hashes. After a crash without stamps, so that the next sync looks at the bytes."""
+    files = dict(table.files)
+    for part in redo.parts:
+        if part.file.how == "unchanged":
+            continue
+        known = files[part.file.name]
+        hashes = known.hashes.copy()
+        hashes[part.blocks] = part.hashes
+        files[part.file.name] = FileBlocks(known.name, known.size, (0, 0, 0), hashes)
+    renewed = replace(table, generation=redo.head.generation, step=redo.head.step, files=files)
+    return stamped(disk, directory, renewed) if verified else renewed
+
+
+def _verify_new_files(disk: Disk, directory: Path, redo: Redo) -> None:
+    """Raise RedoRefused unless every new file of the record is whole, beside its place or in it."""
+    for part in redo.parts:
+        if part.file.how not in ("reflink", "rewrite"):
+            continue
+        new, place = str(directory / f"{NEW}{part.file.name}"), str(directory / part.file.name)
+        path = new if disk.stat(new) is not None else place
+        info = disk.stat(path)
+        if info is None or info.size != part.file.size or not np.array_equal(hash_file(disk, path, info.size), part.hashes):
+            raise RedoRefused(f"{path} is not what the redo record {redo.path} committed", "")
+
+
+def _intact(disk: Disk, directory: Path) -> str:
+    """What a person can rely on when the redo record cannot be used."""
+    try:
+        table = read_table(disk, directory)
+        files = read_files(directory, disk)
+        if table is None or table.layout != layout_digest(files):
+            return "nothing was written; whether the weights are whole is not known: restore them from a checkpoint"
+        wrong = differing(table, _hashed(disk, directory, files))
+    except (OSError, ApolloError) as error:
+        return f"nothing was written; what is intact cannot be told ({error})"
+    whole = [file.name for file in files if file.name not in wrong]
+    state = f"weights of sync {table.generation} (step {table.step})"
+    if not wrong:
+        return f"nothing was written; all files hold the whole {state}: remove {directory / REDO} to go on from them"
+    names = ", ".join(f"{name} ({count} blocks)" for name, count in wrong.items())
+    return f"nothing was written; of the {state} intact: {', '.join(whole) or 'no file'}; not: {names}; restore a checkpoint"
+
+
+def _hashed(disk: Disk, directory: Path, files: Sequence[WeightFile]) -> dict[str, FileBlocks]:
+    found = {}
+    for file in files:
+        path = str(directory / file.name)
+        info = disk.stat(path)
+        if info is not None:
+            found[file.name] = FileBlocks(file.name, info.size, identity(info), hash_file(disk, path, info.size))
+    return found

@@ -1,0 +1,191 @@
+"""`.apollod/blocks.bin`: the hash of every block of every weight file, as of the last sync.
+
+    "APLBLKS1"  u32 bytes of the head  head (JSON)  u64 hashes, file after file  BLAKE2b-128 of all before
+
+A cache that may be deleted: it is then made again by reading the files once. It also tells whether somebody else has written
+to them: size, times and inode of each file are in it, and where those differ the bytes are compared before anything is written.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from apollod.errors import ModelEdited
+from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
+from apollod.store.disk import Disk, FileInfo, opened
+from apollod.store.model_files import WeightFile, layout_digest
+
+OURS = ".apollod"
+TABLE = f"{OURS}/blocks.bin"
+READ_BYTES = 16 << 20
+_MAGIC = b"APLBLKS1"
+_CHECK_BYTES = 16
+
+
+class _FileHead(msgspec.Struct, frozen=True):
+    name: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+class _Head(msgspec.Struct, frozen=True):
+    schema_version: int
+    layout: str
+    generation: int
+    step: int
+    files: list[_FileHead]
+
+
+@dataclass(frozen=True)
+class FileBlocks:
+    """One file: `hashes` uint64 [blocks] and what stat said when they were true."""
+
+    name: str
+    size: int
+    identity: tuple[int, int, int]
+    hashes: Array
+
+
+@dataclass(frozen=True)
+class BlockTable:
+    """All files of a model. `generation` counts syncs from 0 (as found); `step`: of the weights, as the caller said."""
+
+    layout: str
+    generation: int
+    step: int
+    files: dict[str, FileBlocks]
+
+
+def current_table(disk: Disk, directory: Path, files: Sequence[WeightFile], accept_edits: bool = False) -> BlockTable:
+    """Hashes of the files as they are on disk now.
+
+    Files that look untouched are not read. Raises ModelEdited where there is a table and a file does not hold what it says,
+    unless `accept_edits`; a missing or damaged table is made anew.
+    """
+    layout = layout_digest(files)
+    stored = read_table(disk, directory)
+    if stored is not None and stored.layout != layout:
+        if not accept_edits:
+            raise ModelEdited(
+                f"the weight files of {directory} are not those of sync {stored.generation}: names or headers differ", _EDITED
+            )
+        stored = None
+    found = {file.name: _current(disk, directory, file, stored) for file in files}
+    if stored is None:
+        return BlockTable(layout, 0, 0, found)
+    if not accept_edits and (edited := differing(stored, found)):
+        raise ModelEdited(
+            f"{_listed(edited)} in {directory} changed after sync {stored.generation} (step {stored.step}), and not by apollod; "
+            "nothing was written", _EDITED,
+        )
+    return replace(stored, files=found)
+
+
+_EDITED = "if the edit is meant, sync with --accept-edits; else restore the files, or sync from a directory that has the right weights"
+
+
+def differing(stored: BlockTable, found: dict[str, FileBlocks]) -> dict[str, int]:
+    """File -> number of blocks that are not what the table says."""
+    counts = {name: _unequal(stored.files[name].hashes, blocks.hashes) for name, blocks in found.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _unequal(one: Array, other: Array) -> int:
+    return int((one != other).sum()) if one.size == other.size else max(one.size, other.size)
+
+
+def _listed(edited: dict[str, int]) -> str:
+    return ", ".join(f"{name} ({count} blocks of {BLOCK} bytes)" for name, count in edited.items())
+
+
+def _current(disk: Disk, directory: Path, file: WeightFile, stored: BlockTable | None) -> FileBlocks:
+    path = str(directory / file.name)
+    info = _stat(disk, path)
+    if stored is not None and stored.files[file.name].identity == identity(info) and stored.files[file.name].size == info.size:
+        return stored.files[file.name]
+    return FileBlocks(file.name, info.size, identity(info), hash_file(disk, path, info.size))
+
+
+def identity(info: FileInfo) -> tuple[int, int, int]:
+    """Changes with every write to the file and with its replacement."""
+    return info.mtime_ns, info.ctime_ns, info.inode
+
+
+def _stat(disk: Disk, path: str) -> FileInfo:
+    info = disk.stat(path)
+    if info is None:
+        raise FileNotFoundError(2, "No such file", path)
+    return info
+
+
+def hash_file(disk: Disk, path: str, size: int) -> Array:
+    """Block hashes of a file, read once."""
+    hashes = [block_hashes(data) for _, data in read_windows(disk, path, size)]
+    return np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
+
+
+def read_windows(disk: Disk, path: str, size: int) -> Iterator[tuple[int, Array]]:
+    """(offset, bytes) of a file of `size` bytes, whole blocks at a time."""
+    with opened(disk, path) as fd:
+        for offset in range(0, size, READ_BYTES):
+            data = disk.read(fd, offset, min(READ_BYTES, size - offset))
+            if len(data) != min(READ_BYTES, size - offset):
+                raise OSError(f"{path} ends at byte {offset + len(data)} of {size}")
+            yield offset, np.frombuffer(data, np.uint8)
+
+
+def read_table(disk: Disk, directory: Path) -> BlockTable | None:
+    """The table as it lies there; None where there is none or it is damaged."""
+    path = str(directory / TABLE)
+    info = disk.stat(path)
+    if info is None:
+        return None
+    with opened(disk, path) as fd:
+        data = disk.read(fd, 0, info.size)
+    if len(data) < 12 + _CHECK_BYTES or data[:8] != _MAGIC or _check(data[:-_CHECK_BYTES]) != data[-_CHECK_BYTES:]:
+        return None
+    start = 12 + int.from_bytes(data[8:12], "little")
+    head = msgspec.json.decode(data[12:start], type=_Head)
+    hashes = np.frombuffer(data[start:-_CHECK_BYTES], "<u8")
+    files, at = {}, 0
+    for file in head.files:
+        count = block_count(file.size)
+        stamp = (file.mtime_ns, file.ctime_ns, file.inode)
+        files[file.name] = FileBlocks(file.name, file.size, stamp, hashes[at : at + count])
+        at += count
+    return BlockTable(head.layout, head.generation, head.step, files)
+
+
+def write_table(disk: Disk, directory: Path, table: BlockTable) -> int:
+    """Put the table in place, durably but for fsync_dir; the number of its bytes."""
+    files = list(table.files.values())
+    heads = [_FileHead(file.name, file.size, *file.identity) for file in files]
+    head = msgspec.json.encode(_Head(1, table.layout, table.generation, table.step, heads))
+    data = b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *(file.hashes.astype("<u8").tobytes() for file in files)])
+    path = str(directory / TABLE)
+    fd = disk.create(f"{path}.tmp")
+    try:
+        disk.write(fd, 0, data + _check(data))
+        disk.fsync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(f"{path}.tmp", path)
+    return len(data) + _CHECK_BYTES
+
+
+def stamped(disk: Disk, directory: Path, table: BlockTable) -> BlockTable:
+    """The table with what stat says of the files now."""
+    files = {
+        name: replace(blocks, identity=identity(_stat(disk, str(directory / name)))) for name, blocks in table.files.items()
+    }
+    return replace(table, files=files)
+
+
+def _check(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_CHECK_BYTES).digest()

@@ -1,0 +1,173 @@
+"""The file operations that a sync is made of: one protocol, so that a test can put a disk that loses power in its place.
+
+Paths are plain strings. Every method raises OSError and nothing is tried again: after a failed fsync the kernel marks the
+pages clean, so a second fsync that succeeds says nothing about the bytes (Rebello et al., USENIX ATC 2020).
+"""
+
+import ctypes
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+Buffer = Any
+"""Whatever os.pwrite takes: bytes, a contiguous array."""
+
+_FICLONE = 0x40049409  # linux/fs.h
+_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: start writing dirty pages, do not wait
+
+
+class FileInfo(NamedTuple):
+    """What tells one state of a file from another without reading it. `links`: its hard links."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    links: int
+
+
+class Disk(Protocol):
+    """File operations, each durable only after the fsync that its docstring names."""
+
+    def stat(self, path: str) -> FileInfo | None:
+        """None where there is no such file; OSError for anything but a regular file."""
+
+    def names(self, directory: str) -> list[str]:
+        """Sorted; empty where there is no such directory."""
+
+    def make_dir(self, path: str) -> None:
+        """Nothing where it is there already. Durable with fsync_dir of its parent."""
+
+    def open(self, path: str, write: bool = False) -> int:
+        """A descriptor of an existing file; to write, not through a symbolic link."""
+
+    def create(self, path: str, like: str | None = None) -> int:
+        """A descriptor of a new, empty file; an older one is replaced. `like`: the file whose mode it gets, else 0600."""
+
+    def close(self, fd: int) -> None: ...
+
+    def read(self, fd: int, offset: int, count: int) -> bytes:
+        """Fewer bytes only at the end of the file."""
+
+    def write(self, fd: int, offset: int, data: Buffer) -> None:
+        """All of it. Durable with fsync or fdatasync of the file."""
+
+    def start_writeback(self, fd: int, offset: int, count: int) -> None:
+        """A hint: these bytes will not change again before fsync."""
+
+    def clone(self, source: int, target: int) -> bool:
+        """Let the empty file `target` share the blocks of `source`; false where the file system cannot."""
+
+    def fsync(self, fd: int) -> None: ...
+
+    def fdatasync(self, fd: int) -> None:
+        """The bytes and the size, not the times."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Durable with fsync_dir of the directories of both."""
+
+    def unlink(self, path: str) -> None:
+        """Durable with fsync_dir of its directory."""
+
+    def fsync_dir(self, path: str) -> None: ...
+
+
+@contextmanager
+def opened(disk: Disk, path: str, write: bool = False) -> Iterator[int]:
+    """A descriptor that is closed at the end of the block."""
+    fd = disk.open(path, write)
+    try:
+        yield fd
+    finally:
+        disk.close(fd)
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def __init__(self) -> None:
+        self._sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
+        if self._sync_file_range is not None:
+            self._sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
+    def stat(self, path: str) -> FileInfo | None:
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is no regular file")
+        return FileInfo(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_nlink)
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, mode=0o755, exist_ok=True)
+
+    def open(self, path: str, write: bool = False) -> int:
+        return os.open(path, (os.O_RDWR | os.O_NOFOLLOW if write else os.O_RDONLY) | os.O_CLOEXEC)
+
+    def create(self, path: str, like: str | None = None) -> int:
+        mode = stat.S_IMODE(os.stat(like).st_mode) if like else 0o600
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if mode != 0o600:
+            os.fchmod(fd, mode)
+        return fd
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def read(self, fd: int, offset: int, count: int) -> bytes:
+        data = os.pread(fd, count, offset)
+        while data and len(data) < count:  # one call returns 2 GiB at most
+            more = os.pread(fd, count - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, fd: int, offset: int, data: Buffer) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwrite(fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def start_writeback(self, fd: int, offset: int, count: int) -> None:
+        if self._sync_file_range is not None:
+            self._sync_file_range(fd, offset, count, _SYNC_FILE_RANGE_WRITE)
+
+    def clone(self, source: int, target: int) -> bool:
+        try:
+            fcntl.ioctl(target, _FICLONE, source)
+        except OSError:
+            return False
+        return True
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def fsync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+REAL = RealDisk()

@@ -1,0 +1,193 @@
+"""What happens to one weight file in a sync, decided while its new bytes pass by: at most 64 MiB are held.
+
+Nothing of the file itself is touched here. Changed blocks go to the redo record, or, where that would cost more, a whole new
+file is written beside; a file with a second hard link always gets a new one, because the link is somebody's untrained model.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from apollod.store.block_hash import BLOCK, Array, block_hashes
+from apollod.store.block_table import FileBlocks
+from apollod.store.disk import Disk, opened
+from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
+
+DENSE_SHARE = 0.3
+"""Changed share of the blocks from which on a new file costs less than writing them twice (benchmarks/checkpoint.py)."""
+
+HELD_BYTES = 64 << 20
+_COPY_BYTES = 16 << 20
+
+
+class Target:
+    """Where updates of one sync go. `clones`: whether the file system shares blocks, known after the first try."""
+
+    def __init__(self, disk: Disk, directory: Path, redo: RedoWriter) -> None:
+        self.disk, self.directory, self.redo = disk, directory, redo
+        self.clones: bool | None = None
+
+
+class FileUpdate:
+    """One file: `take` its windows in order, then `finish`."""
+
+    def __init__(self, target: Target, known: FileBlocks) -> None:
+        self._to, self._known = target, known
+        self._path = str(target.directory / known.name)
+        self._new = str(target.directory / f"{NEW}{known.name}")
+        self._hashes = np.empty_like(known.hashes)
+        self._how: How = "unchanged"
+        self._fd = -1
+        self._image = target.redo.end
+        self._blocks: list[Array] = []
+        self._held: list[Array] = []
+        """Images that are not in the redo record yet: those of the last of `_blocks`."""
+        self.changed = 0
+        self.written = 0
+        """Bytes written to a new file."""
+
+    def take(self, first: int, data: Array) -> None:
+        """Bytes from block `first` on."""
+        hashes = block_hashes(data)
+        self._hashes[first : first + hashes.size] = hashes
+        changed = np.flatnonzero(hashes != self._known.hashes[first : first + hashes.size])
+        self.changed += changed.size
+        if changed.size and self._how == "unchanged":
+            self._begin(first)
+        if self._how == "blocks" and changed.size and self._is_dense(first + hashes.size, changed.size):
+            self._rewrite(first)
+        if self._how == "rewrite":
+            self._put(first * BLOCK, data)
+        elif self._how == "reflink":
+            for start, stop in runs(changed):
+                low, high = int(changed[start]) * BLOCK, (int(changed[stop - 1]) + 1) * BLOCK
+                self._put(first * BLOCK + low, data[low:high])
+        elif changed.size:
+            self._hold(first, changed, data)
+
+    def finish(self) -> Part:
+        """Flush a new file; the file's part of the redo record."""
+        if self._how == "blocks" and self.changed > DENSE_SHARE * self._hashes.size:
+            self._rewrite(self._hashes.size)
+        blocks, hashes = np.empty(0, np.uint64), np.empty(0, np.uint64)
+        if self._how == "blocks":
+            self._spill()
+            blocks = np.concatenate(self._blocks).astype(np.uint64)
+            hashes = self._hashes[blocks]
+        elif self._how != "unchanged":
+            self._to.disk.fsync(self._fd)
+            self.close()
+            blocks, hashes = np.arange(self._hashes.size, dtype=np.uint64), self._hashes
+        return Part(RedoFile(self._known.name, self._how, self._known.size, self._image, hashes.size), blocks, hashes)
+
+    def close(self) -> None:
+        """Let go of the new file."""
+        if self._fd >= 0:
+            self._to.disk.close(self._fd)
+            self._fd = -1
+
+    # --- the choice -----------------------------------------------------------------------------------------------
+
+    def _begin(self, first: int) -> None:
+        """At the first block that changed."""
+        disk = self._to.disk
+        if self._to.clones is not False:
+            self._fd = disk.create(self._new, self._path)
+            with opened(disk, self._path) as old:
+                self._to.clones = disk.clone(old, self._fd)
+            if self._to.clones:
+                self._how = "reflink"
+                return
+            self.close()
+            disk.unlink(self._new)
+        info = disk.stat(self._path)
+        if info is None or info.links > 1:
+            self._rewrite(first)
+        else:
+            self._how = "blocks"
+
+    def _is_dense(self, seen: int, more: int) -> bool:
+        """Before more is held than may be: most of what was seen has changed, or more than is worth it in all."""
+        held = self._held_bytes() + more * BLOCK > HELD_BYTES
+        return self.changed > DENSE_SHARE * self._hashes.size or (held and self.changed > DENSE_SHARE * seen)
+
+    # --- blocks in place ------------------------------------------------------------------------------------------
+
+    def _hold(self, first: int, changed: Array, data: Array) -> None:
+        if self._held_bytes() + changed.size * BLOCK > HELD_BYTES:
+            self._spill()
+        self._blocks.append(changed + first)
+        self._held.append(_images(changed, data))
+
+    def _held_bytes(self) -> int:
+        return sum(part.size for part in self._held)
+
+    def _spill(self) -> None:
+        for part in self._held:
+            self._to.redo.add(part)
+        self._held = []
+
+    # --- a new file -----------------------------------------------------------------------------------------------
+
+    def _rewrite(self, seen: int) -> None:
+        """Begin a new file with everything up to block `seen`: changed blocks from here, the others from the old file."""
+        self._how = "rewrite"
+        self._fd = self._to.disk.create(self._new, self._path)
+        at = 0
+        for blocks, images in self._images_so_far():
+            flat = images.reshape(-1)
+            for start, stop in runs(blocks):
+                first = int(blocks[start])
+                self._copy_old(at, first)
+                self._put(first * BLOCK, flat[start * BLOCK : stop * BLOCK][: self._known.size - first * BLOCK])
+                at = first + stop - start
+        self._copy_old(at, seen)
+        self._blocks, self._held = [], []
+
+    def _images_so_far(self) -> Iterator[tuple[Array, Array]]:
+        """(block numbers, images), first those that are in the redo record already."""
+        offset = self._image
+        spilled = len(self._blocks) - len(self._held)
+        for blocks in self._blocks[:spilled]:
+            yield blocks, self._to.redo.read(offset, blocks.size)
+            offset += blocks.size * BLOCK
+        yield from zip(self._blocks[spilled:], self._held, strict=True)
+
+    def _copy_old(self, first: int, end: int) -> None:
+        with opened(self._to.disk, self._path) as old:
+            last = min(end * BLOCK, self._known.size)
+            for offset in range(first * BLOCK, last, _COPY_BYTES):
+                self._put(offset, np.frombuffer(self._to.disk.read(old, offset, min(_COPY_BYTES, last - offset)), np.uint8))
+
+    def _put(self, offset: int, data: Array) -> None:
+        self._to.disk.write(self._fd, offset, data)
+        self._to.disk.start_writeback(self._fd, offset, data.size)
+        self.written += data.size
+
+
+def runs(blocks: Array) -> list[tuple[int, int]]:
+    """Index ranges (start, stop) of consecutive numbers in an ascending array."""
+    if not blocks.size:
+        return []
+    breaks = (np.flatnonzero(np.diff(blocks) != 1) + 1).tolist()
+    return list(zip([0, *breaks], [*breaks, blocks.size], strict=True))
+
+
+def _images(changed: Array, data: Array) -> Array:
+    """The changed blocks of a window, uint8 [n, 4096]; a short last one zero-padded."""
+    whole = data.size // BLOCK
+    images = data[: whole * BLOCK].reshape(-1, BLOCK)[changed[changed < whole]]
+    if changed[-1] < whole:
+        return images
+    last = np.zeros((1, BLOCK), np.uint8)
+    last[0, : data.size - whole * BLOCK] = data[whole * BLOCK :]
+    return np.concatenate([images, last])
+
+
+def discard(disk: Disk, directory: Path, names: list[str]) -> None:
+    """Remove files of a sync that will not be; what cannot be removed is left for the next recovery."""
+    for name in names:
+        with suppress(OSError):
+            disk.unlink(str(directory / name))

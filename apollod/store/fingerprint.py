@@ -1,0 +1,59 @@
+"""The fingerprint of weights in files (a 64-bit number that identifies them exactly), with numpy alone.
+
+f of a tensor = K * (2 * S1 + S0) with S0 = sum w_j, S1 = sum j * w_j over its little-endian uint32 words (zero-padded), all
+modulo 2^64; F of a model = sum of f * (1 | first 8 bytes, little-endian, of BLAKE2b-256(name)). The trainer computes the same
+number of the weights in memory.
+"""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from apollod.errors import ModelRefused
+from apollod.store.block_hash import Array
+from apollod.store.disk import REAL, Disk, opened
+from apollod.store.model_files import StoredTensor, read_files
+
+_K = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+_READ_BYTES = 16 << 20  # a multiple of _BLOCK_WORDS words
+_BLOCK_WORDS = 1 << 16  # temporaries of half a megabyte, and sums below 2^64
+
+
+def directory_fingerprint(directory: Path, disk: Disk = REAL) -> str:
+    """F of the model as 16 hex digits. Raises ModelRefused for what is not a whole model, OSError where it cannot be read."""
+    total = 0
+    for file in read_files(directory, disk):
+        with opened(disk, str(directory / file.name)) as fd:
+            total += sum(_share(tensor.name, _tensor_fingerprint(disk, fd, tensor)) for tensor in file.tensors)
+    return f"{total & _MASK:016x}"
+
+
+def _share(name: str, fingerprint: int) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=32).digest()
+    return fingerprint * (1 | int.from_bytes(digest[:8], "little"))
+
+
+def _tensor_fingerprint(disk: Disk, fd: int, tensor: StoredTensor) -> int:
+    s0 = s1 = 0
+    for offset in range(0, tensor.bytes, _READ_BYTES):
+        data = disk.read(fd, tensor.start + offset, min(_READ_BYTES, tensor.bytes - offset))
+        if len(data) != min(_READ_BYTES, tensor.bytes - offset):
+            raise ModelRefused(f"{tensor.file} ends inside {tensor.name}", "copy the model again")
+        words = np.frombuffer(data.ljust(-(-len(data) // 4) * 4, b"\0"), "<u4")
+        low, weighted = _sums(words)
+        s0, s1 = s0 + low, s1 + weighted + offset // 4 * low
+    return _K * (2 * s1 + s0) & _MASK
+
+
+def _sums(words: Array) -> tuple[int, int]:
+    """(sum of words, sum of index times word)."""
+    index = np.arange(_BLOCK_WORDS, dtype=np.uint64)
+    s0 = s1 = 0
+    for start in range(0, words.size, _BLOCK_WORDS):
+        block = words[start : start + _BLOCK_WORDS].astype(np.uint64)
+        total = int(block.sum())
+        s0 += total
+        s1 += start * total + int(np.dot(index[: block.size], block))
+    return s0, s1

@@ -1,0 +1,62 @@
+"""One writer, or any number of loaders: an flock on `<model_dir>/.apollod/weights.lock`.
+
+A tensor that another process has mapped from a file changes under it when the file is written in place, so a loader takes
+the lock shared and a sync takes it alone. It ends with its holder, however that ends.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from apollod.errors import SyncError, WeightsLocked
+from apollod.store.block_table import OURS
+
+LOCK = f"{OURS}/weights.lock"
+
+
+class WeightsLock:
+    """Held inside a `with`. Raises WeightsLocked that names the holders, or SyncError where it cannot be made."""
+
+    def __init__(self, model_dir: Path, shared: bool = False) -> None:
+        self._path = model_dir / LOCK
+        self._kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+
+    def __enter__(self) -> "WeightsLock":
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise SyncError(
+                f"{self._path} cannot be opened ({error.strerror})", "check the owner, mode and disk of the directory"
+            ) from error
+        try:
+            fcntl.flock(self._fd, self._kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise WeightsLocked(
+                f"the weights of {self._path.parent.parent} are in use by {holders(self._path)}",
+                "a sync waits for nobody: try again when they have loaded or written them",
+            ) from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._fd)
+
+
+def holders(path: Path) -> str:
+    """Who holds an flock on the file, from /proc/locks."""
+    inode = os.stat(path).st_ino
+    found = []
+    for line in Path("/proc/locks").read_text().splitlines():
+        fields = line.split()
+        if "->" not in fields and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+            found.append(f"pid {fields[4]}{_name(fields[4])} ({'writes' if fields[3] == 'WRITE' else 'reads'})")
+    return ", ".join(found) or "another process"
+
+
+def _name(pid: str) -> str:
+    try:
+        return f" {Path(f'/proc/{pid}/comm').read_text().strip()}"
+    except OSError:
+        return ""

@@ -83,11 +83,17 @@ def complete(engine: Engine, tokens: int = 1, **more: Any) -> tuple[dict[str, An
         return json.load(answer), {k.lower(): v for k, v in answer.headers.items()}
 
 
-def cached_tokens(engine: Engine) -> float:
-    """Tokens found in the prefix cache since the start."""
+def metric(engine: Engine, name: str) -> float:
+    """A counter of vLLM's since the start, over all its labels."""
     with urllib.request.urlopen(engine.url("/metrics"), timeout=60) as answer:
-        lines = [line for line in answer.read().decode().splitlines() if line.startswith("vllm:prefix_cache_hits_total")]
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(f"vllm:{name}_total")]
+    assert lines, f"vLLM has no counter {name}"
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def cached_tokens(engine: Engine) -> float:
+    """Tokens found in the prefix cache."""
+    return metric(engine, "prefix_cache_hits")
 
 
 def top(answer: dict[str, Any]) -> tuple[str, float]:
@@ -223,17 +229,18 @@ def test_a_pause_holds_requests_between_two_tokens_and_loses_none(engine: Engine
     assert max(b - a for a, b in itertools.pairwise(times)) > 0.9
 
 
-def test_a_pause_with_clear_computes_running_requests_again_with_the_new_weights(engine: Engine) -> None:
+@pytest.mark.parametrize("clear", [False, True])
+def test_a_pause_with_clear_makes_running_requests_compute_again_and_lose_no_token(engine: Engine, clear: bool) -> None:
     engine.host.refresh(1)
-    with stream(engine, 60) as answer:
+    whole = complete(engine, tokens=200, prompt=PREFIX[:32])[0]["choices"][0]["text"]
+    before = metric(engine, "num_preemptions")
+    with stream(engine, 200) as answer:
         lines = (json.loads(line[6:]) for line in answer if line.startswith(b"data: {"))
         text = "".join(next(lines)["choices"][0]["text"] for _ in range(10))
-        assert engine.host.order(msg.Pause(clear=True, at_most_s=30), msg.Paused).error == ""
-        change(engine)
-        assert engine.host.refresh(2).error == ""
+        assert engine.host.order(msg.Pause(clear=clear, at_most_s=30), msg.Paused).error == ""
         engine.host.order(msg.Resume(), msg.Resumed)
-        rest = "".join(each["choices"][0]["text"] for each in lines)
-    assert text and rest
+        text += "".join(each["choices"][0]["text"] for each in lines)
+    assert text == whole and (metric(engine, "num_preemptions") > before) == clear
 
 
 def test_a_pause_ends_by_itself_and_says_so(engine: Engine) -> None:

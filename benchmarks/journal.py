@@ -31,7 +31,8 @@ from apollod.adapters import journal as journal_module
 from apollod.adapters import journal_reader, known_examples
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.wire.journal import encode_body
 from benchmarks import report
 from benchmarks.daemon import Daemon

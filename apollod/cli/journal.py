@@ -14,7 +14,8 @@ from typing import Any
 from apollod.adapters import journal_reader
 from apollod.cli import moment, render
 from apollod.core.events import KINDS
-from apollod.core.state import SECOND_NS, State, fold
+from apollod.core.fold import fold
+from apollod.core.state import SECOND_NS, State
 from apollod.errors import ApolloError, ConfigError
 from apollod.supervisor.view import status_view
 from apollod.wire.journal import GENESIS

@@ -17,7 +17,8 @@ from apollod.adapters.lock import Lock
 from apollod.adapters.processes import end_leftover
 from apollod.adapters.sockets import listen
 from apollod.core import inputs as inp
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.errors import ApolloError
 from apollod.supervisor.audit import Audit
 from apollod.supervisor.children import Children

@@ -16,7 +16,8 @@ from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import Decision, decide
-from apollod.core.state import SECOND_NS, State, fold
+from apollod.core.fold import fold
+from apollod.core.state import SECOND_NS, State
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor

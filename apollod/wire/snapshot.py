@@ -15,7 +15,7 @@ import msgspec
 
 from apollod.core.state import State, Waiting
 
-_SOURCES = (("apollod.core", ("events", "intake", "schedules", "state")), ("apollod.wire", ("journal", "snapshot")))
+_SOURCES = (("apollod.core", ("events", "fold", "intake", "schedules", "state")), ("apollod.wire", ("journal", "snapshot")))
 
 
 @cache

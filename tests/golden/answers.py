@@ -12,7 +12,8 @@ from typing import Any
 
 from apollod.adapters.journal_reader import query, recorded
 from apollod.cli.main import main
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.supervisor.view import status_view
 
 PARTS = 8  # states are compared after each of as many parts of the journal, and after every result of a step

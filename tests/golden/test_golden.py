@@ -16,7 +16,8 @@ from apollod.adapters.journal import Journal
 from apollod.adapters.migrate import load
 from apollod.cli.main import main
 from apollod.core.events import KINDS, StepCompleted, TrainerBound
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.wire.journal import encode_body
 from apollod.wire.snapshot import dump_state, load_state
 

@@ -8,7 +8,8 @@ from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.effects import Effect
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.errors import JournalError
 from apollod.supervisor.loop import Loop
 

@@ -8,7 +8,8 @@ from support.world import SETTINGS, World, digest
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.wire.journal import decode_event, encode_body
 
 ACTIONS = st.lists(

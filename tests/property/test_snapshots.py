@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ACTIONS, play
 
-from apollod.core.state import State, fold
+from apollod.core.fold import fold
+from apollod.core.state import State
 from apollod.wire import snapshot
 from apollod.wire.snapshot import dump_state, fold_code, load_state
 
@@ -42,7 +43,7 @@ def test_a_change_of_the_fold_is_another_code(tmp_path, monkeypatch):
     compute = snapshot.fold_code.__wrapped__
     code = compute()
     assert code == fold_code()
-    for module in ("core/state.py", "core/events.py", "wire/journal.py"):
+    for module in ("core/state.py", "core/fold.py", "core/events.py", "wire/journal.py"):
         with (tmp_path / module).open("a") as file:
             file.write("#")
         assert compute() != code

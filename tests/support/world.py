@@ -13,8 +13,9 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.fold import fold
 from apollod.core.intake import Batch, Line
-from apollod.core.state import SECOND_NS, State, fold
+from apollod.core.state import SECOND_NS, State
 
 SETTINGS = ev.Settings(model_path="/m", lr=1.0, warmup=0.0, checkpoint_delay_s=600.0, checkpoint_keep=2, replay_max=1000)
 

@@ -145,14 +145,15 @@ def test_a_clients_own_salt_is_kept_apart_and_renewed_too(engine: Engine) -> Non
 
 
 class Clients:
-    """Closed-loop clients that keep the engine busy; `answers` counts what came whole."""
+    """Closed-loop clients that keep the engine busy: each asks for another number of tokens, so that they do not end together.
+    `answers`: (number of tokens, text) of what came whole."""
 
     def __init__(self, engine: Engine | Daemon, tokens: int = 400, count: int = 2) -> None:
-        self.url, self.tokens = f"http://127.0.0.1:{engine.port}/v1/completions", tokens
-        self.answers: list[tuple[float, str]] = []
+        self.url = f"http://127.0.0.1:{engine.port}/v1/completions"
+        self.answers: list[tuple[int, str]] = []
         self.errors: list[Exception] = []
         self.done = threading.Event()
-        self.threads = [threading.Thread(target=self._run) for _ in range(count)]
+        self.threads = [threading.Thread(target=self._run, args=(tokens - 37 * i,)) for i in range(count)]
 
     def __enter__(self) -> "Clients":
         for thread in self.threads:
@@ -165,13 +166,13 @@ class Clients:
             thread.join()
         assert not self.errors, self.errors
 
-    def _run(self) -> None:
-        body = {"model": "tiny", "prompt": PREFIX[:32], "max_tokens": self.tokens, "temperature": 0, "ignore_eos": True}
+    def _run(self, tokens: int) -> None:
+        body = {"model": "tiny", "prompt": PREFIX[:32], "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
         while not self.done.is_set():
             request = urllib.request.Request(self.url, json.dumps(body).encode(), {"Content-Type": "application/json"})
             try:
                 with urllib.request.urlopen(request, timeout=120) as answer:
-                    self.answers.append((time.monotonic(), json.load(answer)["choices"][0]["text"]))
+                    self.answers.append((tokens, json.load(answer)["choices"][0]["text"]))
             except OSError as error:
                 self.errors.append(error)
                 return
@@ -195,13 +196,14 @@ def test_prefixes_are_forgotten_on_a_server_that_is_never_idle(engine: Engine) -
     complete(engine)
     with Clients(engine, tokens=400, count=3) as clients:
         clients.wait(1)
-        before, deadline = resets(engine), time.monotonic() + 30
+        before, preempted, deadline = resets(engine), metric(engine, "num_preemptions"), time.monotonic() + 30
         engine.host.refresh(2, "reset")
         while resets(engine) == before and time.monotonic() < deadline:
             time.sleep(0.2)
         assert resets(engine) > before, "never idle, never reset"
-        clients.wait(3)
-    assert len({text for _, text in clients.answers}) == 1, "the same weights gave other tokens after a preemption"
+        clients.wait(6)
+    assert metric(engine, "num_preemptions") > preempted
+    assert len(set(clients.answers)) == 3, "the same weights gave other tokens after a preemption"
 
 
 @contextmanager
@@ -350,9 +352,10 @@ def test_a_trainer_that_hangs_in_a_fenced_step_holds_requests_no_longer_than_con
     assert any(e.expired for e in journal_of(fenced) if isinstance(e, ev.EngineResumed))
 
 
-def test_rederived_parameters_follow_each_step_in_both_modes(fenced: Daemon, running: Daemon) -> None:
+@pytest.mark.parametrize("publish", ["hogwild", "fenced"])
+def test_rederived_parameters_follow_each_step_in_both_modes(fenced: Daemon, publish: str) -> None:
     """What the engine derives (packed convolutions) is right after steps: its log-probabilities are the trainer's."""
-    fenced.config.write_text(fenced.config.read_text().replace("fenced\"\n", "fenced\"\nalign_every = 1\n"))
+    fenced.config.write_text(fenced.config.read_text().replace("fenced\"\n", f"{publish}\"\nalign_every = 1\n"))
     fenced.start().wait_ready()
     fenced.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}.") for i in range(3)])
     fenced.wait_learned(3)
@@ -360,4 +363,5 @@ def test_rederived_parameters_follow_each_step_in_both_modes(fenced: Daemon, run
     assert status["weights"]["rederive"] > 0 and status["weights"]["alignment"]["aligned"]
     measured = [e for e in journal_of(fenced) if isinstance(e, ev.AlignmentMeasured)]
     assert [e.step for e in measured] == [0, 1, 2, 3] and max(e.mean_abs_diff for e in measured) < 0.02
+    assert any(isinstance(e, ev.EnginePaused) for e in journal_of(fenced)) == (publish == "fenced")
 

@@ -36,7 +36,7 @@ test: env
 	@$(BIN)/python -m pytest -q $(ARGS)
 
 crash: env
-	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash $(ARGS)
+	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(ARGS)
 
 bench: env
 	@for name in start step optimizer serve journal; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done

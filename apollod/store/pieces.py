@@ -82,6 +82,31 @@ class Windows:
         return self._next
 
 
+class Stream:
+    """Pieces as one stream of bytes that is taken in portions of any size, in order."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        self._pieces = iter(pieces)
+        self._file, self._offset, self._data = "", 0, np.empty(0, np.uint8)
+
+    def take(self, file: str, offset: int, size: int) -> Array:
+        """uint8 [size] of a file from `offset` on; SyncError where that is not what comes next."""
+        parts = []
+        while size:
+            while not self._data.size:
+                piece = next(self._pieces, None)
+                if piece is None:
+                    raise _bad(f"nothing came where {file} from byte {offset} on was due")
+                self._file, self._offset, self._data = piece.file, piece.offset, as_bytes(piece.data)
+            if (self._file, self._offset) != (file, offset):
+                raise _bad(f"{self._file} from byte {self._offset} on came where {file} from byte {offset} on was due")
+            part, self._data = self._data[:size], self._data[size:]
+            parts.append(part if part.size == size else part.copy())  # the next piece may reuse the memory of this one
+            size, offset = size - part.size, offset + part.size
+            self._offset = offset
+        return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+
 def as_bytes(data: Any) -> Array:
     """The same memory as uint8 [n]."""
     return data.reshape(-1).view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)

@@ -8,6 +8,7 @@ import os
 import random
 from collections import Counter
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from support import sharded_model as model
 from support.sim_disk import PowerLost, SimDisk
 
 from apollod.errors import ApolloError
-from apollod.store import apply, redo, sync
+from apollod.store import apply, file_update, redo, sync
 from apollod.store.block_hash import block_hashes
 from apollod.store.disk import opened
 from apollod.store.sync import write_weights
@@ -54,6 +55,11 @@ def _interrupted(disk, chance, action):
 def run(seed, disk_class=SimDisk):
     """One life of a model; what became of it: whole, torn, lost (acknowledged and gone), stuck (refused)."""
     chance = random.Random(seed)
+    with mock.patch.object(file_update, "HELD_BYTES", chance.choice([64 << 20, 2 * 4096])):
+        return _live(seed, disk_class, chance)
+
+
+def _live(seed, disk_class, chance):
     old = model.model(chance, chance.choice([1, 2, 3]))
     disk = _disk(disk_class, chance, seed, old)
     for step in range(chance.randint(0, 2)):

@@ -39,7 +39,7 @@ class SimDisk:
         self._chance, self._clones = random.Random(seed), clones
         self._names, self._durable_names, self._pending = {}, {}, []  # path -> inode; (directories, operation, arguments)
         self._fds, self._next, self._clock = {}, 1, 1
-        self.operations, self.lose_power_at, self.fail_at, self.log = 0, None, None, []
+        self.operations, self.lose_power_at, self.fail_at, self.failed, self.log = 0, None, None, None, []
         self._dead = False
 
     # --- for the test ---
@@ -91,6 +91,7 @@ class SimDisk:
             self._dead = True
             raise PowerLost
         if self.operations == self.fail_at:
+            self.failed = self.log[-1]
             raise OSError(28, "No space left on device", str(path))
 
     def _alter(self, directories, operation, *arguments):

@@ -1,0 +1,135 @@
+"""`apollo-checkpoint`: the weight files of a model directory, without a daemon."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from apollod.errors import ApolloError, ConfigError, NotPermitted, SyncError
+
+EXIT_FAILED, EXIT_USAGE, EXIT_NOT_PERMITTED = 1, 2, 4
+
+DESCRIPTION = """\
+Bring the *.safetensors of a model directory up to date so that no crash and no power cut can tear them, finish what a crash
+left, and say exactly which weights lie there."""
+
+EPILOG = """\
+examples:
+  apollo-checkpoint sync --model-dir /models/m --from-dir /models/m-new    make m hold the weights of m-new
+  apollo-checkpoint recover --model-dir /models/m                          after a crash; safe at any time, also twice
+  apollo-checkpoint fingerprint --model-dir /models/m                      16 hex digits, the same on every machine
+
+Only changed blocks are written where they are few, a new file where they are many; all shards change at one moment. What
+belongs to this lies in /models/m/.apollod, hidden from other tools. Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="apollo-checkpoint", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    sync = _verb(verbs, "sync", "write new weights into the directory; names, layout and all other files stay as they are")
+    sync.add_argument("--from-dir", metavar="NEW", help="directory of the same model with the new weights; may be sharded differently")
+    sync.add_argument("--step", type=int, default=0, help="number of the new weights, kept beside them (default 0)")
+    sync.add_argument("--accept-edits", action="store_true", help="also where somebody changed the files since the last sync")
+    _verb(verbs, "recover", "finish a sync that was committed before a crash, drop one that was not")
+    _verb(verbs, "fingerprint", "the number that identifies the weights exactly; the daemon and its events show the same one")
+    return parser
+
+
+def _verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    parser.add_argument("--model-dir", metavar="PATH", required=True, type=Path, help="a local Hugging Face directory, yours to write")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    args = build_parser().parse_args(argv)
+    try:
+        match args.verb:
+            case "sync":
+                return _sync(args)
+            case "recover":
+                return _recover(args)
+        return _fingerprint(args)
+    except ApolloError as error:
+        _failed(args, error)
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_NOT_PERMITTED if isinstance(error, NotPermitted) else EXIT_FAILED
+    except OSError as error:
+        _failed(args, ApolloError(f"{args.verb} failed ({error})", "check the directory, its owner and the disk"))
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return 130
+
+
+def _sync(args: argparse.Namespace) -> int:
+    if not args.from_dir:
+        raise ConfigError(
+            "which weights?", "give --from-dir NEW; those of a running daemon are written by `apollod ctl checkpoint`"
+        )
+    from apollod.store.model_files import read_files
+    from apollod.store.pieces import directory_pieces
+    from apollod.store.sync import sync
+
+    source = Path(args.from_dir)
+    if source.resolve() == args.model_dir.resolve():
+        raise ConfigError(f"{source} is the model directory itself", "give --from-dir the directory with the new weights")
+    pieces = directory_pieces(source, read_files(args.model_dir))
+    done = sync(args.model_dir, pieces, args.step, args.accept_edits)
+    lines = [
+        f"sync {done.generation}, step {done.step}: {done.changed_blocks} of {done.blocks} blocks changed, "
+        f"{done.bytes_written} bytes written",
+        *(f"  {file.name}: {_HOW[file.how]}" for file in done.files),
+    ]
+    return _done(args, dataclasses.asdict(done), lines)
+
+
+_HOW = {
+    "unchanged": "as it was", "blocks": "changed blocks written in place, through a redo record",
+    "reflink": "a new file that shares unchanged blocks with the old one", "rewrite": "a new file",
+}
+
+
+def _recover(args: argparse.Namespace) -> int:
+    from apollod.store.sync import recover
+
+    done = recover(args.model_dir)
+    lines = ["a committed sync was finished" if done.applied else "nothing to finish: the weights are whole"]
+    lines += [f"  dropped {name}, of a sync that was not committed" for name in done.dropped]
+    if done.generation is not None:
+        lines.append(f"  weights of sync {done.generation}, step {done.step}")
+    return _done(args, dataclasses.asdict(done), lines)
+
+
+def _fingerprint(args: argparse.Namespace) -> int:
+    from apollod.store.fingerprint import directory_fingerprint
+    from apollod.store.redo import REDO
+
+    if (args.model_dir / REDO).exists():
+        raise SyncError(
+            f"a sync of {args.model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {args.model_dir}` first"
+        )
+    found = directory_fingerprint(args.model_dir)
+    return _done(args, {"model_dir": str(args.model_dir), "fingerprint": found}, [found])
+
+
+def _done(args: argparse.Namespace, fields: dict[str, Any], lines: list[str]) -> int:
+    print(json.dumps({"schema_version": 1, **fields}) if args.json else "\n".join(lines))
+    return 0
+
+
+def _failed(args: argparse.Namespace, error: ApolloError) -> None:
+    print(f"apollo-checkpoint: {error.line()}", file=sys.stderr)
+    if args.json:
+        fields = {"error": str(error), "hint": error.hint, "committed": getattr(error, "committed", False)}
+        print(json.dumps({"schema_version": 1, **fields}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Undo deltas: the difference of two generations of weights, applied in either direction, a chunk of 16 MiB at a time.
+
+    "APLDELT1"  u32 bytes of the head  head (JSON)
+    chunks, tensor after tensor: u32 file, u64 offset, u32 bytes, u8 bytes of an element, u32 bytes packed, hash before, hash after
+        then XOR of before and after, split into planes (first bytes of all elements, then second ones, ...), zstd; nothing if equal
+    the same record with file 0xFFFFFFFF: bytes = number of chunks, hashes of all; BLAKE2b-128 of the head and all records
+
+Planes, because a step of bf16 training changes low bytes a little and high bytes hardly ever. Level 1: on real stochastically
+rounded steps 3 and 4 give the same size in up to half as much time again (benchmarks/checkpoint.py, docs/decisions/0011). A chunk's hash is
+BLAKE2b-128 of its block hashes.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import zstandard
+
+from apollod.errors import DeltaRefused, SyncError
+from apollod.store.block_hash import Array, block_hashes
+from apollod.store.disk import REAL, Disk, opened
+from apollod.store.model_files import StoredTensor, WeightFile, layout_digest
+from apollod.store.pieces import Piece, Stream
+from apollod.wire.manifest import ITEM_BYTES
+
+CHUNK_BYTES = 16 << 20
+LEVEL = 1
+_MAGIC = b"APLDELT1"
+_RECORD = struct.Struct("<IQIBI16s16s")
+_END = 0xFFFFFFFF
+_HEAD_MAX = 1 << 20
+
+
+class DeltaHead(msgspec.Struct, frozen=True):
+    """`layout`: of the model; the steps of both sides, as their writer said."""
+
+    schema_version: int
+    layout: str
+    step_before: int
+    step_after: int
+
+
+@dataclass(frozen=True)
+class Delta:
+    """What a delta says of itself. Hashes (32 hex digits) of all chunks of one side; `bytes`: of the file."""
+
+    head: DeltaHead
+    before: str
+    after: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    file: int
+    offset: int
+    size: int
+    item: int
+    packed: int
+    before: bytes
+    after: bytes
+
+
+def write_delta(
+    path: Path, files: Sequence[WeightFile], before: Iterable[Piece], after: Iterable[Piece], steps: tuple[int, int], disk: Disk = REAL
+) -> Delta:
+    """Write the difference of two generations, durably, whole or not at all. Raises SyncError for a disk that is full or broken."""
+    temporary = f"{path}.tmp"
+    head = DeltaHead(1, layout_digest(files), *steps)
+    try:
+        fd = disk.create(temporary)
+        try:
+            written = _fill(disk, fd, head, files, Stream(before), Stream(after))
+            disk.fsync(fd)
+        finally:
+            disk.close(fd)
+        disk.rename(temporary, str(path))
+        disk.fsync_dir(str(path.parent))
+    except BaseException as error:
+        with suppress(OSError):
+            disk.unlink(temporary)
+        if isinstance(error, OSError):
+            raise SyncError(f"the undo delta {path} cannot be written ({error})", "make room or mend the disk") from error
+        raise
+    return written
+
+
+def read_delta(path: Path, disk: Disk = REAL) -> Delta:
+    """Head and hashes, every record checked, no data unpacked. Raises DeltaRefused for a damaged file."""
+    try:
+        with opened(disk, str(path)) as fd:
+            head, position, check = _read_head(disk, fd, path)
+            count = 0
+            while (chunk := _read_record(disk, fd, path, position, check)).file != _END:
+                position, count = position + _RECORD.size + chunk.packed, count + 1
+            position += _RECORD.size
+            if chunk.size != count or disk.read(fd, position, 17) != check.digest():
+                raise _damaged(path, "its checksum is wrong")
+    except OSError as error:
+        raise DeltaRefused(f"the undo delta {path} cannot be read ({error})", "use another checkpoint") from error
+    return Delta(head, chunk.before.hex(), chunk.after.hex(), position + 16)
+
+
+def apply_delta(path: Path, files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL) -> Iterator[Piece]:
+    """The other side, as pieces: `weights` may be the one before or the one after.
+
+    Every chunk is compared with its hash before and after the change. Raises DeltaRefused where the delta is damaged, of another
+    model or of neither side; whoever consumes the pieces must not commit then.
+    """
+    if read_delta(path, disk).head.layout != layout_digest(files):
+        raise DeltaRefused(f"the undo delta {path} belongs to another model", "use a delta of this model's own history")
+    stream, forward = Stream(weights), None
+    with opened(disk, str(path)) as fd:
+        _, position, check = _read_head(disk, fd, path)
+        for file, tensor, offset, size in _chunks(files):
+            chunk = _read_record(disk, fd, path, position, check)
+            if (chunk.file, chunk.offset, chunk.size) != (file, tensor.start + offset, size):
+                raise _damaged(path, f"its chunks do not follow the tensors at {tensor.name}")
+            data = stream.take(tensor.file, chunk.offset, size)
+            found = chunk_hash(data)
+            if forward is None and chunk.packed:
+                forward = found == chunk.before
+            if found != (chunk.after if forward is False else chunk.before):
+                raise DeltaRefused(
+                    f"{tensor.name} is neither what it was before the delta {path} nor after it",
+                    "use a checkpoint and replay the steps since",
+                )
+            if chunk.packed:
+                data = data ^ _unpack(disk.read(fd, position + _RECORD.size, chunk.packed), chunk, path)
+                if chunk_hash(data) != (chunk.after if forward else chunk.before):
+                    raise _damaged(path, f"it does not give the recorded bytes of {tensor.name}")
+            position += _RECORD.size + chunk.packed
+            yield Piece(tensor.file, chunk.offset, data)
+
+
+def chunk_hash(data: Array) -> bytes:
+    """16 bytes that identify a chunk."""
+    digest = blake2b(block_hashes(data).astype("<u8").tobytes(), digest_size=16)
+    digest.update(data.size.to_bytes(8, "little"))
+    return digest.digest()
+
+
+def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], before: Stream, after: Stream) -> Delta:
+    text = msgspec.json.encode(head)
+    start = _MAGIC + len(text).to_bytes(4, "little") + text
+    disk.write(fd, 0, start)
+    check, sides, position, count = blake2b(start, digest_size=16), (blake2b(digest_size=16), blake2b(digest_size=16)), len(start), 0
+    packer = zstandard.ZstdCompressor(level=LEVEL)
+    for file, tensor, offset, size in _chunks(files):
+        at, item = tensor.start + offset, ITEM_BYTES[tensor.dtype]
+        old, new = before.take(tensor.file, at, size), after.take(tensor.file, at, size)
+        hashes = chunk_hash(old), chunk_hash(new)
+        packed = packer.compress(_planes(old ^ new, item).data) if hashes[0] != hashes[1] else b""
+        record = _RECORD.pack(file, at, size, item, len(packed), *hashes)
+        disk.write(fd, position, record + packed)
+        disk.start_writeback(fd, position, len(record) + len(packed))
+        check.update(record)
+        for side, found in zip(sides, hashes, strict=True):
+            side.update(found)
+        position, count = position + len(record) + len(packed), count + 1
+    end = _RECORD.pack(_END, 0, count, 0, 0, sides[0].digest(), sides[1].digest())
+    check.update(end)
+    disk.write(fd, position, end + check.digest())
+    return Delta(head, sides[0].hexdigest(), sides[1].hexdigest(), position + len(end) + 16)
+
+
+def _chunks(files: Sequence[WeightFile]) -> Iterator[tuple[int, StoredTensor, int, int]]:
+    """(file number, tensor, offset in it, bytes) in the order of the files."""
+    for number, file in enumerate(files):
+        for tensor in file.tensors:
+            for offset in range(0, tensor.bytes, CHUNK_BYTES):
+                yield number, tensor, offset, min(CHUNK_BYTES, tensor.bytes - offset)
+
+
+def _planes(data: Array, item: int) -> Array:
+    return np.ascontiguousarray(data.reshape(-1, item).T).reshape(-1)
+
+
+def _unpack(packed: bytes, chunk: _Chunk, path: Path) -> Array:
+    try:
+        if (size := zstandard.frame_content_size(packed)) != chunk.size:  # before memory is asked for
+            raise _damaged(path, f"a chunk of {chunk.size} bytes unpacks to {size}")
+        planes = np.frombuffer(zstandard.ZstdDecompressor().decompress(packed), np.uint8)
+    except zstandard.ZstdError as error:
+        raise _damaged(path, str(error)) from error
+    return np.ascontiguousarray(planes.reshape(chunk.item, -1).T).reshape(-1)
+
+
+def _read_head(disk: Disk, fd: int, path: Path) -> tuple[DeltaHead, int, "blake2b"]:
+    """(head, offset of the first record, the checksum so far)."""
+    start = disk.read(fd, 0, 12)
+    length = int.from_bytes(start[8:], "little")
+    if start[:8] != _MAGIC or length > _HEAD_MAX:
+        raise _damaged(path, "it does not begin as one")
+    text = disk.read(fd, 12, length)
+    try:
+        head = msgspec.json.decode(text, type=DeltaHead)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path, str(error)) from error
+    return head, 12 + length, blake2b(start + text, digest_size=16)
+
+
+def _read_record(disk: Disk, fd: int, path: Path, position: int, check: "blake2b") -> _Chunk:
+    data = disk.read(fd, position, _RECORD.size)
+    if len(data) != _RECORD.size:
+        raise _damaged(path, "it is cut short")
+    check.update(data)
+    chunk = _Chunk(*_RECORD.unpack(data))
+    if chunk.file != _END and (chunk.size > CHUNK_BYTES or not chunk.item or chunk.size % chunk.item):
+        raise _damaged(path, f"a chunk of {chunk.size} bytes with elements of {chunk.item}")
+    return chunk
+
+
+def _damaged(path: Path, reason: str) -> DeltaRefused:
+    return DeltaRefused(f"the undo delta {path} is damaged: {reason}", "use another checkpoint, and replay the steps since")

@@ -1,0 +1,152 @@
+"""`apollo-checkpoint` on real directories, as a person runs it."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import load_file
+from support import sharded_model as model
+
+from apollod.store.lock import WeightsLock
+from apollod.trainer import fingerprint
+
+
+def tool(*arguments):
+    command = [sys.executable, "-m", "apollod.cli.checkpoint_tool", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """(directory, its bytes, directory of later weights, their bytes): three shards."""
+    chance = random.Random(5)
+    old = model.model(chance, 3, (20, 40))
+    new = model.changed(chance, old, 0.5)
+    return model.write(tmp_path / "m", old), old, model.write(tmp_path / "new", new), new
+
+
+def test_sync_makes_the_directory_hold_the_new_weights_and_nothing_else_changes(pair):
+    directory, old, source, new = pair
+    done = tool("sync", "--model-dir", directory, "--from-dir", source, "--step", 12, "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["schema_version"], answer["generation"], answer["step"]) == (1, 1, 12)
+    assert 0 < answer["changed_blocks"] < answer["blocks"]
+    assert model.read(directory, new) == new != old
+    assert (directory / "config.json").read_text() == "{}"
+    assert sorted(path.name for path in (directory / ".apollod").iterdir()) == ["blocks.bin", "weights.lock"]
+    again = json.loads(tool("sync", "--model-dir", directory, "--from-dir", source, "--json").stdout)
+    assert (again["generation"], again["changed_blocks"]) == (1, 0)
+
+
+def test_the_source_may_be_sharded_differently(tiny_model, tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    directory = tmp_path / "one"
+    shutil.copytree(tiny_model, directory)
+    tensors = load_file(directory / "model.safetensors")
+    changed = {name: tensor + torch.ones_like(tensor) for name, tensor in tensors.items()}
+    names = sorted(changed)
+    source = tmp_path / "two"
+    source.mkdir()
+    shards = {"a.safetensors": names[: len(names) // 2], "b.safetensors": names[len(names) // 2 :]}
+    for file, held in shards.items():
+        save_file({name: changed[name] for name in held}, source / file)
+    index = {"weight_map": {name: file for file, held in shards.items() for name in held}}
+    (source / "model.safetensors.index.json").write_text(json.dumps(index))
+    done = tool("sync", "--model-dir", directory, "--from-dir", source)
+    assert done.returncode == 0, done.stderr
+    found = load_file(directory / "model.safetensors")
+    assert found.keys() == changed.keys()
+    assert all(torch.equal(found[name], changed[name]) for name in names)
+    assert tool("fingerprint", "--model-dir", source).stdout == tool("fingerprint", "--model-dir", directory).stdout
+
+
+def test_the_fingerprint_is_the_trainers(pair, tiny_model):
+    for directory, names in ((pair[0], list(pair[1])), (tiny_model, ["model.safetensors"])):
+        weights = [directory / name for name in names if name.endswith(".safetensors")]
+        expected = fingerprint.format(sum(fingerprint.file_fingerprint(path) for path in weights) % (1 << 64))
+        assert tool("fingerprint", "--model-dir", directory).stdout.strip() == expected
+
+
+def test_recover_says_what_it_dropped(pair):
+    directory, old, _, _ = pair
+    (directory / ".apollod").mkdir()
+    (directory / ".apollod/redo.tmp").write_bytes(b"half")
+    (directory / ".apollod/new.model-00001-of-00003.safetensors").write_bytes(b"half")
+    done = tool("recover", "--model-dir", directory)
+    assert (done.returncode, done.stdout.count("dropped")) == (0, 2)
+    assert tool("recover", "--model-dir", directory).stdout.splitlines() == ["nothing to finish: the weights are whole"]
+    assert model.read(directory, old) == old
+
+
+def _no_source(directory, source):
+    return ["sync", "--model-dir", directory], 2, "apollod ctl checkpoint"
+
+
+def _same_directory(directory, source):
+    return ["sync", "--model-dir", directory, "--from-dir", f"{directory}/../{directory.name}"], 2, "is the model directory itself"
+
+
+def _missing_directory(directory, source):
+    return ["fingerprint", "--model-dir", directory / "nothing"], 1, "holds neither"
+
+
+def _missing_shard(directory, source):
+    (source / "model-00002-of-00003.safetensors").unlink()
+    return ["sync", "--model-dir", directory, "--from-dir", source], 1, "model-00002-of-00003.safetensors cannot be read"
+
+
+def _other_model(directory, source):
+    other = model.write(source.parent / "other", model.model(random.Random(9), 2))
+    return ["sync", "--model-dir", directory, "--from-dir", other], 1, "give a directory of the same model"
+
+
+def _hub_cache(directory, source):
+    snapshot = source.parent / "models--org--m/snapshots/abc"
+    shutil.copytree(directory, snapshot)
+    return ["sync", "--model-dir", snapshot, "--from-dir", source], 1, "cp -a --reflink=auto -L"
+
+
+def _interrupted_sync(directory, source):
+    (directory / ".apollod").mkdir()
+    (directory / ".apollod/redo").write_bytes(b"APLREDO1" + bytes(8192))
+    return ["fingerprint", "--model-dir", directory], 1, "apollo-checkpoint recover"
+
+
+CASES = [_no_source, _same_directory, _missing_directory, _missing_shard, _other_model, _hub_cache, _interrupted_sync]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.strip("_"))
+def test_what_cannot_be_done_is_one_clear_line_and_touches_nothing(pair, case):
+    directory, old, source, _ = pair
+    arguments, code, said = case(directory, source)
+    done = tool(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert model.read(directory, old) == old
+
+
+def test_a_second_writer_is_told_who_holds_the_files(pair):
+    import os
+
+    directory, old, source, _ = pair
+    with WeightsLock(directory, shared=True):
+        done = tool("sync", "--model-dir", directory, "--from-dir", source, "--json")
+    assert done.returncode == 1
+    assert f"pid {os.getpid()}" in done.stderr
+    assert json.loads(done.stdout)["committed"] is False
+    assert model.read(directory, old) == old
+
+
+def test_it_loads_no_torch(pair):
+    code = "import sys; from apollod.cli.checkpoint_tool import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "sync", "--model-dir", pair[0], "--from-dir", pair[2]], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,66 @@
+"""SIGKILL at random moments of real syncs of 64 MiB in two shards. APOLLOD_SYNC_KILLS kills (20), seed APOLLOD_CRASH_SEED."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from support import sharded_model as model
+from support import sync_victim
+from support.invariants import say
+
+from apollod.store import sync
+from apollod.store.model_files import INDEX, read_files
+from apollod.store.redo import REDO
+
+pytestmark = pytest.mark.crash
+
+KILLS = int(os.environ.get("APOLLOD_SYNC_KILLS", "20"))
+SEED = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
+VICTIM = sync_victim.__file__
+SHARD_BYTES = 32 << 20
+
+
+def _fresh(directory):
+    chance, files = np.random.default_rng(SEED), {}
+    for number in (1, 2):
+        head = model.header_of([(f"w{number}", "BF16", (SHARD_BYTES // 2,), SHARD_BYTES)])
+        files[f"model-{number:05}-of-00002.safetensors"] = head + chance.bytes(SHARD_BYTES)
+    index = '{"weight_map": {"w1": "model-00001-of-00002.safetensors", "w2": "model-00002-of-00002.safetensors"}}'
+    return model.write(directory, files | {INDEX: index.encode()})
+
+
+def _weights(directory):
+    return np.concatenate([np.fromfile(directory / f.name, np.uint8, offset=len(f.header)) for f in read_files(directory)])
+
+
+@pytest.mark.timeout(3600)
+def test_a_kill_at_any_moment_leaves_one_whole_generation(tmp_path):
+    directory, chance = _fresh(tmp_path / "m"), random.Random(SEED)
+    weights, held, seen = _weights(directory), 0, Counter()
+    for number in range(KILLS):
+        victim = subprocess.Popen([sys.executable, VICTIM, directory, str(held)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert victim.stdout.readline() == "ready\n", victim.stderr.read()
+        time.sleep(chance.uniform(0, 1.0))
+        victim.send_signal(signal.SIGKILL)
+        acked = [line.split() for line in victim.communicate()[0].splitlines()]
+        seen.update(how for _, *hows in acked for how in hows)
+        seen["redo found"] += (directory / REDO).exists()
+        sync.recover(directory)
+        for _ in acked:
+            held += 1
+            weights = sync_victim.after(weights, held)
+        found = _weights(directory)
+        if not np.array_equal(found, weights):  # the one that was not acknowledged
+            held += 1
+            weights = sync_victim.after(weights, held)
+            seen["committed, not acknowledged"] += 1
+        assert np.array_equal(found, weights), f"kill {number} (seed {SEED}): {(found != weights).sum()} bytes are of no generation {held}"
+        assert sorted(path.name for path in (directory / ".apollod").iterdir() if path.name != "blocks.bin") == ["weights.lock"]
+    say(f"{KILLS} kills, {held} generations: {dict(seen)}")
+    assert held > KILLS // 4, "the kills came before anything could happen"

@@ -34,7 +34,7 @@ class Prefixes:
     async def _forget_later(self) -> None:
         deadline = time.monotonic() + self._patience_s
         try:
-            while not await self._reset(force := time.monotonic() >= deadline):
+            while not await self._reset(force := time.monotonic() >= deadline):  # noqa: ASYNC110 - vLLM has no event for it
                 await asyncio.sleep(RETRY_S)
             self._patience_s = min(FORCE_AFTER_MAX_S, 2 * self._patience_s) if force else FORCE_AFTER_S
         except Exception:

@@ -42,8 +42,12 @@ def build_parser() -> argparse.ArgumentParser:
 
     config = commands.add_parser("config", help="check or show the configuration")
     config_commands = config.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, text in (("check", "say whether it can be used"), ("show", "print every value in force, as TOML")):
-        _config_arguments(config_commands.add_parser(verb, help=text))
+    check = config_commands.add_parser("check", help="say whether it can be used, and what it takes")
+    check.add_argument("--memory", action="store_true", help="what weights, optimizer and a step take in memory; nothing is loaded")
+    check.add_argument("--device-gb", type=_gigabytes, metavar="GB", help="with --memory: of the GPU, 10^9 bytes; exit 1 if too few")
+    check.add_argument("--json", action="store_true", help="with --memory: one JSON object")
+    _config_arguments(check)
+    _config_arguments(config_commands.add_parser("show", help="print every value in force, as TOML"))
 
     _add_replay(commands.add_parser("replay", help="run recorded steps again, without a daemon, and prove the weights"))
 
@@ -52,6 +56,13 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_ctl(commands.add_parser("ctl", help="ask or tell the running daemon"))
     return parser
+
+
+def _gigabytes(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e6:
+        raise ValueError(text)
+    return value
 
 
 def _config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +182,8 @@ def _dispatch(args: argparse.Namespace) -> int:
         case "config":
             from apollod.cli import setup
 
+            if args.verb == "check" and (args.memory or args.json or args.device_gb):
+                return setup.memory(args)
             return setup.config(args.verb, args.config, args.overrides)
     from apollod.cli import setup
 

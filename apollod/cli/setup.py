@@ -1,5 +1,6 @@
 """`apollod init`, `apollod config`, `apollod version`."""
 
+import argparse
 import json
 import platform
 import sys
@@ -72,6 +73,15 @@ def config(verb: str, path: str | None, overrides: Sequence[str]) -> int:
         return 1
     print(f"ok: model {loaded.model.path}, state {loaded.state_dir}, inbox {loaded.inbox_dir}, {loaded.url}")
     return 0
+
+
+def memory(args: argparse.Namespace) -> int:
+    """config check --memory."""
+    from apollod.cli import memory
+
+    if not args.memory:
+        raise ConfigError("--json and --device-gb are of the memory table", "add --memory")
+    return memory.check(load_config(args.config, args.overrides), args.device_gb, args.json)
 
 
 def _toml(tree: dict[str, Any]) -> str:

@@ -13,10 +13,10 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from apollod.core.selection import TEXT_PREFIX, selected
 from apollod.errors import ModelRefused, ShareRefused
 from apollod.trainer.memory import view_of
 from apollod.trainer.model_dir import ModelDir
-from apollod.trainer.selection import TEXT_PREFIX, selected
 from apollod.trainer.weights import Weights
 from apollod.wire.manifest import Manifest
 

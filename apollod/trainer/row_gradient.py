@@ -39,7 +39,13 @@ class RowGradient(ABC):
 
     def whole(self) -> Tensor:
         """The dense gradient [m, n]."""
-        return torch.cat([block for _, block in self.every_block()])
+        blocks = self.every_block()
+        rows, block = next(blocks)
+        whole = block.new_empty(self.shape)
+        whole[rows] = block
+        for rows, block in blocks:
+            whole[rows] = block
+        return whole
 
 
 class SparseRows(RowGradient):

@@ -1,7 +1,7 @@
 """Models with a large vocabulary and little else, in memory."""
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
 from apollod.trainer.data import Tokens
 
@@ -25,3 +25,16 @@ def tokens_of(model: LlamaForCausalLM, count: int, seed: int = 0) -> Tokens:
     ids[count // 3] = ids[0]
     ids[-1] = ids[1]
     return Tokens(ids.tolist(), [False] * (count // 2) + [True] * (count - count // 2))
+
+
+def hybrid(layers: str, vocabulary: int, hidden: int = 128, inner: int = 256) -> Qwen3_5ForCausalLM:
+    """bf16 Qwen3.5 of random weights; a letter a layer as in `tiny.Kind`: "d" gated delta net, "a" full attention."""
+    torch.manual_seed(0)
+    config = Qwen3_5TextConfig(
+        vocab_size=vocabulary, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=len(layers),
+        layer_types=[{"d": "linear_attention", "a": "full_attention"}[layer] for layer in layers],
+        num_attention_heads=4, num_key_value_heads=2, head_dim=64, linear_num_key_heads=1, linear_num_value_heads=2,
+        linear_key_head_dim=128, linear_value_head_dim=128, linear_conv_kernel_dim=4, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+    )  # fmt: skip
+    return Qwen3_5ForCausalLM(config).bfloat16().eval()

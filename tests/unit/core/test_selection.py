@@ -2,8 +2,8 @@
 
 import pytest
 
+from apollod.core.selection import selected
 from apollod.errors import SelectionRefused
-from apollod.trainer.selection import selected
 
 TEXT = ["embed_tokens.weight", *(f"layers.{i}.{part}" for i in range(4) for part in ("mlp.up.weight", "attn.A_log")), "norm.weight"]
 PLAIN = [f"model.{name}" for name in TEXT] + ["lm_head.weight"]

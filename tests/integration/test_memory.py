@@ -1,0 +1,186 @@
+"""What a step takes: measured in a process of its own, and as `config check --memory` tells it beforehand."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.memory_child import measured
+from support.trainer_host import Memory, Trainer
+
+from apollod.cli.main import main
+from apollod.cli.memory import read_shapes
+from apollod.supervisor.memory_table import MemoryTable, memory_table
+from apollod.trainer.guards import guard_torchvision
+from apollod.wire import messages as m
+
+guard_torchvision()
+
+from support.small_models import hybrid, small_model  # noqa: E402
+
+from apollod.supervisor import memory_table as sizes  # noqa: E402
+from apollod.trainer import moment_store, row_gradient  # noqa: E402
+
+MB = 1e6
+QWEN_27B = {  # figures that are public
+    "model_type": "qwen3_5", "tie_word_embeddings": False,
+    "text_config": {
+        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 5120, "intermediate_size": 17408, "num_hidden_layers": 64,
+        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "linear_num_key_heads": 16, "linear_num_value_heads": 48,
+        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """hybrid: six layers; wide: one matrix, the head, and another, the embedding, above all else; llama."""
+    root = tmp_path_factory.mktemp("models")
+    hybrid("dddadd", 9192, hidden=128, inner=512).save_pretrained(root / "hybrid")
+    hybrid("a", 65536, hidden=512, inner=256).save_pretrained(root / "wide")
+    small_model(hidden=256).save_pretrained(root / "llama")
+    return root
+
+
+def table(model_dir: Path, rows: bool = True, **settings: object) -> MemoryTable:
+    return memory_table(read_shapes(model_dir), m.OptimizerSettings(**settings), 1, rows)
+
+
+def test_no_temporary_of_a_matrix_size_exists_in_a_step(models: Path) -> None:
+    """Embedding and head are 67 MB each."""
+    matrix = 65536 * 512 * 2
+    rows = measured(models / "wide", tokens=64, rank=8)
+    assert rows["peak"] < matrix / 2.5, rows["peak"] / MB
+    whole = measured(models / "wide", tokens=64, rank=8, rows=False)
+    assert whole["peak"] > matrix, whole["peak"] / MB
+    assert rows["fingerprint"] == whole["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "checkpointing"),
+    [("hybrid", 512, False), ("hybrid", 512, True), ("llama", 1000, False), ("llama", 1000, True), ("wide", 64, False)],
+)
+def test_the_table_tells_what_a_step_takes(models: Path, name: str, tokens: int, checkpointing: bool) -> None:
+    found = measured(models / name, tokens=tokens, rank=16, checkpointing=checkpointing)
+    expected_table = table(models / name, rank=16, max_tokens=tokens, checkpointing=checkpointing)
+    assert expected_table.state_total == found["state_bytes"]
+    assert 0 <= found["weights_bytes"] - expected_table.weights <= 2 * 2 * 5  # A_log of five layers lies in memory as float32
+    expected = expected_table.training - expected_table.state_total
+    assert 0.85 * expected <= found["peak"] <= 1.1 * expected, (found["peak"] / MB, expected / MB)
+
+
+def test_checkpointing_takes_less_memory_and_gives_the_same_bits(models: Path) -> None:
+    plain, again = (measured(models / "hybrid", tokens=512, rank=16, checkpointing=c) for c in (False, True))
+    assert again["fingerprint"] == plain["fingerprint"]
+    assert again["peak"] < 0.5 * plain["peak"], (again["peak"] / MB, plain["peak"] / MB)
+
+
+@pytest.fixture(scope="module")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    with Trainer(tmp_path_factory.mktemp("trainer")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rank": 16}, {"rank": 16, "moments": "bfloat16"}, {"rank": 1, "scale": "tensor"}, {"rank": 16, "rounding": "master"},
+        {"name": "adamw"}, {"name": "adamw", "moments": "bfloat16"}, {"name": "adafactor"},
+        {"rank": 16, "layers": "1-2", "freeze": ("*.A_log",)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_state_is_what_the_trainer_reports(tiny_model: Path, trainer: Trainer, settings: dict[str, object]) -> None:
+    memory = Memory.of(tiny_model)
+    trainer.attach(memory, m.OptimizerSettings(**settings), m.Bound)
+    assert trainer.restore(None, memory, weights=False).state_bytes == table(tiny_model, **settings).state_total
+
+
+def test_the_table_counts_with_the_trainers_sizes() -> None:
+    assert sizes.BLOCK_ROWS == row_gradient.BLOCK_ROWS
+    assert (sizes.QUANTIZED_BLOCK, sizes.QUANTIZED_MIN) == (moment_store.QUANTIZED_BLOCK, moment_store.QUANTIZED_MIN)
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def qwen(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_27B))
+    return tmp_path
+
+
+def command(model: Path, *arguments: str) -> list[str]:
+    return ["config", "check", "--memory", "--set", f"model.path={model}", *arguments]
+
+
+def test_the_state_of_the_27b_model_follows_from_its_config_alone(qwen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(qwen, "--json", "--device-gb", "141", "--set", "trainer.gradient_checkpointing=true")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["from"] == "config.json" and told["parameters"] == 26_895_998_464 and told["weights_bytes"] == 53_791_996_928
+    layers, ends = told["state"]["APOLLO, layers"], told["state"]["APOLLO, embedding and head"]
+    assert (round(layers / 1e9, 2), round((layers + ends) / 1e9, 2)) == (2.50, 2.75)
+    assert ends == 2 * (2 * 4 * 248320 * 64 + 16)
+    rest = told["state_bytes"] - layers - ends
+    assert rest == pytest.approx(210e6, rel=1e-3)
+    assert told["kv_bytes_per_token"] == 16 * 4 * 4 * 256 and told["fits"] is True
+    assert told["kv_left_bytes"] == 141e9 - told["weights_bytes"] - told["training_bytes"]
+
+
+def test_what_does_not_fit_is_a_failure_that_says_what_to_change(qwen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(qwen, "--device-gb", "141")) == 1
+    out = capsys.readouterr().out
+    assert "it does not fit: set [trainer] gradient_checkpointing = true" in out and "26.896 billion parameters" in out
+    assert main(command(qwen, "--device-gb", "141", "--set", "trainer.gradient_checkpointing=true")) == 0
+    assert "for KV cache" in capsys.readouterr().out
+
+
+def test_layers_that_are_not_trained_cost_nothing(qwen: Path) -> None:
+    whole, part = table(qwen), table(qwen, layers="60-63")
+    assert part.weights == whole.weights and part.trained < whole.trained / 15
+    assert part.state_total < whole.state_total / 15 and part.activations < whole.activations / 10
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("{", "is not JSON"),
+        ("[]", "is no JSON object"),
+        ('{"model_type": "gpt9"}', "are not known from config.json alone"),
+        ('{"model_type": "llama", "hidden_size": 8}', "does not say 'vocab_size'"),
+        (json.dumps({"text_config": QWEN_27B["text_config"] | {"head_dim": "wide"}}), "makes no sense"),
+        (json.dumps({"text_config": QWEN_27B["text_config"] | {"layer_types": ["full_attention"]}}), "makes no sense"),
+    ],
+)
+def test_a_directory_that_cannot_be_sized(tmp_path: Path, content: str | None, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_text(content)
+    assert main(command(tmp_path)) == 1
+    captured = capsys.readouterr()
+    assert message in captured.err and "Traceback" not in captured.err and not captured.out
+
+
+def test_a_header_that_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN_27B))
+    (tmp_path / "model.safetensors").write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
+    assert main(command(tmp_path)) == 1
+    assert "is no safetensors file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--device-gb", "nan"], ["--device-gb", "-1"], ["--device-gb", "x"]])
+def test_a_device_of_no_size(qwen: Path, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(command(qwen, *arguments))
+    assert left.value.code == 2
+
+
+def test_the_options_of_the_table_want_the_table(qwen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--json", "--set", f"model.path={qwen}"]) == 2
+    assert "--memory" in capsys.readouterr().err
+
+
+def test_nothing_heavy_is_imported_for_it(qwen: Path) -> None:
+    code = f"import sys; from apollod.cli.main import main; main({command(qwen)!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False).returncode == 0

@@ -1,0 +1,200 @@
+"""Weights synced to a model directory, against `safetensors.torch.save_file` and an fsync of what it wrote.
+
+A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, then
+syncs after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, then one after an optimizer step (lr 1e-5 times a normal
+deviate, stochastic rounding, weights of deviation 0.02). Before each, the disk is left to finish what it has. Ratios are of things
+in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of its own,
+so that torch is only there. `--dir` chooses the disk.
+
+The undo delta is that of the optimizer step; its goal is its size. Hash speed is that of the block hashes, on one thread.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apollod.store.block_hash import BLOCK, block_hashes
+from apollod.store.delta import apply_delta, write_delta
+from apollod.store.model_files import SINGLE, read_files
+from apollod.store.pieces import Piece
+from apollod.store.sync import Synced, sync
+from benchmarks import report
+
+ROUNDS, TENSORS, LR, DEVIATION, FLOOR_WRITES = 5, 16, 1e-5, 0.02, 50
+SHARES = {"0.1": 0.001, "1": 0.01, "10": 0.1, "100": 1.0}
+Array = np.ndarray[Any, Any]
+
+SAVE = """
+import os, sys, time
+from safetensors.torch import load_file, save_file
+tensors = {name: tensor.clone() for name, tensor in load_file(sys.argv[1]).items()}
+print("ready", flush=True)
+for path in sys.stdin:
+    began = time.perf_counter()
+    save_file(tensors, path.strip(), metadata={"format": "pt"})
+    fd = os.open(path.strip(), os.O_RDONLY)
+    os.fsync(fd)
+    print(time.perf_counter() - began, flush=True)
+    os.close(fd)
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--mib", type=int, default=1024, help="size of the model (default 1024)")
+    parser.add_argument("--dir", help="directory on the disk to measure (default: a temporary one)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-", dir=args.dir) as directory:
+        _measure(args, Path(directory))
+
+
+def _measure(args: argparse.Namespace, root: Path) -> None:
+    chance = np.random.default_rng(0)
+    weights = _weights(chance, args.mib << 20)
+    header = _header(weights.size // TENSORS)
+    model = root / "model"
+    model.mkdir()
+    with (model / SINGLE).open("wb") as file:
+        file.write(header)
+        file.write(weights.tobytes())
+    rounds, delta = _rounds(root, model, weights, chance, len(header))
+    figures = {name: report.median(values) for name, values in rounds.items()} | delta
+    figures |= {"hash_gb_per_s": _hash_speed(weights), "fsync_floor_ms": 1000 * _fsync_floor(root)}
+    ratios = {}
+    for name in [f"sync_{share}_percent" for share in SHARES] + ["sync_step"]:
+        costs = [own / peer for own, peer in zip(rounds[f"{name}_s"], rounds["save_file_s"], strict=True)]
+        if name in ("sync_100_percent", "sync_step"):
+            ratios[f"{name}_to_save_file"] = report.median(costs)
+        else:
+            ratios[f"{name}_faster_than_save_file"] = report.median([1 / cost for cost in costs])
+    ratios["undo_delta_smaller_than_model"] = (args.mib << 20) / figures["undo_delta_bytes"]
+    goals = {name: report.goal(value, *_bound(name)) for name, value in ratios.items()}
+    report.report("checkpoint", figures, ratios, goals, 1, as_json=args.json)
+
+
+def _bound(name: str) -> tuple[float, bool]:
+    return (1.15, True) if name.endswith("to_save_file") else (5.0, False)
+
+
+Found = dict[str, list[float]]
+
+
+def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator, start: int) -> tuple[Found, dict[str, float]]:
+    """Seconds and bytes of everything in every round, and what the undo delta of the last step cost."""
+    found: Found = {}
+    sync(model, _pieces(weights, start))  # makes the block table
+    command = [sys.executable, "-c", SAVE, str(model / SINGLE)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
+        assert peer.stdin and peer.stdout and peer.stdout.readline() == "ready\n"
+        for _ in range(ROUNDS):
+            os.sync()
+            peer.stdin.write(f"{root / 'peer.safetensors'}\n")
+            peer.stdin.flush()
+            found.setdefault("save_file_s", []).append(float(peer.stdout.readline()))
+            for name, share in SHARES.items():
+                _change(weights, chance, share)
+                _timed_sync(found, f"sync_{name}_percent", model, weights, start)
+            before = weights.copy()
+            _step(weights, chance)
+            _timed_sync(found, "sync_step", model, weights, start)
+        peer.stdin.close()
+    return found, _delta(root, model, before, weights, start)
+
+
+def _timed_sync(found: Found, name: str, model: Path, weights: Array, start: int) -> None:
+    os.sync()
+    began = time.perf_counter()
+    done: Synced = sync(model, _pieces(weights, start))
+    found.setdefault(f"{name}_s", []).append(time.perf_counter() - began)
+    found.setdefault(f"{name}_bytes_written", []).append(done.bytes_written)
+    found.setdefault(f"{name}_blocks_share", []).append(done.changed_blocks / done.blocks)
+
+
+def _delta(root: Path, model: Path, before: Array, after: Array, start: int) -> dict[str, float]:
+    files, path = read_files(model), root / "delta"
+    os.sync()
+    began = time.perf_counter()
+    written = write_delta(path, files, _pieces(before, start), _pieces(after, start), (0, 1))
+    wrote = time.perf_counter()
+    undone = np.concatenate([piece.data for piece in apply_delta(path, files, _pieces(after, start))])
+    took = time.perf_counter() - wrote
+    assert np.array_equal(undone, before)
+    changed = float((before.view(np.uint16) != after.view(np.uint16)).mean())
+    return {
+        "undo_delta_bytes": written.bytes, "undo_delta_write_s": wrote - began, "undo_delta_apply_s": took,
+        "step_elements_changed": changed,
+    }
+
+
+def _pieces(weights: Array, start: int) -> Iterator[Piece]:
+    """As a trainer brings them: one tensor after the other, no copies."""
+    each = weights.size // TENSORS
+    for number in range(TENSORS):
+        yield Piece(SINGLE, start + number * each, weights[number * each : (number + 1) * each])
+
+
+def _weights(chance: np.random.Generator, size: int) -> Array:
+    """uint8 [size]: bf16 numbers of normal distribution, another order in every 64 MiB."""
+    part = min(size, 64 << 20)
+    values = (chance.standard_normal(part // 2, np.float32) * np.float32(DEVIATION)).view(np.uint32) >> 16
+    parts = [np.roll(values.astype(np.uint16), number * 1_000_003) for number in range(size // part)]
+    return np.concatenate(parts).view(np.uint8)
+
+
+def _header(tensor_bytes: int) -> bytes:
+    entries = [
+        f'"w.{number:02}":{{"dtype":"BF16","shape":[{tensor_bytes // 2048},1024],'
+        f'"data_offsets":[{number * tensor_bytes},{(number + 1) * tensor_bytes}]}}'
+        for number in range(TENSORS)
+    ]
+    text = ('{"__metadata__":{"format":"pt"},' + ",".join(entries) + "}").encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _change(weights: Array, chance: np.random.Generator, share: float) -> None:
+    blocks = np.flatnonzero(chance.random(weights.size // BLOCK) < share)
+    weights.reshape(-1, BLOCK)[blocks, 7] ^= 1
+
+
+def _step(weights: Array, chance: np.random.Generator) -> None:
+    """w += lr * normal deviate, stochastically rounded to bf16, in place."""
+    words = weights.view(np.uint16)
+    for part in np.array_split(words, max(1, words.size >> 24)):
+        values = (part.astype(np.uint32) << 16).view(np.float32)
+        values += np.float32(LR) * chance.standard_normal(part.size, np.float32)
+        part[:] = (values.view(np.uint32) + chance.integers(0, 1 << 16, part.size, np.uint32)) >> 16
+
+
+def _hash_speed(weights: Array) -> float:
+    speeds = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        block_hashes(weights)
+        speeds.append(weights.size / (time.perf_counter() - began) / 1e9)
+    return report.median(speeds)
+
+
+def _fsync_floor(root: Path) -> float:
+    """Seconds of an appended block and its fsync."""
+    fd, times = os.open(root / "floor", os.O_WRONLY | os.O_CREAT, 0o600), []
+    for number in range(FLOOR_WRITES):
+        began = time.perf_counter()
+        os.pwrite(fd, bytes(BLOCK), number * BLOCK)
+        os.fsync(fd)
+        times.append(time.perf_counter() - began)
+    os.close(fd)
+    return report.median(times)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,9 @@
 """Weights synced to a model directory, against `safetensors.torch.save_file` and an fsync of what it wrote.
 
-A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, then
-syncs after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, then one after an optimizer step (lr 1e-5 times a normal
-deviate, stochastic rounding, weights of deviation 0.02). Before each, the disk is left to finish what it has. Ratios are of things
+A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, syncs
+after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, and one after an optimizer step (lr 1e-5 times a normal
+deviate, stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast until it
+has written much, and before each the disk is left to finish what it has. Ratios are of things
 in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of its own,
 so that torch is only there. `--dir` chooses the disk.
 
@@ -28,7 +29,7 @@ from apollod.store.pieces import Piece
 from apollod.store.sync import Synced, sync
 from benchmarks import report
 
-ROUNDS, TENSORS, LR, DEVIATION, FLOOR_WRITES = 5, 16, 1e-5, 0.02, 50
+ROUNDS, TENSORS, LR, DEVIATION, FLOOR_WRITES = 6, 16, 1e-5, 0.02, 50
 SHARES = {"0.1": 0.001, "1": 0.01, "10": 0.1, "100": 1.0}
 Array = np.ndarray[Any, Any]
 
@@ -93,20 +94,25 @@ def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator
     found: Found = {}
     sync(model, _pieces(weights, start))  # makes the block table
     command = [sys.executable, "-c", SAVE, str(model / SINGLE)]
+    turns = ["save_file", *(f"sync_{name}_percent" for name in SHARES), "sync_step"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdin and peer.stdout and peer.stdout.readline() == "ready\n"
-        for _ in range(ROUNDS):
-            os.sync()
-            peer.stdin.write(f"{root / 'peer.safetensors'}\n")
-            peer.stdin.flush()
-            found.setdefault("save_file_s", []).append(float(peer.stdout.readline()))
-            for name, share in SHARES.items():
-                _change(weights, chance, share)
-                _timed_sync(found, f"sync_{name}_percent", model, weights, start)
-            before = weights.copy()
-            _step(weights, chance)
-            _timed_sync(found, "sync_step", model, weights, start)
+        for number in range(ROUNDS):
+            for turn in [*turns[number % len(turns) :], *turns[: number % len(turns)]]:
+                if turn == "save_file":
+                    os.sync()
+                    peer.stdin.write(f"{root / 'peer.safetensors'}\n")
+                    peer.stdin.flush()
+                    found.setdefault("save_file_s", []).append(float(peer.stdout.readline()))
+                    continue
+                if turn == "sync_step":
+                    _step(weights, chance)
+                else:
+                    _change(weights, chance, SHARES[turn.split("_")[1]])
+                _timed_sync(found, turn, model, weights, start)
         peer.stdin.close()
+    before = weights.copy()
+    _step(weights, chance)
     return found, _delta(root, model, before, weights, start)
 
 

@@ -158,7 +158,6 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
         packed = packer.compress(_planes(old ^ new, item).data) if hashes[0] != hashes[1] else b""
         record = _RECORD.pack(file, at, size, item, len(packed), *hashes)
         disk.write(fd, position, record + packed)
-        disk.start_writeback(fd, position, len(record) + len(packed))
         check.update(record)
         for side, found in zip(sides, hashes, strict=True):
             side.update(found)

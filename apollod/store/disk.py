@@ -4,7 +4,6 @@ Paths are plain strings. Every method raises OSError and nothing is tried again:
 pages clean, so a second fsync that succeeds says nothing about the bytes (Rebello et al., USENIX ATC 2020).
 """
 
-import ctypes
 import fcntl
 import os
 import stat
@@ -16,7 +15,6 @@ Buffer = Any
 """Whatever os.pwrite takes: bytes, a contiguous array."""
 
 _FICLONE = 0x40049409  # linux/fs.h
-_SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: start writing dirty pages, do not wait
 
 
 class FileInfo(NamedTuple):
@@ -55,9 +53,6 @@ class Disk(Protocol):
     def write(self, fd: int, offset: int, data: Buffer) -> None:
         """All of it. Durable with fsync or fdatasync of the file."""
 
-    def start_writeback(self, fd: int, offset: int, count: int) -> None:
-        """A hint: these bytes will not change again before fsync."""
-
     def clone(self, source: int, target: int) -> bool:
         """Let the empty file `target` share the blocks of `source`; false where the file system cannot."""
 
@@ -87,11 +82,6 @@ def opened(disk: Disk, path: str, write: bool = False) -> Iterator[int]:
 
 class RealDisk:
     """The operating system's files."""
-
-    def __init__(self) -> None:
-        self._sync_file_range = getattr(ctypes.CDLL(None), "sync_file_range", None)
-        if self._sync_file_range is not None:
-            self._sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
     def stat(self, path: str) -> FileInfo | None:
         try:
@@ -138,10 +128,6 @@ class RealDisk:
         while view:
             written = os.pwrite(fd, view, offset)
             view, offset = view[written:], offset + written
-
-    def start_writeback(self, fd: int, offset: int, count: int) -> None:
-        if self._sync_file_range is not None:
-            self._sync_file_range(fd, offset, count, _SYNC_FILE_RANGE_WRITE)
 
     def clone(self, source: int, target: int) -> bool:
         try:

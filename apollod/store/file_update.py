@@ -163,7 +163,6 @@ class FileUpdate:
 
     def _put(self, offset: int, data: Array) -> None:
         self._to.disk.write(self._fd, offset, data)
-        self._to.disk.start_writeback(self._fd, offset, data.size)
         self.written += data.size
 
 

@@ -165,9 +165,6 @@ class SimDisk:
         inode.pending.append((offset, data))
         self._count("write", path)  # afterwards: what power finds in flight may reach the disk in part
 
-    def start_writeback(self, fd, offset, count):
-        pass
-
     def clone(self, source, target):
         if not self._clones:
             return False

@@ -1,7 +1,8 @@
 """One training step: apollod's against forward+backward alone and against a plain Hugging Face step with torch AdamW.
 
 Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
-times are medians over interleaved rounds of all variants, so that a slow phase of the machine hits all of them alike.
+times are medians over interleaved rounds of all variants, and a ratio is the median of the ratios of the rounds, so that a slow
+phase of the machine hits all of them alike.
 Memory: the peak of the process during steps over what it held before the first one, from /proc (VmHWM after a reset).
 On a GPU (APOLLOD_DEVICE=cpu says no) the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator
 counts, and `apollod` steps on device memory of its own.
@@ -43,19 +44,25 @@ def main() -> None:
         build = _build_large if GPU else build_model
         model = Path(args.model) if args.model else build(Path(directory) / "model", args.kind)
         times, peaks, facts = _measure(model, args.tokens)
-    fb, ours, adamw = (report.median(times[v]) for v in VARIANTS)
+    to_fb, to_adamw = (_ratio(times["apollod"], times[v]) for v in ("forward_backward", "adamw"))
     extra = peaks["apollod"] - peaks["forward_backward_activations"]
     report.report(
         "step",
         {f"{v}_s": report.median(times[v]) for v in VARIANTS}
         | {f"{v}_peak_bytes": peaks[v] for v in VARIANTS}
         | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens} | facts,
-        {"step_to_forward_backward": ours / fb, "step_to_adamw_step": ours / adamw,
+        {"step_to_forward_backward": to_fb, "step_to_adamw_step": to_adamw,
          "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]), "extra_to_weights": extra / facts["weights_bytes"]},
-        {"step_to_forward_backward": report.goal(ours / fb, STEP_GOAL, True),
+        {"step_to_forward_backward": report.goal(to_fb, STEP_GOAL, True),
          "extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], MEMORY_GOAL, True)},
         threads=1, as_json=args.json,
     )
+
+
+def _ratio(ours: list[float], other: list[float]) -> float:
+    """Median over rounds of the ratio of their medians."""
+    rounds = range(0, len(ours), STEPS_A_ROUND)
+    return report.median([report.median(ours[i : i + STEPS_A_ROUND]) / report.median(other[i : i + STEPS_A_ROUND]) for i in rounds])
 
 
 def _measure(model: Path, tokens: int) -> tuple[dict[str, list[float]], dict[str, float], dict[str, float]]:

@@ -18,7 +18,7 @@ from apollod.supervisor.audit import Audit
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
-from apollod.supervisor.view import status_view
+from apollod.supervisor.view import not_begun, status_view
 from apollod.wire import messages as msg
 
 log = structlog.get_logger()
@@ -103,10 +103,10 @@ class Control:
             "seq": seq, "bytes": self._journal.size_bytes(), "head_hash": head, "path": str(config.journal_path),
             "verified": self._audit.verified, "free_bytes": free_bytes(config.journal_path),
         }
-        status = status_view(
-            self._loop.state, clock.now_ns(), journal, self._loop.journal_error or self._audit.damage, os.getpid(),
-            {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)},
-        )
+        state = self._loop.state if self._loop.begun else not_begun(self._loop.state)
+        trouble = self._loop.journal_error or self._audit.damage
+        paths = {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)}
+        status = status_view(state, clock.now_ns(), journal, trouble, os.getpid(), paths)
         engine = self._children.engine
         status["weights"]["served"] = engine.api.served if engine else None  # the version that the engine has taken over
         return status

@@ -39,6 +39,7 @@ class Loop:
         self.state = state
         self.journal = journal
         self.journal_error = ""
+        self.begun = False
         self._trouble = anyio.Event()
         self._stop_requested = False
         self._snapshot_seq = snapshot_seq
@@ -120,6 +121,7 @@ class Loop:
             fold(self.state, item)
             narrate(item.event)
         failpoint("loop.folded")
+        self.begun = True
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
         return recorded

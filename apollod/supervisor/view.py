@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from apollod.core.state import SECOND_NS, Child, State
 
 SCHEMA_VERSION = 1
@@ -76,6 +78,13 @@ def _alignment(state: State) -> dict[str, Any] | None:
         "step": a.step, "aligned": a.aligned, "mean_abs_diff": a.mean_abs_diff, "max_abs_diff": a.max_abs_diff, "tokens": a.tokens,
         "bound": a.bound, "seconds": a.seconds,
     }
+
+
+def not_begun(state: State) -> State:
+    """The state as it is to be shown before this life's first event is recorded: children and halts were the last life's."""
+    return msgspec.structs.replace(
+        state, engine=Child(), trainer=Child(), engine_facts=None, bound=None, stopping=False, stopped=False, halted="", running=None
+    )
 
 
 def _no_base(state: State) -> str:

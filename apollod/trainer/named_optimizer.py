@@ -25,6 +25,9 @@ from apollod.trainer.row_gradient import Arrivals, RowGradient
 Named = Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 """(Hugging Face name, Parameter) pairs, or groups {"params": pairs, option: value}"""
 
+WAITING_BYTES = 1 << 20
+"""Gradients that may wait for others, all together; a larger one is used at once."""
+
 STATE_VERSION = 1
 """Of what state means. Another one is refused, here and by checkpoints."""
 
@@ -127,6 +130,8 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._accumulating = False
         self._arrivals = Arrivals()
+        self._waiting: dict[Tensor, None] = {}
+        self._waiting_bytes = 0
         super().__init__(params, options)
         if unknown := self._round_to.keys() - {unit.name for unit in self._units.values()}:
             raise OptimizerError(f"round_to names parameters that are not optimized: {sorted(unknown)}")
@@ -211,9 +216,11 @@ class NamedOptimizer(torch.optim.Optimizer):
                 group["lr"] = lr
                 self._check_options(group)
         self._tally = _Tally(step)
+        self._waiting, self._waiting_bytes = {}, 0
 
     def attach(self) -> HookHandle:
-        """Update every parameter inside the backward pass, as soon as its gradient is complete, and free that gradient.
+        """Update every parameter inside the backward pass, as soon as its gradient is complete or, if that is small, those of
+        some others are, too; and free the gradient.
 
         Between `begin` and `finish` run exactly one backward pass: a parameter that fires twice (gradient accumulation,
         reentrant checkpointing) would be updated between its uses, so the second firing raises OptimizerError.
@@ -223,7 +230,7 @@ class NamedOptimizer(torch.optim.Optimizer):
 
         def on_gradient(parameter: Tensor) -> None:
             if not self._accumulating and parameter.grad is not None:  # None: it came in rows
-                self._update_and_free(parameter)
+                self._update_soon(parameter)
 
         register = torch.Tensor.register_post_accumulate_grad_hook
         self._hooks += [register(p, on_gradient) for p in self._units]  # type: ignore[no-untyped-call]
@@ -289,6 +296,30 @@ class NamedOptimizer(torch.optim.Optimizer):
             raise OptimizerError("no step is open", "call begin(step, lr) before the backward pass")
         return self._tally
 
+    def _update_soon(self, parameter: Tensor) -> None:
+        """Update it when WAITING_BYTES of gradients are together: alone, between the layers' own work, it would find nothing of
+        ours in the processor's caches and take twice as long."""
+        if parameter in self._waiting:
+            raise self._second_gradient(parameter)
+        if not self._waiting:  # at the latest when the backward pass ends
+            torch.autograd.Variable._execution_engine.queue_callback(self._update_waiting)
+        self._waiting[parameter] = None
+        assert parameter.grad is not None
+        self._waiting_bytes += parameter.grad.nbytes
+        if self._waiting_bytes >= WAITING_BYTES:
+            self._update_waiting()
+
+    @torch.no_grad()
+    def _update_waiting(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        for parameter in waiting:
+            self._update_and_free(parameter)
+
+    def _second_gradient(self, parameter: Tensor) -> OptimizerError:
+        return OptimizerError(
+            f"{self._units[parameter].name} got a second gradient in step {self._open().step}", "run one backward pass a step"
+        )
+
     def _update_and_free(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
         self._update(parameter, parameter.grad)
@@ -300,7 +331,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         unit, tally, state = self._units[parameter], self._open(), self.state[parameter]
         name, t = unit.name, int(state["t"]) + 1
         if name in tally.fired:
-            raise OptimizerError(f"{name} got a second gradient in step {tally.step}", "run one backward pass a step")
+            raise self._second_gradient(parameter)
         tally.fired.add(name)
         step = ParameterStep(name, unit.group, parameter.data, unit.round_to, state, self._seed, tally.step, t)
         if isinstance(gradient, RowGradient):

@@ -37,6 +37,8 @@ class ParameterStep:
 
     def keep(self, wide: Mapping[str, Tensor], part: slice | None = None) -> None:
         """Store what `moments` gave. bfloat16 moments are rounded stochastically, by streams of their own."""
+        if self.state["m"].dtype == torch.float32:
+            return  # they are the state itself
         keys = {name: stream_key(f"moment {name}", self.seed, self.name, self.number) for name in "mv"}
         moment_store.save(self.state, wide, part, keys)
 

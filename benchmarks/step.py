@@ -26,7 +26,7 @@ from benchmarks.daemon import build_model
 GPU = has_gpu()
 STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.10, 0.40)
 VARIANTS = ("forward_backward", "apollod", "adamw")
-ROUNDS, STEPS_A_ROUND, WARM = 15, 4, 3
+ROUNDS, STEPS_A_ROUND, WARM = 9, 4, 3
 
 
 def main() -> None:

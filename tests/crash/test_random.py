@@ -18,7 +18,7 @@ from apollod.wire import messages as msg
 pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("APOLLOD_CRASH_KILLS", "25"))
-FULL = KILLS * 80 // 300  # with engine and trainer; the others need none and are cheap
+FULL = KILLS * 40 // 300  # with engine and trainer, 20 s each; the others need none and are cheap
 SEED = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
 VICTIMS = ["supervisor", "engine", "engine core", "trainer", "trainer"]
 GONE_S = 10.0

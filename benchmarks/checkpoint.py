@@ -3,7 +3,8 @@
 A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, syncs
 after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, and one after an optimizer step (lr 1e-5 times a normal
 deviate, stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast until it
-has written much, and before each the disk is left to finish what it has. Ratios are of things
+has written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is touched and
+freed: a virtual machine that gave idle memory back to its host pays for the first page cache it fills, whoever that is. Ratios are of things
 in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of its own,
 so that torch is only there. `--dir` chooses the disk.
 
@@ -100,7 +101,7 @@ def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator
         for number in range(ROUNDS):
             for turn in [*turns[number % len(turns) :], *turns[: number % len(turns)]]:
                 if turn == "save_file":
-                    os.sync()
+                    _settle(weights.size)
                     peer.stdin.write(f"{root / 'peer.safetensors'}\n")
                     peer.stdin.flush()
                     found.setdefault("save_file_s", []).append(float(peer.stdout.readline()))
@@ -117,7 +118,7 @@ def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator
 
 
 def _timed_sync(found: Found, name: str, model: Path, weights: Array, start: int) -> None:
-    os.sync()
+    _settle(weights.size)
     began = time.perf_counter()
     done: Synced = sync(model, _pieces(weights, start))
     found.setdefault(f"{name}_s", []).append(time.perf_counter() - began)
@@ -125,9 +126,15 @@ def _timed_sync(found: Found, name: str, model: Path, weights: Array, start: int
     found.setdefault(f"{name}_blocks_share", []).append(done.changed_blocks / done.blocks)
 
 
+def _settle(size: int) -> None:
+    """The same start for everything that is timed."""
+    os.sync()
+    np.ones(size, np.uint8)
+
+
 def _delta(root: Path, model: Path, before: Array, after: Array, start: int) -> dict[str, float]:
     files, path = read_files(model), root / "delta"
-    os.sync()
+    _settle(before.size)
     began = time.perf_counter()
     written = write_delta(path, files, _pieces(before, start), _pieces(after, start), (0, 1))
     wrote = time.perf_counter()

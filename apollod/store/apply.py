@@ -130,7 +130,6 @@ def _put_files(disk: Disk, directory: Path, redo: Redo) -> None:
             disk.rename(str(directory / f"{NEW}{name}"), str(directory / name))
     if replaced:
         disk.fsync_dir(str(directory))
-        disk.fsync_dir(str(directory / OURS))
 
 
 def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:

@@ -62,7 +62,7 @@ class Disk(Protocol):
         """The bytes and the size, not the times."""
 
     def rename(self, source: str, target: str) -> None:
-        """Durable with fsync_dir of the directories of both."""
+        """Durable with fsync_dir of the directory of `target`."""
 
     def unlink(self, path: str) -> None:
         """Durable with fsync_dir of its directory."""

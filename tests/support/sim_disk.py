@@ -183,8 +183,7 @@ class SimDisk:
 
     def rename(self, source, target):
         self._count("rename", target)
-        parents = [PurePosixPath(source).parent, PurePosixPath(target).parent]
-        self._alter(parents, "rename", source, target, self._names[source])
+        self._alter([PurePosixPath(target).parent], "rename", source, target, self._names[source])
 
     def unlink(self, path):
         self._count("unlink", path)

@@ -1,12 +1,12 @@
 """Weights synced to a model directory, against `safetensors.torch.save_file` and an fsync of what it wrote.
 
 A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, syncs
-after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, and one after an optimizer step (lr 1e-5 times a normal
-deviate, stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast until it
-has written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is touched and
-freed: a virtual machine that gave idle memory back to its host pays for the first page cache it fills, whoever that is. Ratios are of things
-in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of its own,
-so that torch is only there. `--dir` chooses the disk.
+after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, and one after an optimizer step (lr 1e-5 times a normal deviate,
+stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast until it has
+written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is touched and freed: a
+virtual machine that gave idle memory back to its host pays for the first page cache it fills, whoever that is. Ratios are of
+things in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of
+its own, so that torch is only there. `--dir` chooses the disk.
 
 The undo delta is that of the optimizer step; its goal is its size. Hash speed is that of the block hashes, on one thread.
 """

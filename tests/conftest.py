@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
+
+# No test is timed: a first call may compile, and the machine may be busy.
+settings.register_profile("apollod", deadline=None)
+settings.load_profile("apollod")
 
 if TYPE_CHECKING:
     from support.daemon import Daemon

@@ -26,11 +26,12 @@ def directory_fingerprint(directory: Path, disk: Disk = REAL) -> str:
     total = 0
     for file in read_files(directory, disk):
         with opened(disk, str(directory / file.name)) as fd:
-            total += sum(_share(tensor.name, _tensor_fingerprint(disk, fd, tensor)) for tensor in file.tensors)
+            total += sum(share(tensor.name, _tensor_fingerprint(disk, fd, tensor)) for tensor in file.tensors)
     return f"{total & _MASK:016x}"
 
 
-def _share(name: str, fingerprint: int) -> int:
+def share(name: str, fingerprint: int) -> int:
+    """What tensor `name` with fingerprint f adds to the model's (not reduced)."""
     digest = hashlib.blake2b(name.encode(), digest_size=32).digest()
     return fingerprint * (1 | int.from_bytes(digest[:8], "little"))
 
@@ -42,13 +43,13 @@ def _tensor_fingerprint(disk: Disk, fd: int, tensor: StoredTensor) -> int:
         if len(data) != min(_READ_BYTES, tensor.bytes - offset):
             raise ModelRefused(f"{tensor.file} ends inside {tensor.name}", "copy the model again")
         words = np.frombuffer(data.ljust(-(-len(data) // 4) * 4, b"\0"), "<u4")
-        low, weighted = _sums(words)
+        low, weighted = sums(words)
         s0, s1 = s0 + low, s1 + weighted + offset // 4 * low
     return _K * (2 * s1 + s0) & _MASK
 
 
-def _sums(words: Array) -> tuple[int, int]:
-    """(sum of words, sum of index times word)."""
+def sums(words: Array) -> tuple[int, int]:
+    """(S0, S1) of uint32 words: their sum, and that of index times word."""
     index = np.arange(_BLOCK_WORDS, dtype=np.uint64)
     s0 = s1 = 0
     for start in range(0, words.size, _BLOCK_WORDS):

@@ -11,7 +11,6 @@ Files are read without torch.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -22,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from apollod.errors import CheckpointError
+from apollod.store.fingerprint import share, sums
 
 if TYPE_CHECKING:
     import torch
 
 _K = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
-_BLOCK_WORDS = 1 << 16  # of the numpy path: temporaries of half a megabyte
 
 
 def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> int:
@@ -72,20 +71,12 @@ def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:
     if kernels_cpu.AVAILABLE:
         s0, s1 = kernels_cpu.fingerprint_sums(words)
         return int(s0), int(s1)
-    s0 = s1 = 0
-    index = np.arange(_BLOCK_WORDS, dtype=np.uint64)
-    for start in range(0, words.size, _BLOCK_WORDS):
-        block = words[start : start + _BLOCK_WORDS].astype(np.uint64)
-        total = int(block.sum())
-        s0 += total
-        s1 += start * total + int(np.dot(index[: block.size], block))  # below 2^64: 2^16 words of 2^32 times 2^16
-    return s0, s1
+    return sums(words)
 
 
 def combine(name: str, fingerprint: int) -> int:
     """The share of tensor `name` with fingerprint f in the model's sum."""
-    digest = hashlib.blake2b(name.encode(), digest_size=32).digest()
-    return fingerprint * (1 | int.from_bytes(digest[:8], "little")) & _MASK
+    return share(name, fingerprint) & _MASK
 
 
 def model_fingerprint(items: Iterable[tuple[str, int]]) -> int:

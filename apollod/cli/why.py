@@ -150,9 +150,20 @@ def _example(path: str, id_: str) -> dict[str, Any]:
         "line": accepted.body["line"], "tier": accepted.body.get("tier", "bulk"), "tokens": encoded[-1].body["tokens"] if encoded else None,
         "targets": encoded[-1].body["targets"] if encoded else None, "cut": encoded[-1].body["cut"] if encoded else None,
         "duplicates": duplicates, "step": tried[-1].body["step"] if tried else None,
-        "steps": [fact.body["step"] for fact in tried], "record": accepted.body["record"],
+        "steps": [fact.body["step"] for fact in tried], "record": accepted.body["record"], "evidence": _evidence(path, id_),
         "at": accepted.at, "seq": accepted.seq,
     }
+
+
+def _evidence(path: str, example: str) -> list[dict[str, Any]]:
+    """Why it was worth learning: signals that name it, and every event of the dreams it came of, verdicts among them.
+
+    Not decoded, so that what a newer apollod wrote is told as it stands.
+    """
+    kinds = "kind GLOB 'signal.*' OR kind GLOB 'dream.*' OR kind GLOB 'verdict.*'"
+    dreams = f"SELECT key FROM events WHERE kind GLOB 'dream.*' AND body ->> '$.example' = '{example}'"
+    facts = _facts(path, f"({kinds}) AND (body ->> '$.example' = '{example}' OR key IN ({dreams}))")
+    return [{"kind": fact.kind, "body": fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
 
 
 def _facts(path: str, where: str) -> list[_Fact]:
@@ -177,8 +188,14 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
         f"example     {e['id']}   {became}",
         f"source      {e['path']}:{e['line']}   {e['tier']}, accepted {e['at']} (event {e['seq']})",
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
+        *(f"because     {fact['kind']}   {_short(fact['body'])}   {fact['at']} (event {fact['seq']})" for fact in e["evidence"]),
         f"record      {record if len(record) <= TEXT_MAX else record[: TEXT_MAX - 3] + '...'}",
     ]
+
+
+def _short(body: dict[str, Any]) -> str:
+    text = " ".join(f"{name}={value}" for name, value in body.items() if name != "example")
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."
 
 
 def _step_lines(s: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.journals import AT, BASE, STORY, TWIN, A, B, C, D, E, F, completed, write
+from support.journals import AT, BASE, STORY, TWIN, A, B, C, D, E, F, completed, dream_of, write
 
 from apollod.adapters import journal_reader
 from apollod.cli.main import main
@@ -36,6 +36,23 @@ def test_from_a_step_to_its_line_and_its_weights(path: Path, capsys: pytest.Capt
     assert (step["checkpoint"]["path"], step["checkpoint"]["state"]) == ("/c/1", "removed")
     assert (example["id"], example["path"], example["line"], example["record"]) == (A, "/in/a.jsonl", 1, {"text": "line 1"})
     assert (example["tokens"], example["targets"], example["cut"], example["duplicates"]) == (9, 4, 0, 1)
+
+
+def test_from_a_step_through_its_example_to_signal_dream_and_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dream_of(write(tmp_path / "journal.db", STORY), A)
+    evidence = why(path, "1", capsys)["example"]["evidence"]
+    assert [e["kind"] for e in evidence] == ["signal.flagged", "dream.requested", "dream.imagined", "verdict.given", "dream.settled"]
+    assert evidence[0]["body"]["signal"] == "correction" and evidence[3]["body"] == {
+        "dream": "d1", "verdict": "good", "by": "judge", "reason": "kind",
+    }  # fmt: skip
+    assert why(path, "4", capsys)["example"]["evidence"] == []
+    assert main(["ctl", "why", A, "--file", str(path)]) == 0
+    assert "because     verdict.given   dream=d1 verdict=good by=judge reason=kind" in capsys.readouterr().out
+    rows = journal_reader.query(path, "SELECT dream, state, example FROM dreams ORDER BY seq").rows
+    assert rows == [("d1", "settled", A), ("d2", "requested", None)]
+    assert journal_reader.query(path, 'SELECT dream, verdict, "by", reason FROM verdicts').rows == [("d1", "good", "judge", "kind")]
+    rows = journal_reader.query(path, "SELECT step, measure, value, alarmed FROM quality ORDER BY seq").rows
+    assert rows == [(4, "probe", 0.5, 0), (5, "probe", 0.1, 1)]
 
 
 @pytest.mark.parametrize(

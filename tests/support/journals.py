@@ -103,12 +103,28 @@ def flip(path: Path, text: bytes) -> None:
     path.write_bytes(data)
 
 
-def append_row(path: Path, kind: str, version: int, body: str) -> None:
+def append_row(path: Path, kind: str, version: int, body: str, key: str = "") -> None:
     """An event as a newer apollod would chain it."""
     with shell(path) as db:
         ((seq, prev),) = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchall()
-        hash_ = chain(prev, seq + 1, AT, kind, version, "", body.encode())
-        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, '', ?, ?, ?)", (seq + 1, AT, kind, version, body, prev, hash_))
+        hash_ = chain(prev, seq + 1, AT, kind, version, key, body.encode())
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (seq + 1, AT, kind, version, key, body, prev, hash_))
+
+
+def dream_of(path: Path, example: str) -> Path:
+    """A signal, two dreams and what came of them, in words that this apollod does not know."""
+    for kind, key, body in (
+        ("signal.flagged", example, f'{{"example":"{example}","signal":"correction","by":"me"}}'),
+        ("dream.requested", "d1", '{"dream":"d1"}'),
+        ("dream.imagined", "d1", '{"dream":"d1","scenario":"a harbour"}'),
+        ("dream.requested", "d2", '{"dream":"d2"}'),
+        ("verdict.given", "d1", '{"dream":"d1","verdict":"good","by":"judge","reason":"kind"}'),
+        ("dream.settled", "d1", f'{{"dream":"d1","example":"{example}"}}'),
+        ("quality.measured", "", '{"step":4,"measure":"probe","value":0.5}'),
+        ("quality.alarmed", "", '{"step":5,"measure":"probe","value":0.1}'),
+    ):
+        append_row(path, kind, 1, body, key)
+    return path
 
 
 def foreign_log(path: Path, make: Callable[[Path], Any]) -> None:

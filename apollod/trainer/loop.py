@@ -223,10 +223,16 @@ def _checked(learner: Learner, example: m.StepExample) -> Tokens:
     return tokens
 
 
+_NO_MEMORY = (
+    "can't allocate memory", "not enough memory",  # torch's allocator
+    "could not create a memory", "could not create a primitive",  # oneDNN: objects and kernels that it has no memory for
+)  # fmt: skip
+
+
 def _lacks_memory(error: Exception) -> bool:
     """torch's CPU allocator and oneDNN raise a plain RuntimeError."""
     named = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return named or any(words in str(error) for words in ("can't allocate memory", "not enough memory", "could not create a memory"))
+    return named or any(words in str(error) for words in _NO_MEMORY)
 
 
 def _encode(learner: Learner, example: str, record: bytes) -> m.Encoded:

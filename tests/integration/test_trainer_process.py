@@ -381,7 +381,12 @@ def test_out_of_memory_is_told_from_other_failures_and_ends_the_process(memory: 
 
 def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp_path: Path) -> None:
     """A long prompt before a short answer needs most in the backward pass, when some parameters have been updated already. How
-    much is measured with a trainer that has enough; a little less is then given to others until one fails half way."""
+    much is measured with a trainer that has enough; a little less is then given to others until one fails half way. This model is
+    so small that all its gradients would wait for each other until the end: here none does, which changes no bit."""
+    impatient = (
+        "import runpy; import apollod.trainer.named_optimizer as optimizer; optimizer.WAITING_BYTES = 0\n"
+        "runpy.run_module('apollod.trainer', run_name='__main__')"
+    )
     long = parse_line(json.dumps({"prompt": "The keeper counts the waves. " * 300, "completion": " Yes."}).encode()).canonical
 
     def begun(process: Trainer, memory: Memory) -> list[m.StepExample]:
@@ -389,18 +394,20 @@ def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp
         process.step(1, EXAMPLES[0])
         return process.examples(long)
 
-    with Trainer(tmp_path) as calm:
+    with Trainer(tmp_path, command=("-c", impatient)) as calm:
         examples, start = begun(calm, Memory.of(tiny_model)), address_space(calm, "VmSize")
         whole = calm.ask(m.Step(2, examples, 1e-3), m.StepDone).fingerprint
         needed = address_space(calm, "VmPeak") - start
-    for share in (0.97, 0.94, 0.91):
+    for share in (0.97, 0.94, 0.91, 0.88, 0.85, 0.82):
         torn = Memory.of(tiny_model)
-        with Trainer(tmp_path) as victim:
+        with Trainer(tmp_path, command=("-c", impatient)) as victim:
             examples = begun(victim, torn)
             before = torn.bytes.copy()
             with_room(victim, int(share * needed))
-            failed = victim.ask(m.Step(2, examples, 1e-3), m.StepFailed)
-            assert failed.out_of_memory and victim.process.wait(20) == 70
+            answer = victim.ask(m.Step(2, examples, 1e-3), m.StepFailed | m.StepDone)
+            if isinstance(answer, m.StepDone):
+                continue  # it was enough after all
+            assert answer.out_of_memory and victim.process.wait(20) == 70
         if not np.array_equal(torn.bytes, before):
             break
     else:

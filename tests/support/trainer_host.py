@@ -78,6 +78,8 @@ class Trainer:
     directory: Path
     """where the socket is made"""
     threads: int = 1
+    command: tuple[str, ...] = ("-m", "apollod.trainer")
+    """what Python is to run"""
     hello: m.Hello = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +92,7 @@ class Trainer:
                 **os.environ, "APOLLOD_SOCKET": str(path), "APOLLOD_PARENT_PID": str(os.getpid()),
                 "APOLLOD_TRAINER_THREADS": str(self.threads),
             }  # fmt: skip
-            self.process = subprocess.Popen([sys.executable, "-m", "apollod.trainer"], env=environment)
+            self.process = subprocess.Popen([sys.executable, *self.command], env=environment)
             self._socket, _ = listener.accept()
         path.unlink()
         self._socket.settimeout(120)

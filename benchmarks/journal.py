@@ -39,6 +39,7 @@ from benchmarks.daemon import Daemon
 
 ROUNDS, ROUND_S, FLOOR_S = 9, 0.5, 0.2
 WRITERS = 64
+KEPT = 20  # checkpoints, as by default
 SMALL, MIDDLE, LARGE = 10_000, 200_000, 2_000_000
 FILL_EVENTS = 1000  # an append while filling
 GROW_EVENTS, GROW_ROUNDS = 4 * known_examples.RECENT_MAX, 5  # a turn: so many that as many ids go to the index as come
@@ -135,20 +136,16 @@ async def _open(stack: AsyncExitStack, path: Path) -> Journal:
 
 async def _append(journal: Journal, writers: int, events: Iterator[ev.Event]) -> float:
     """Tasks that each append one event after the other."""
-
-    async def one() -> None:
-        await journal.append([next(events)], AT)
-
-    return await _loop(writers, one)
+    return await _loop(writers, lambda: journal.append([next(events)], AT))
 
 
-async def _loop(writers: int, one: Callable[[], Awaitable[None]]) -> float:
+async def _loop(writers: int, one: Callable[[], Awaitable[object]]) -> float:
     begin = time.perf_counter()
     counts = await asyncio.gather(*[_until(begin + ROUND_S, one) for _ in range(writers)])
     return sum(counts) / (time.perf_counter() - begin)
 
 
-async def _until(end: float, one: Callable[[], Awaitable[None]]) -> int:
+async def _until(end: float, one: Callable[[], Awaitable[object]]) -> int:
     count = 0
     while time.perf_counter() < end:
         await one()
@@ -290,6 +287,8 @@ def _life(first: int) -> Iterator[ev.Event]:
         yield _completed(number, id_)
         if number % 100 == 0:
             yield ev.CheckpointCommitted(step=number, path=f"/c/{number}", fingerprint=f"{number:016x}", bytes=1 << 30, seconds=3.5)
+            if number > 100 * KEPT:
+                yield ev.CheckpointRemoved(step=number - 100 * KEPT, path=f"/c/{number - 100 * KEPT}")
 
 
 def _accepted(number: int) -> ev.Event:

@@ -69,9 +69,10 @@ class _Head(NamedTuple):
 
 
 class _Append(NamedTuple):
-    """One caller's events with their bodies, and where the caller waits."""
+    """One caller's events with their bodies (`bytes` in all), and where the caller waits."""
 
-    events: Sequence[tuple[Event, bytes]]
+    events: list[tuple[Event, bytes]]
+    bytes: int
     at_ns: int
     done: asyncio.Future[list[Recorded]]
 
@@ -138,10 +139,15 @@ class Journal:
             return []
         if self._closed:
             raise JournalError(f"the journal {self._path} is closed")
-        append = _Append([(event, encode_body(event)) for event in events], at_ns, asyncio.get_running_loop().create_future())
-        self._waiting.append(append)
+        encoded, size = [], 0
+        for event in events:
+            body = encode_body(event)
+            encoded.append((event, body))
+            size += len(body)
+        done: asyncio.Future[list[Recorded]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Append(encoded, size, at_ns, done))
         self._arrived.set()
-        return await append.done
+        return await done
 
     async def known(self, ids: Iterable[str]) -> set[str]:
         """Those of `ids` that are examples accepted already."""
@@ -221,9 +227,8 @@ class Journal:
         while self._waiting and count < BATCH_EVENTS_MAX and size < BATCH_BYTES_MAX:
             append = self._waiting.popleft()
             batch.append(append)
-            for _, body in append.events:
-                count += 1
-                size += len(body)
+            count += len(append.events)
+            size += append.bytes
         return batch
 
     async def _write(self, batch: list[_Append]) -> None:
@@ -233,7 +238,7 @@ class Journal:
                 raise self._failure
             if self._doubtful:
                 await self._settle()
-            values, answers = _chained(batch, *self._head)
+            values, answers, accepted = _chained(batch, *self._head)
             failpoint("journal.before-commit")
             await self._insert(values)
             failpoint("journal.after-commit")
@@ -245,10 +250,9 @@ class Journal:
             _refuse(batch, told)
             return
         self._head = _Head(values[-_COLUMNS], values[-1])
+        for id_, seq in accepted:
+            self._known.add(id_, seq)
         for append, recorded in zip(batch, answers, strict=True):
-            for item in recorded:
-                if isinstance(item.event, ExampleAccepted):
-                    self._known.add(item.event.example, item.seq)
             if not append.done.done():  # else its caller was cancelled
                 append.done.set_result(recorded)
 
@@ -311,11 +315,13 @@ class Journal:
             raise explain(self._path, error) from error
 
 
-def _chained(batch: list[_Append], seq: int, prev: bytes) -> tuple[list[Any], list[list[Recorded]]]:
-    """Values of all rows after event `seq` with hash `prev`, flat, and the answer to each append."""
+def _chained(
+    batch: list[_Append], seq: int, prev: bytes
+) -> tuple[list[Any], list[list[Recorded]], list[tuple[str, int]]]:
+    """Values of all rows after event `seq` with hash `prev`, flat; the answer to each append; accepted examples and their events."""
     values: list[Any] = []
-    answers = []
-    for events, at_ns, _ in batch:
+    answers, accepted = [], []
+    for events, _, at_ns, _ in batch:
         recorded = []
         for event, body in events:
             seq += 1
@@ -323,9 +329,11 @@ def _chained(batch: list[_Append], seq: int, prev: bytes) -> tuple[list[Any], li
             hash_ = chain(prev, seq, at_ns, kind, version, key, body)
             values += seq, at_ns, kind, version, key, body.decode(), prev, hash_
             recorded.append(Recorded(seq, at_ns, event))
+            if type(event) is ExampleAccepted:
+                accepted.append((event.example, seq))
             prev = hash_
         answers.append(recorded)
-    return values, answers
+    return values, answers, accepted
 
 
 def _refuse(appends: Iterable[_Append], error: JournalError) -> None:

@@ -133,9 +133,10 @@ def _window_closed(s: State, e: ev.WindowClosed, at_ns: int) -> None:
 
 def _step_started(s: State, e: ev.StepStarted, at_ns: int) -> None:
     s.step, s.fence_expired = e.step, False
-    taken = [s.waiting.popleft() for _ in ev.all_examples(e)]
+    examples = ev.all_examples(e)
+    taken = [s.waiting.popleft() for _ in examples]
     s.running = Running(
-        e.step, e.parent, ev.all_examples(e), e.digests or (e.digest,), e.lr, e.loss_limit, e.window, taken[0].tier
+        e.step, e.parent, examples, e.digests or (e.digest,), e.lr, e.loss_limit, e.window, taken[0].tier
     )
     if s.window is not None:
         s.window.steps += 1

@@ -56,7 +56,7 @@ class Child(msgspec.Struct):
         self.given_up = len(self.crashes_ns) >= EXITS_MAX
 
 
-class Waiting(msgspec.Struct):
+class Waiting(msgspec.Struct, gc=False):
     """An example that was accepted and not yet learned; `digest` is empty until it is tokenised. `alone`: a step that
     was to learn it with others failed; such examples are the first ones."""
 
@@ -66,7 +66,7 @@ class Waiting(msgspec.Struct):
     alone: bool = False
 
 
-class Running(msgspec.Struct):
+class Running(msgspec.Struct, gc=False):
     """The step whose intent is open. `attempts`: trainers that died over it."""
 
     step: int
@@ -80,7 +80,7 @@ class Running(msgspec.Struct):
     attempts: int = 0
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, gc=False):
     """What a replay of a completed step needs, and what must come out."""
 
     step: int
@@ -93,7 +93,7 @@ class Done(msgspec.Struct, frozen=True):
     fingerprint: str
 
 
-class CheckpointRef(msgspec.Struct, frozen=True):
+class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
     """A committed checkpoint."""
 
     step: int

@@ -7,8 +7,8 @@ write the file can chain it anew, which is why its head is shown in `status` and
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from hashlib import sha256
+from struct import Struct
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ UPCASTS: dict[tuple[str, int], Upcast] = {}
 _encoder = msgspec.json.Encoder(order="deterministic")
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
 _current = {(kind, KINDS[kind].version): decoder for kind, decoder in _decoders.items()}
+_u32 = Struct(">I").pack
 _LENGTHS = tuple(length.to_bytes(4, "big") for length in range(64))  # of a hash, and of integers in decimal
 _BUG = "this is a bug in apollod"
 _NEWER = "this journal was written by a newer apollod; use that version"
@@ -73,17 +74,19 @@ def chain(prev_hash: bytes, seq: int, at_ns: int, kind: str, version: int, key: 
     """The hash of a row (32 bytes), which depends on every row before it."""
     seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
     parts = (
-        _LENGTHS[len(prev_hash)], prev_hash, _LENGTHS[len(seq_)], seq_, _LENGTHS[len(at_)], at_, _kind_and_version(kind, version),
-        len(key_).to_bytes(4, "big"), key_, len(body).to_bytes(4, "big"), body,
+        _LENGTHS[len(prev_hash)], prev_hash, _LENGTHS[len(seq_)], seq_, _LENGTHS[len(at_)], at_,
+        _shared.get((kind, version)) or _kind_and_version(kind, version), _u32(len(key_)), key_, _u32(len(body)), body,
     )
     return sha256(b"".join(parts)).digest()
 
 
-@lru_cache(maxsize=1024)
 def _kind_and_version(kind: str, version: int) -> bytes:
-    """Two fields that many rows share. A whole journal has few of them."""
+    """Two fields that many rows share, with their lengths."""
     fields = (kind.encode(), b"%d" % version)
-    return b"".join(len(field).to_bytes(4, "big") + field for field in fields)
+    return b"".join(_u32(len(field)) + field for field in fields)
+
+
+_shared = {(kind, cls.version): _kind_and_version(kind, cls.version) for kind, cls in KINDS.items()}
 
 
 def _upcast(kind: str, version: int, target: int, body: bytes | str) -> bytes:

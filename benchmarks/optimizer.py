@@ -11,8 +11,6 @@ written) at the speed at which this GPU copies memory, measured in the same run.
 `apollo-torch` is not free software (CC-BY-NC-4.0): it is measured where it is installed, and named as missing elsewhere.
 """
 
-import ctypes
-import gc
 import json
 import math
 import os
@@ -20,11 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from apollod.supervisor.placement import has_gpu
 from benchmarks import report
+from benchmarks.memory import gpu_peak, process_peak, resident
 
 GPU = has_gpu()
 PEER = "apollo_torch"
@@ -188,7 +186,7 @@ def _serve(variant: str, layers: int) -> None:
             case "time":
                 answer = [(_gpu_seconds if GPU else _cpu_seconds)(step) for _ in range(int(count))]
             case "peak":
-                answer = [float(report.median([(_gpu_peak if GPU else _peak)(step) for _ in range(7)]))]
+                answer = [float(report.median([(gpu_peak if GPU else process_peak)(step) for _ in range(7)]))]
             case "copy":
                 answer = [_copy_speed()]
             case "state":
@@ -196,7 +194,7 @@ def _serve(variant: str, layers: int) -> None:
             case "parameters":
                 answer = [float(sum(p.numel() for _, p in parameters))]
             case _:
-                answer = [float(torch.cuda.memory_allocated() if GPU else _memory("VmRSS"))]
+                answer = [float(torch.cuda.memory_allocated() if GPU else resident("VmRSS"))]
         print(json.dumps(answer), flush=True)
 
 
@@ -278,17 +276,6 @@ def _gpu_seconds(step: Callable[[], Any]) -> float:
     return float(began.elapsed_time(ended)) / 1000
 
 
-def _gpu_peak(step: Callable[[], Any]) -> float:
-    import torch
-
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    step()
-    torch.cuda.synchronize()
-    return float(torch.cuda.max_memory_allocated() - before)
-
-
 def _copy_speed() -> float:
     """Bytes read and written in a second by a copy of 2 GiB, median of 7."""
     import torch
@@ -297,23 +284,6 @@ def _copy_speed() -> float:
     target = torch.empty_like(source)
     target.copy_(source)
     return 2 * source.numel() / report.median([_gpu_seconds(lambda: target.copy_(source)) for _ in range(7)])
-
-
-def _peak(step: Callable[[], Any]) -> float:
-    """Bytes above what is resident now, at the highest moment of a step."""
-    gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the present
-    before = _memory("VmRSS")
-    step()
-    return float(_memory("VmHWM") - before)
-
-
-def _memory(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"no {field} in /proc/self/status")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any
 from apollod.supervisor.placement import has_gpu
 from benchmarks import report
 from benchmarks.daemon import build_model
+from benchmarks.memory import gpu_peak, process_peak
 
 GPU = has_gpu()
 STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.10, 0.40)
@@ -121,7 +122,8 @@ def _serve(variant: str, model_dir: Path, tokens: int) -> None:
                 seconds.append(time.perf_counter() - began)
             print(json.dumps({"seconds": seconds}), flush=True)
         else:
-            answer = {"peak_bytes": _peak(step), "activations_bytes": _peak(forward_only), "facts": facts}
+            peak = gpu_peak if GPU else process_peak
+            answer = {"peak_bytes": peak(step), "activations_bytes": peak(forward_only), "facts": facts}
             print(json.dumps(answer), flush=True)
 
 
@@ -150,39 +152,6 @@ def _build_large(path: Path, _kind: str) -> Path:
     with torch.device("cuda"):
         Qwen3ForCausalLM(config).save_pretrained(path, max_shard_size="100GB")
     return path
-
-
-def _gpu_peak(run: Callable[[], None]) -> float:
-    import torch
-
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run()
-    torch.cuda.synchronize()
-    return float(torch.cuda.max_memory_allocated() - before)
-
-
-def _peak(run: Callable[[], None]) -> float:
-    """Bytes above what is resident now, at the highest moment of `run`."""
-    import ctypes
-    import gc
-
-    gc.collect()
-    if GPU:
-        return _gpu_peak(run)
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from the present
-    before = _memory("VmRSS")
-    run()
-    return float(_memory("VmHWM") - before)
-
-
-def _memory(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"no {field} in /proc/self/status")
 
 
 def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], None], Callable[[], None], dict[str, float]]:

@@ -8,13 +8,14 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from apollod.adapters.files import fsync_dir, fsync_file, make_empty, put_in_place
+from apollod.adapters.model_dir import files_below
 
 How = Literal["reflink", "link", "copy"]
 
@@ -56,7 +57,8 @@ def keep(model_dir: Path, target: Path, how: Literal["auto", "copy"], stop: Call
     temporary = target.with_name(f"{target.name}.tmp")
     make_empty(temporary)
     try:
-        used = [_keep_file(file, temporary / name, how, stop) for name, file in _files(model_dir)]
+        names = files_below(model_dir, OTHER_WEIGHTS)
+        used = [_keep_file((model_dir / name).resolve(strict=True), temporary / name, how, stop) for name in names]
         record = {str(file.relative_to(temporary)): _seen(file) for file in sorted(temporary.rglob("*")) if file.is_file()}
         (temporary / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         fsync_file(temporary / RECORD)
@@ -85,16 +87,6 @@ def problem(target: Path) -> str:
         if found != expected:
             return f"{target / name} was changed"
     return ""
-
-
-def _files(model_dir: Path) -> Iterator[tuple[Path, Path]]:
-    """(relative name, file behind it) of weights, config, tokenizer; nothing hidden, no weights of another format."""
-    for directory, children, names in os.walk(model_dir):
-        children[:] = sorted(child for child in children if not child.startswith("."))
-        for name in sorted(names):
-            if not name.startswith(".") and Path(name).suffix not in OTHER_WEIGHTS:
-                file = Path(directory, name)
-                yield file.relative_to(model_dir), file.resolve(strict=True)
 
 
 def _keep_file(source: Path, target: Path, how: Literal["auto", "copy"], stop: Callable[[], bool]) -> _Used:

@@ -1,6 +1,8 @@
 """What can be said of a model directory before its weights are touched, without torch."""
 
 import json
+import os
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from apollod.errors import ModelRefused
@@ -26,6 +28,15 @@ def check_model_dir(path: str | Path) -> None:
     for part in (config, config.get("text_config") or {}):
         if quantization := part.get("quantization_config") or part.get("compression_config"):
             refuse_quantized(quantization.get("quant_method", "unknown method"))
+
+
+def files_below(path: Path, without: Collection[str]) -> Iterator[Path]:
+    """Relative paths of a directory's files in order; nothing hidden, none with a suffix in `without`."""
+    for directory, children, names in os.walk(path):
+        children[:] = sorted(child for child in children if not child.startswith("."))
+        for name in sorted(names):
+            if not name.startswith(".") and Path(name).suffix not in without:
+                yield Path(directory, name).relative_to(path)
 
 
 def refuse_quantized(method: object) -> None:

@@ -183,18 +183,20 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
     counts = "" if e["tokens"] is None else f"{e['tokens']} tokens, {e['targets']} of them targets, {e['cut']} cut off"
     again = f"seen again {e['duplicates']}x" if e["duplicates"] else ""
     tried = f"tried in steps {' '.join(map(str, e['steps']))}" if len(e["steps"]) > 1 else ""
-    record = " ".join(json.dumps(e["record"], ensure_ascii=False).split())
     return [
         f"example     {e['id']}   {became}",
         f"source      {e['path']}:{e['line']}   {e['tier']}, accepted {e['at']} (event {e['seq']})",
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
-        *(f"because     {fact['kind']}   {_short(fact['body'])}   {fact['at']} (event {fact['seq']})" for fact in e["evidence"]),
-        f"record      {record if len(record) <= TEXT_MAX else record[: TEXT_MAX - 3] + '...'}",
+        *(f"because     {fact['kind']}   {_fields(fact['body'])}   {fact['at']} (event {fact['seq']})" for fact in e["evidence"]),
+        f"record      {_cut(' '.join(json.dumps(e['record'], ensure_ascii=False).split()))}",
     ]
 
 
-def _short(body: dict[str, Any]) -> str:
-    text = " ".join(f"{name}={value}" for name, value in body.items() if name != "example")
+def _fields(body: dict[str, Any]) -> str:
+    return _cut(" ".join(f"{name}={value}" for name, value in body.items() if name != "example"))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 3] + "..."
 
 

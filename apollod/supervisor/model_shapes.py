@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from apollod.errors import ModelRefused
@@ -52,14 +53,7 @@ def _of_config(text: Mapping[str, Any]) -> dict[str, Stored]:
         raise ModelRefused(f"config.json does not say {error}", "restore it from where the model came from") from error
     except (TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise ModelRefused(f"config.json makes no sense ({error})", "restore it from where the model came from") from error
-    return {name: Stored("bfloat16", shape, 2 * _count(shape)) for name, shape in shapes.items()}
-
-
-def _count(shape: _Shape) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
+    return {name: Stored("bfloat16", shape, 2 * prod(shape)) for name, shape in shapes.items()}
 
 
 def _ends(text: Mapping[str, Any]) -> dict[str, _Shape]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from apollod.trainer import kernels_cuda as k
 from apollod.trainer.apollo import summed_dim
 from apollod.trainer.moments import Norms
-from apollod.trainer.named_optimizer import OptimizerError, StepReport, _Tally, _Unit
+from apollod.trainer.named_optimizer import OptimizerError, StepReport, _Tally, _Unit, dense
 from apollod.trainer.projector import stream_key
 
 RESULT = 8  # float64 values a parameter: see kernels_cuda.py
@@ -77,13 +77,10 @@ class DeviceStep(_Tally):
     def update(self, unit: _Unit, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor]) -> None:
         """Queue one parameter's kernels on the current stream; raises OptimizerError as the eager path does."""
         name, group = unit.name, unit.group
-        if name in self.fired:
-            raise OptimizerError(f"{name} got a second gradient in step {self.step}", "run one backward pass a step")
-        self.fired.add(name)
-        if gradient.layout != torch.strided:
-            raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
+        self.take(name)
+        gradient = dense(name, gradient)
         summed = summed_dim(gradient, group["rank"])
-        update = Update(name, weight, gradient.detach().contiguous(), state, group, unit.round_to, self._seed, self.step, summed)
+        update = Update(name, weight, gradient, state, group, unit.round_to, self._seed, self.step, summed)
         queue = _adam if summed is None else _apollo
         queue(update, self._scalars[id(group)], self._results[self._rows[name]])
 

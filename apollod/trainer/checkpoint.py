@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from apollod.adapters.files import fsync_dir, fsync_file, put_in_place
+from apollod.adapters.model_dir import files_below
 from apollod.errors import ApolloError, CheckpointError
 from apollod.failpoints import failpoint
 from apollod.trainer import fingerprint
@@ -175,12 +176,7 @@ def _write_weights(weights: Weights, file: WeightFile, target: Path) -> int:
 
 def _other_files(source: Path) -> Iterator[Path]:
     """Relative paths of config, tokenizer and the like; no weights, nothing hidden, nothing of ours."""
-    for directory, children, names in os.walk(source):
-        here = Path(directory).relative_to(source)
-        children[:] = sorted(c for c in children if not c.startswith(".") and here / c != Path(OURS))
-        for name in sorted(names):
-            if not name.startswith(".") and Path(name).suffix not in WEIGHT_SUFFIXES:
-                yield here / name
+    return (path for path in files_below(source, WEIGHT_SUFFIXES) if Path(OURS) not in path.parents)
 
 
 def _model_name(source: Path) -> str:

@@ -61,6 +61,18 @@ class StepReport:
     """Names of parameters with a zero or non-finite gradient: neither weights nor state were touched."""
 
 
+def second_gradient(name: str, step: int) -> OptimizerError:
+    """What a parameter that fires twice in a step is refused with."""
+    return OptimizerError(f"{name} got a second gradient in step {step}", "run one backward pass a step")
+
+
+def dense(name: str, gradient: Tensor) -> Tensor:
+    """The gradient, contiguous and out of the graph; raises OptimizerError for a sparse one."""
+    if gradient.layout != torch.strided:
+        raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
+    return gradient.detach().contiguous()
+
+
 @dataclass
 class _Tally:
     """Running account of one step, keyed by name."""
@@ -70,6 +82,12 @@ class _Tally:
     zero: list[str] = field(default_factory=list)
     nonfinite: list[str] = field(default_factory=list)
     fired: set[str] = field(default_factory=set)
+
+    def take(self, name: str) -> None:
+        """A parameter's gradient is here; raises OptimizerError for its second one."""
+        if name in self.fired:
+            raise second_gradient(name, self.step)
+        self.fired.add(name)
 
     def report(self) -> StepReport:
         ordered = [self.squares[name] for name in sorted(self.squares)]
@@ -300,7 +318,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         """Update it when WAITING_BYTES of gradients are together: alone, between the layers' own work, it would find nothing of
         ours in the processor's caches and take twice as long."""
         if parameter in self._waiting:
-            raise self._second_gradient(parameter)
+            raise second_gradient(self._units[parameter].name, self._open().step)
         if not self._waiting:  # at the latest when the backward pass ends
             torch.autograd.Variable._execution_engine.queue_callback(self._update_waiting)
         self._waiting[parameter] = None
@@ -315,11 +333,6 @@ class NamedOptimizer(torch.optim.Optimizer):
         for parameter in waiting:
             self._update_and_free(parameter)
 
-    def _second_gradient(self, parameter: Tensor) -> OptimizerError:
-        return OptimizerError(
-            f"{self._units[parameter].name} got a second gradient in step {self._open().step}", "run one backward pass a step"
-        )
-
     def _update_and_free(self, parameter: Tensor) -> None:
         assert parameter.grad is not None
         self._update(parameter, parameter.grad)
@@ -330,16 +343,12 @@ class NamedOptimizer(torch.optim.Optimizer):
         would take a write to one slice of a merged weight for a change to all of them."""
         unit, tally, state = self._units[parameter], self._open(), self.state[parameter]
         name, t = unit.name, int(state["t"]) + 1
-        if name in tally.fired:
-            raise self._second_gradient(parameter)
-        tally.fired.add(name)
+        tally.take(name)
         step = ParameterStep(name, unit.group, parameter.data, unit.round_to, state, self._seed, tally.step, t)
         if isinstance(gradient, RowGradient):
             norms = self._apply_rows(step, gradient)
-        elif gradient.layout != torch.strided:
-            raise OptimizerError(f"the gradient of {name} is sparse; only dense gradients are supported")
         else:
-            norms = self._apply(step, gradient.detach().contiguous())
+            norms = self._apply(step, dense(name, gradient))
         if norms.zero or norms.nonfinite:
             (tally.zero if norms.zero else tally.nonfinite).append(name)
             return

@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
+from support.journals import edit, shell
 
 from apollod.adapters import journal as journal_module
 from apollod.adapters import known_examples
@@ -64,21 +65,6 @@ def reasons(items: list[ev.Recorded]) -> list[str]:
 async def filled(path: Path, count: int) -> None:
     async with opened(path) as journal:
         await journal.append([paused(n) for n in range(1, count + 1)], AT)
-
-
-@contextmanager
-def shell(path: Path) -> Iterator[sqlite3.Connection]:
-    """A person with a SQLite shell."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        yield db
-
-
-def without_triggers(path: Path, *statements: str) -> None:
-    with shell(path) as db:
-        for name in ("events_unchanged", "events_kept"):
-            db.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            db.execute(statement)
 
 
 # --- appending and reading ----------------------------------------------------------------------------------------
@@ -234,7 +220,7 @@ async def test_a_snapshot_is_read_by_its_code_only_and_not_after_a_change(tmp_pa
         assert db.execute("SELECT seq FROM snapshots").fetchall() == [(3,), (4,)]
         db.execute("UPDATE snapshots SET state = x'00' WHERE seq = 4")
     assert snapshot(path, "code").seq == 3
-    without_triggers(path, "UPDATE events SET hash = zeroblob(32) WHERE seq = 3")
+    edit(path, "UPDATE events SET hash = zeroblob(32) WHERE seq = 3")
     assert snapshot(path, "code") is None
 
 
@@ -443,7 +429,7 @@ async def test_events_are_append_only_also_for_a_person(tmp_path: Path, statemen
 async def test_edits_are_found_and_not_read(tmp_path: Path, statement: str, first_bad: int) -> None:
     path = tmp_path / "journal.db"
     await filled(path, 6)
-    without_triggers(path, statement)
+    edit(path, statement)
     assert verify(path) == first_bad
     with pytest.raises(JournalError, match=r"event \d+ is missing or does not match its hash"):
         async with opened(path):
@@ -453,7 +439,7 @@ async def test_edits_are_found_and_not_read(tmp_path: Path, statement: str, firs
 async def test_a_gap_is_found_also_where_somebody_chained_it_anew(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     await filled(path, 4)
-    without_triggers(path, "DELETE FROM events WHERE seq = 4")
+    edit(path, "DELETE FROM events WHERE seq = 4")
     with shell(path) as db:
         ((prev, kind, body),) = db.execute("SELECT hash, kind, body FROM events WHERE seq = 3").fetchall()
         row = (5, AT, kind, 1, "", body, prev, chain(prev, 5, AT, kind, 1, "", body.encode()))

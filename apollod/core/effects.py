@@ -29,13 +29,23 @@ class AttachTrainer(msgspec.Struct, frozen=True):
 
 
 class Restore(msgspec.Struct, frozen=True, tag="restore"):
-    """Bring weights and optimizer to a checkpoint. `path` empty: the base weights of `model_dir`, a fresh optimizer.
-    `weights`: write the weights too (otherwise memory already holds them). `fingerprint`: what must come out."""
+    """Bring weights and optimizer to a checkpoint. `path` empty: the weights before the first step, a fresh optimizer.
+    `weights`: write the weights too (otherwise memory already holds them). `fingerprint`: what must come out.
+
+    Weights are looked for in `model_dir`, then in the history of the checkpoints beside `path` and in `base`. Where the trainer
+    still has the steps since `target` in memory, it may undo those instead; then `target_fingerprint` must come out."""
 
     path: str
     model_dir: str
     weights: bool
     fingerprint: str
+    checkpoints: str = ""
+    """directory of the history; empty: `model_dir` itself holds the weights"""
+    base: str = ""
+    """the weights before the first step, where they were kept"""
+    target: int = -1
+    """-1: no step is undone"""
+    target_fingerprint: str = ""
 
 
 class EncodeExamples(msgspec.Struct, frozen=True):
@@ -57,7 +67,19 @@ class RunStep(msgspec.Struct, frozen=True):
 
 
 class WriteCheckpoint(msgspec.Struct, frozen=True, tag="write-checkpoint"):
-    """Write weights and optimizer state of `step` to the directory `path` (atomic: temporary, fsync, rename)."""
+    """Bring the files of `model_dir` to the weights of `step`, and keep its optimizer state and the way back to what the files
+    held before in the new directory `path`. `full`: keep the weights there, too.
+
+    Without a `model_dir`: write a whole model directory with weights and optimizer state to `path`, and nothing else."""
+
+    step: int
+    path: str
+    model_dir: str = ""
+    full: bool = False
+
+
+class ObserveCheckpoint(msgspec.Struct, frozen=True):
+    """Whoever wrote this checkpoint is gone: finish or drop what it left, and see whether it was committed."""
 
     step: int
     path: str
@@ -67,6 +89,21 @@ class RemoveCheckpoint(msgspec.Struct, frozen=True):
     """Delete an old checkpoint's directory."""
 
     path: str
+
+
+class RunHook(msgspec.Struct, frozen=True):
+    """Run the user's command for a committed checkpoint; nobody waits for it."""
+
+    step: int
+    path: str
+    fingerprint: str
+
+
+class PlanRollback(msgspec.Struct, frozen=True):
+    """Read from the journal how to get from version `version` back to step `to`."""
+
+    to: int
+    version: int
 
 
 class KeepBase(msgspec.Struct, frozen=True):
@@ -133,5 +170,5 @@ class Exit(msgspec.Struct, frozen=True):
 
 Effect = (
     SpawnEngine | SpawnTrainer | StopChild | AttachTrainer | Restore | EncodeExamples | RunStep | WriteCheckpoint
-    | RemoveCheckpoint | KeepBase | RefreshEngine | PauseEngine | ResumeEngine | ProbeTrainer | ScoreProbe | CompareWeights | Exit
+    | ObserveCheckpoint | RunHook | PlanRollback | RemoveCheckpoint | KeepBase | RefreshEngine | PauseEngine | ResumeEngine | ProbeTrainer | ScoreProbe | CompareWeights | Exit
 )

@@ -36,6 +36,11 @@ class Settings(msgspec.Struct, frozen=True):
     warmup: float = 0.1
     checkpoint_delay_s: float = 600.0
     checkpoint_keep: int = 20
+    checkpoint_keep_bytes: int = 0
+    checkpoint_keep_days: float = 0.0
+    """0: no such limit"""
+    checkpoint_hook: bool = False
+    """is there a command to run after each"""
     keep_base: Literal["auto", "copy", "off"] = "auto"
     replay_max: int = 1000
     """steps after which a checkpoint is written even while training goes on; bounds recovery"""
@@ -476,18 +481,31 @@ class CheckpointStarted(Event, frozen=True):
     step: int
     path: str
     why: str
+    full: bool = False
 
     def key(self) -> str:
         return str(self.step)
 
 
 class CheckpointCommitted(Event, frozen=True):
+    """The files of the model directory hold the weights of `step`; `path` holds its optimizer state and the way back.
+
+    `bytes`: written in all, `delta_bytes` of them for the way back. `held_s`: seconds in which no step could run. `files`: how each
+    weight file was brought up to date (unchanged, blocks, reflink, rewrite), with `changed_blocks` of `blocks` of 4 KiB.
+    `full`: `path` holds the weights, too."""
+
     kind: ClassVar[str] = "checkpoint.committed"
     step: int
     path: str
     fingerprint: str
     bytes: int
     seconds: float
+    held_s: float = 0.0
+    delta_bytes: int = 0
+    changed_blocks: int = 0
+    blocks: int = 0
+    files: dict[str, str] = {}
+    full: bool = False
 
     def key(self) -> str:
         return str(self.step)
@@ -512,6 +530,110 @@ class CheckpointRemoved(Event, frozen=True):
 
     def key(self) -> str:
         return str(self.step)
+
+
+class HookCompleted(Event, frozen=True):
+    """`[checkpoint] hook` did its work for the checkpoint of `step`."""
+
+    kind: ClassVar[str] = "hook.completed"
+    step: int
+    seconds: float
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class HookFailed(Event, frozen=True):
+    """It did not; the checkpoint is as good as before."""
+
+    kind: ClassVar[str] = "hook.failed"
+    step: int
+    seconds: float
+    reason: str
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+# --- rollback -----------------------------------------------------------------------------------------------------
+
+
+class Again(msgspec.Struct, frozen=True):
+    """A completed step as it was done: what running it again needs, and what must come out."""
+
+    step: int
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
+    lr: float
+    loss_limit: float
+    applied: bool
+    skipped: int
+    fingerprint: str
+
+
+class RollbackRequested(Event, frozen=True):
+    """The weights of step `to` are wanted back; no other step begins before."""
+
+    kind: ClassVar[str] = "rollback.requested"
+    to: int
+    by: str
+
+
+class RollbackRefused(Event, frozen=True):
+    """There is no way to them; nothing was changed."""
+
+    kind: ClassVar[str] = "rollback.refused"
+    to: int
+    reason: str
+
+
+class RollbackStarted(Event, frozen=True):
+    """From here on the truth is step `to`, with `fingerprint`; every restart goes there. `version`: where it came from.
+
+    `origin`: checkpoint to restore (empty: the weights before the first step), `replay`: the steps from there to `to`.
+    `undone`: the steps that are taken back, newest first; `examples`: what they learned."""
+
+    kind: ClassVar[str] = "rollback.started"
+    to: int
+    version: int
+    fingerprint: str
+    origin: str
+    replay: tuple[Again, ...]
+    undone: tuple[int, ...]
+    examples: tuple[str, ...]
+
+    def key(self) -> str:
+        return str(self.to)
+
+
+class RollbackCompleted(Event, frozen=True):
+    """The served weights and the optimizer are those of step `to`. `how`: memory (steps undone) or checkpoint (restored,
+    and `replayed` steps run again). `seconds`: since it was started."""
+
+    kind: ClassVar[str] = "rollback.completed"
+    to: int
+    version: int
+    fingerprint: str
+    how: str
+    replayed: int
+    seconds: float
+
+    def key(self) -> str:
+        return str(self.to)
+
+
+class ExampleRequeued(Event, frozen=True):
+    """An example whose step was taken back is to be learned again."""
+
+    kind: ClassVar[str] = "example.requeued"
+    example: str
+    by: str
+
+    def key(self) -> str:
+        return self.example
+
+
+# --- the base -----------------------------------------------------------------------------------------------------
 
 
 class BaseKept(Event, frozen=True):
@@ -540,7 +662,8 @@ KINDS: dict[str, type[Event]] = {
         SourceDiscovered, SourceConsumed, SourceQuarantined,
         ExampleAccepted, ExampleDuplicate, ExampleEncoded, ExampleRejected,
         WindowOpened, WindowClosed, StepStarted, StepCompleted, StepFailed, ReplayVerified, ReplayDiverged,
-        CheckpointStarted, CheckpointCommitted, CheckpointFailed, CheckpointRemoved, BaseKept, BaseLost,
+        CheckpointStarted, CheckpointCommitted, CheckpointFailed, CheckpointRemoved, HookCompleted, HookFailed, BaseKept, BaseLost,
+        RollbackRequested, RollbackRefused, RollbackStarted, RollbackCompleted, ExampleRequeued,
         EnginePaused, EngineResumed, AlignmentStarted, AlignmentMeasured, AlignmentFailed,
     )
 }

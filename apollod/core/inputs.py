@@ -7,7 +7,7 @@ re-exports those types, so that no field is copied by hand on the way in.
 import msgspec
 
 from apollod.core.effects import PauseEngine
-from apollod.core.events import Settings
+from apollod.core.events import Again, Settings
 from apollod.core.intake import Batch
 
 
@@ -55,6 +55,34 @@ class PauseRequested(msgspec.Struct, frozen=True):
 
 
 class ResumeRequested(msgspec.Struct, frozen=True):
+    by: str
+
+
+class RollbackRequested(msgspec.Struct, frozen=True):
+    """Somebody wants the weights of step `to` back (0: those before the first step)."""
+
+    to: int
+    by: str
+
+
+class RollbackPlanned(msgspec.Struct, frozen=True):
+    """The answer to PlanRollback. `origin`: path of the checkpoint to start from (empty: the base), `replay` the steps from there
+    to `to`, `undone` those that are taken back, newest first, with all their examples. With `error` there is no way."""
+
+    to: int
+    version: int
+    fingerprint: str = ""
+    origin: str = ""
+    replay: tuple[Again, ...] = ()
+    undone: tuple[int, ...] = ()
+    examples: tuple[str, ...] = ()
+    error: str = ""
+
+
+class RelearnRequested(msgspec.Struct, frozen=True):
+    """Learn these examples again, whose steps were taken back."""
+
+    examples: tuple[str, ...]
     by: str
 
 
@@ -114,10 +142,11 @@ class Bound(msgspec.Struct, frozen=True, tag="bound"):
 
 
 class Restored(msgspec.Struct, frozen=True, tag="restored"):
-    """Weights and optimizer after a Restore."""
+    """Weights and optimizer after a Restore. `undone`: they are those of its `target`, steps were undone in memory."""
 
     fingerprint: str
     state_bytes: int
+    undone: bool = False
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -166,7 +195,8 @@ class StepFailed(msgspec.Struct, frozen=True, tag="step-failed"):
 
 
 class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
-    """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights themselves."""
+    """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights themselves;
+    `doubtful`: whether it is committed has to be observed. For the other fields see `CheckpointCommitted`."""
 
     step: int
     path: str
@@ -175,6 +205,29 @@ class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
     seconds: float
     error: str = ""
     damaged: bool = False
+    doubtful: bool = False
+    held_s: float = 0.0
+    delta_bytes: int = 0
+    changed_blocks: int = 0
+    blocks: int = 0
+    files: dict[str, str] = {}
+
+
+class CheckpointObserved(msgspec.Struct, frozen=True):
+    """What became of a checkpoint whose writer is gone: its fingerprint, or empty when it is not committed."""
+
+    step: int
+    path: str
+    fingerprint: str
+    error: str = ""
+
+
+class HookDone(msgspec.Struct, frozen=True):
+    """The user's command ended; `error` empty: with exit code 0."""
+
+    step: int
+    seconds: float
+    error: str = ""
 
 
 class BaseDone(msgspec.Struct, frozen=True):
@@ -243,6 +296,6 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 Input = (
     Tick | Advance | Started | StopRequested | LinesRead | CheckpointRequested | PauseRequested | ResumeRequested
-    | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound | Restored | EncodeDone | StepDone | StepFailed
+    | RollbackRequested | RollbackPlanned | RelearnRequested | CheckpointObserved | HookDone | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound | Restored | EncodeDone | StepDone | StepFailed
     | CheckpointWritten | BaseDone | EnginePaused | EngineResumed | Probed | Scored | Compared | Refused
 )

@@ -157,6 +157,16 @@ class CheckpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """the weights before the first step, in `base` of the state directory, for a replay from 0: reflink, else hard link, else
     copy; "copy" also where a link would do, against edits in place"""
     keep: Positive = 20
+    """checkpoints that can be gone back to; the oldest goes first"""
+    keep_bytes: NotNegative = 0
+    """of disk for all of them together; 0: no limit"""
+    keep_days: Annotated[float, Meta(ge=0.0)] = 0.0
+    """older ones are removed; 0: no limit. The newest one always stays"""
+    undo_bytes: NotNegative = 1 << 30
+    """of memory for undoing the last steps without a checkpoint; about an eighth of the weights and the optimizer's state a step"""
+    hook: tuple[str, ...] = ()
+    """command that is run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
+    hook_timeout_s: Annotated[float, Meta(gt=0.0)] = 3600.0
     replay_max: Positive = 1000
     """write one anyway after this many steps: it bounds what a recovery has to run again"""
 
@@ -212,6 +222,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             model_path=str(Path(self.model.path).expanduser().absolute()),
             optimizer=self.trainer.optimizer, rank=self.trainer.rank, lr=self.trainer.lr, warmup=self.trainer.warmup,
             checkpoint_delay_s=self.checkpoint.delay_s, checkpoint_keep=self.checkpoint.keep,
+            checkpoint_keep_bytes=self.checkpoint.keep_bytes, checkpoint_keep_days=self.checkpoint.keep_days,
+            checkpoint_hook=bool(self.checkpoint.hook),
             keep_base=self.checkpoint.keep_base,
             replay_max=self.checkpoint.replay_max,
             scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,

@@ -26,8 +26,9 @@ from apollod.wire.manifest import Manifest
 __all__ = [
     "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Compare", "Compared",
     "Encode", "EncodeDone", "Encoded", "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "Pause",
-    "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "Reply", "Request", "Reserve",
-    "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "Share", "StatusRequest", "Step", "StepDone",
+    "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "RelearnRequest", "Reply",
+    "Request", "Reserve",
+    "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "RollbackRequest", "Share", "StatusRequest", "Step", "StepDone",
     "StepExample", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
 ]
 
@@ -159,6 +160,8 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     manifest: Manifest
     optimizer: OptimizerSettings
     fresh: bool
+    undo_bytes: int = 0
+    """memory for undoing the last steps"""
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
@@ -234,6 +237,18 @@ class ResumeRequest(msgspec.Struct, frozen=True, tag="resume"):
     """Train again; also tries a child again that was given up."""
 
 
+class RollbackRequest(msgspec.Struct, frozen=True, tag="rollback"):
+    """Bring the served weights back to a step; answered when they are."""
+
+    to: int
+
+
+class RelearnRequest(msgspec.Struct, frozen=True, tag="relearn"):
+    """Learn examples again whose steps were taken back."""
+
+    examples: list[str]
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: JSON object in `body`."""
 
@@ -248,13 +263,13 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     code: int = 1
 
 
-Request = StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest
+Request = StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest | RollbackRequest | RelearnRequest
 Answer = Reply | Failure
 
 ToSupervisor = (
     Hello | Reserve | Loaded | LoadRefused | Refreshed | Paused | Resumed | Compared | Probed | Bound | Restored |
     EncodeDone | StepDone | StepFailed | CheckpointWritten | Refused | StatusRequest | SubmitRequest | CheckpointRequest |
-    PauseRequest | ResumeRequest
+    PauseRequest | ResumeRequest | RollbackRequest | RelearnRequest
 )
 FromSupervisor = (
     Share | Refresh | Pause | Resume | Compare | Attach | AttachCopy | Restore | Encode | Step | Probe | WriteCheckpoint | Quit | Reply

@@ -12,7 +12,6 @@ import numpy as np
 from apollod.errors import ApolloError, RedoRefused, SyncError
 from apollod.store.block_hash import BLOCK
 from apollod.store.block_table import (
-    OURS,
     TABLE,
     BlockTable,
     FileBlocks,
@@ -26,6 +25,7 @@ from apollod.store.block_table import (
 from apollod.store.disk import Disk, opened
 from apollod.store.file_update import runs
 from apollod.store.model_files import WeightFile, layout_digest, read_files
+from apollod.store.names import OURS
 from apollod.store.redo import NEW, REDO, REDO_TMP, Part, Redo, check_fits, images, read_redo, verify_images
 
 

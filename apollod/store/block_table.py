@@ -18,8 +18,8 @@ from apollod.errors import ModelEdited
 from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
 from apollod.store.disk import Disk, FileInfo, opened
 from apollod.store.model_files import WeightFile, layout_digest
+from apollod.store.names import OURS
 
-OURS = ".apollod"
 TABLE = f"{OURS}/blocks.bin"
 READ_BYTES = 16 << 20
 _MAGIC = b"APLBLKS1"

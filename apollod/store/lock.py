@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from apollod.errors import SyncError, WeightsLocked
-from apollod.store.block_table import OURS
+from apollod.store.names import OURS
 
 LOCK = f"{OURS}/weights.lock"
 

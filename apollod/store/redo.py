@@ -20,8 +20,8 @@ import numpy as np
 
 from apollod.errors import RedoRefused
 from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
-from apollod.store.block_table import OURS
 from apollod.store.disk import Disk, opened
+from apollod.store.names import OURS
 
 REDO = f"{OURS}/redo"
 REDO_TMP = f"{OURS}/redo.tmp"

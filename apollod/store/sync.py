@@ -16,11 +16,12 @@ from apollod.errors import SyncError
 from apollod.store.access import check_writable
 from apollod.store.apply import Recovered, finish, recover_files
 from apollod.store.block_hash import block_count
-from apollod.store.block_table import OURS, BlockTable, current_table, stamped, write_table
+from apollod.store.block_table import BlockTable, current_table, stamped, write_table
 from apollod.store.disk import REAL, Disk
 from apollod.store.file_update import FileUpdate, Target, discard
 from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
+from apollod.store.names import OURS
 from apollod.store.pieces import Piece, Windows
 from apollod.store.redo import NEW, REDO, REDO_TMP, How, Part, Redo, RedoHead, RedoWriter
 

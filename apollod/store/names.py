@@ -1,0 +1,7 @@
+"""Where apollod keeps what is its own inside a model directory. Imports nothing, so that anybody can."""
+
+OURS = ".apollod"
+"""Hidden directory; other tools do not look into it."""
+
+DAEMON = f"{OURS}/daemon"
+"""One line: the path of the control socket of the daemon that serves this directory."""

@@ -12,7 +12,7 @@ BLAKE2b-128 of its block hashes.
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -112,30 +112,86 @@ def apply_delta(path: Path, files: Sequence[WeightFile], weights: Iterable[Piece
     Every chunk is compared with its hash before and after the change. Raises DeltaRefused where the delta is damaged, of another
     model or of neither side; whoever consumes the pieces must not commit then.
     """
-    if read_delta(path, disk).head.layout != layout_digest(files):
-        raise DeltaRefused(f"the undo delta {path} belongs to another model", "use a delta of this model's own history")
-    stream, forward = Stream(weights), None
-    with opened(disk, str(path)) as fd:
-        _, position, check = _read_head(disk, fd, path)
-        for file, tensor, offset, size in _chunks(files):
-            chunk = _read_record(disk, fd, path, position, check)
-            if (chunk.file, chunk.offset, chunk.size) != (file, tensor.start + offset, size):
-                raise _damaged(path, f"its chunks do not follow the tensors at {tensor.name}")
-            data = stream.take(tensor.file, chunk.offset, size)
-            found = chunk_hash(data)
-            if forward is None and chunk.packed:
-                forward = found == chunk.before
-            if found != (chunk.after if forward is False else chunk.before):
-                raise DeltaRefused(
-                    f"{tensor.name} is neither what it was before the delta {path} nor after it",
-                    "use a checkpoint and replay the steps since",
-                )
-            if chunk.packed:
-                data = data ^ _unpack(disk.read(fd, position + _RECORD.size, chunk.packed), chunk, path)
-                if chunk_hash(data) != (chunk.after if forward else chunk.before):
-                    raise _damaged(path, f"it does not give the recorded bytes of {tensor.name}")
-            position += _RECORD.size + chunk.packed
-            yield Piece(tensor.file, chunk.offset, data)
+    return apply_deltas([path], files, weights, disk)
+
+
+def apply_deltas(paths: Sequence[Path], files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL) -> Iterator[Piece]:
+    """`apply_delta` of one after another, with no more than a few chunks in memory."""
+    stream = Stream(weights)
+    deltas = [ChunkwiseDelta(path, files, disk) for path in paths]
+    for chunk in chunks(files):
+        data = stream.take(chunk.tensor.file, chunk.start, chunk.size)
+        for delta in deltas:
+            data = delta.apply(chunk, data)
+        yield Piece(chunk.tensor.file, chunk.start, data)
+
+
+class ChunkwiseDelta:
+    """A delta that is applied to chunk after chunk, all of them in order. Raises DeltaRefused as `apply_delta`.
+
+    Opens the file for each chunk: a way through a long history would hold more descriptors than a process may have.
+    """
+
+    def __init__(self, path: Path, files: Sequence[WeightFile], disk: Disk = REAL) -> None:
+        self._path, self._disk = path, disk
+        if read_delta(path, disk).head.layout != layout_digest(files):
+            raise DeltaRefused(f"the undo delta {path} belongs to another model", "use a delta of this model's own history")
+        with self._opened() as fd:
+            _, self._position, self._check = _read_head(disk, fd, path)
+        self._forward: bool | None = None
+
+    def apply(self, chunk: "Place", data: Array) -> Array:
+        """The other side of the next chunk."""
+        with self._opened() as fd:
+            record = _read_record(self._disk, fd, self._path, self._position, self._check)
+            packed = self._disk.read(fd, self._position + _RECORD.size, record.packed)
+        if (record.file, record.offset, record.size) != (chunk.file, chunk.start, chunk.size):
+            raise _damaged(self._path, f"its chunks do not follow the tensors at {chunk.tensor.name}")
+        found = chunk_hash(data)
+        if self._forward is None and record.packed:
+            self._forward = found == record.before
+        if found != (record.after if self._forward is False else record.before):
+            raise DeltaRefused(
+                f"{chunk.tensor.name} is neither what it was before the delta {self._path} nor after it",
+                "use a checkpoint and replay the steps since",
+            )
+        if record.packed:
+            data = data ^ _unpack(packed, record, self._path)
+            if chunk_hash(data) != (record.after if self._forward else record.before):
+                raise _damaged(self._path, f"it does not give the recorded bytes of {chunk.tensor.name}")
+        self._position += _RECORD.size + record.packed
+        return data
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        try:
+            with opened(self._disk, str(self._path)) as fd:
+                yield fd
+        except OSError as error:
+            raise DeltaRefused(f"the undo delta {self._path} cannot be read ({error})", "use another checkpoint") from error
+
+
+@dataclass(frozen=True)
+class Place:
+    """A chunk: part of a tensor, `offset` bytes into it. `file`: number of its file."""
+
+    file: int
+    tensor: StoredTensor
+    offset: int
+    size: int
+
+    @property
+    def start(self) -> int:
+        """Offset in the file."""
+        return self.tensor.start + self.offset
+
+
+def chunks(files: Sequence[WeightFile]) -> Iterator[Place]:
+    """All chunks in the order of the files."""
+    for number, file in enumerate(files):
+        for tensor in file.tensors:
+            for offset in range(0, tensor.bytes, CHUNK_BYTES):
+                yield Place(number, tensor, offset, min(CHUNK_BYTES, tensor.bytes - offset))
 
 
 def chunk_hash(data: Array) -> bytes:
@@ -151,12 +207,12 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
     disk.write(fd, 0, start)
     check, sides, position, count = blake2b(start, digest_size=16), (blake2b(digest_size=16), blake2b(digest_size=16)), len(start), 0
     packer = zstandard.ZstdCompressor(level=LEVEL)
-    for file, tensor, offset, size in _chunks(files):
-        at, item = tensor.start + offset, ITEM_BYTES[tensor.dtype]
-        old, new = before.take(tensor.file, at, size), after.take(tensor.file, at, size)
+    for chunk in chunks(files):
+        at, size, item = chunk.start, chunk.size, ITEM_BYTES[chunk.tensor.dtype]
+        old, new = before.take(chunk.tensor.file, at, size), after.take(chunk.tensor.file, at, size)
         hashes = chunk_hash(old), chunk_hash(new)
         packed = packer.compress(_planes(old ^ new, item).data) if hashes[0] != hashes[1] else b""
-        record = _RECORD.pack(file, at, size, item, len(packed), *hashes)
+        record = _RECORD.pack(chunk.file, at, size, item, len(packed), *hashes)
         disk.write(fd, position, record + packed)
         check.update(record)
         for side, found in zip(sides, hashes, strict=True):
@@ -166,14 +222,6 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
     check.update(end)
     disk.write(fd, position, end + check.digest())
     return Delta(head, sides[0].hexdigest(), sides[1].hexdigest(), position + len(end) + 16)
-
-
-def _chunks(files: Sequence[WeightFile]) -> Iterator[tuple[int, StoredTensor, int, int]]:
-    """(file number, tensor, offset in it, bytes) in the order of the files."""
-    for number, file in enumerate(files):
-        for tensor in file.tensors:
-            for offset in range(0, tensor.bytes, CHUNK_BYTES):
-                yield number, tensor, offset, min(CHUNK_BYTES, tensor.bytes - offset)
 
 
 def _planes(data: Array, item: int) -> Array:

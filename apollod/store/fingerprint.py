@@ -23,11 +23,29 @@ _BLOCK_WORDS = 1 << 16  # temporaries of half a megabyte, and sums below 2^64
 
 def directory_fingerprint(directory: Path, disk: Disk = REAL) -> str:
     """F of the model as 16 hex digits. Raises ModelRefused for what is not a whole model, OSError where it cannot be read."""
-    total = 0
+    found = Fingerprint()
     for file in read_files(directory, disk):
         with opened(disk, str(directory / file.name)) as fd:
-            total += sum(share(tensor.name, _tensor_fingerprint(disk, fd, tensor)) for tensor in file.tensors)
-    return f"{total & _MASK:016x}"
+            for tensor in file.tensors:
+                _add_tensor(found, disk, fd, tensor)
+    return found.text()
+
+
+class Fingerprint:
+    """F of weights that pass by, tensor after tensor in any order."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def add(self, name: str, offset: int, data: Array) -> None:
+        """uint8 bytes of a tensor from `offset` on, a multiple of 4; f is linear, so parts of a tensor simply add up."""
+        padded = data if data.size % 4 == 0 else np.pad(data, (0, -data.size % 4))
+        low, weighted = sums(np.frombuffer(padded.data, "<u4"))
+        self._total += share(name, _K * (2 * (weighted + offset // 4 * low) + low) & _MASK)
+
+    def text(self) -> str:
+        """16 hex digits."""
+        return f"{self._total & _MASK:016x}"
 
 
 def share(name: str, fingerprint: int) -> int:
@@ -36,16 +54,12 @@ def share(name: str, fingerprint: int) -> int:
     return fingerprint * (1 | int.from_bytes(digest[:8], "little"))
 
 
-def _tensor_fingerprint(disk: Disk, fd: int, tensor: StoredTensor) -> int:
-    s0 = s1 = 0
+def _add_tensor(found: Fingerprint, disk: Disk, fd: int, tensor: StoredTensor) -> None:
     for offset in range(0, tensor.bytes, _READ_BYTES):
         data = disk.read(fd, tensor.start + offset, min(_READ_BYTES, tensor.bytes - offset))
         if len(data) != min(_READ_BYTES, tensor.bytes - offset):
             raise ModelRefused(f"{tensor.file} ends inside {tensor.name}", "copy the model again")
-        words = np.frombuffer(data.ljust(-(-len(data) // 4) * 4, b"\0"), "<u4")
-        low, weighted = sums(words)
-        s0, s1 = s0 + low, s1 + weighted + offset // 4 * low
-    return _K * (2 * s1 + s0) & _MASK
+        found.add(tensor.name, offset, np.frombuffer(data, np.uint8))
 
 
 def sums(words: Array) -> tuple[int, int]:

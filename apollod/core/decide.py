@@ -23,12 +23,15 @@ from apollod.core.policy_children import (
 )
 from apollod.core.policy_publish import on_engine_paused, on_engine_resumed, open_fence, publish
 from apollod.core.policy_recovery import on_base_done, on_bound, on_refused, on_replayed, on_restored, on_started
+from apollod.core.policy_rollback import advance_rollback, on_relearn_requested, on_rollback_planned, on_rollback_requested
 from apollod.core.policy_train import (
     advance_training,
     encode_effect,
+    on_checkpoint_observed,
     on_checkpoint_requested,
     on_checkpoint_written,
     on_encoded,
+    on_hook_done,
     on_step_done,
     on_step_failed,
 )
@@ -64,7 +67,7 @@ def _on_pause(state: State, input_: inp.PauseRequested, now_ns: int) -> tuple[li
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:
-    return on_replayed(state, input_) if input_.replay else on_step_done(state, input_, now_ns)
+    return on_replayed(state, input_, now_ns) if input_.replay else on_step_done(state, input_, now_ns)
 
 
 def _on_stop(state: State, input_: inp.StopRequested, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:
@@ -84,6 +87,9 @@ def _advance(state: State, input_: inp.Advance | inp.Tick, now_ns: int) -> tuple
     if state.stopping:
         events, effects = _shut_down(state, now_ns)
         return events, first + effects
+    if state.rollback_wanted is not None:
+        events, effects = advance_rollback(state)
+        return events, first + effects + start_children(state, now_ns)
     events, effects = advance_alignment(state)
     if not events:
         events, effects = advance_training(state, now_ns)
@@ -94,7 +100,9 @@ def _shut_down(state: State, now_ns: int) -> tuple[list[ev.Event], list[fx.Effec
     """Finish the running step, write what is not on disk, end the children, leave."""
     if state.trainer.phase == "ready" and (state.running or state.checkpointing):
         return [], []
-    if state.trainer.phase == "ready" and state.since and not state.last_one_failed:
+    if state.trainer.phase == "absent" and state.checkpointing is not None:
+        return [], [fx.ObserveCheckpoint(state.checkpointing.step, state.checkpointing.path)]
+    if state.trainer.phase == "ready" and state.unsaved and not state.last_one_failed:
         return on_checkpoint_requested(state, inp.CheckpointRequested(why="shutdown"), now_ns)
     effects: list[fx.Effect] = []
     if state.trainer.phase != "absent":
@@ -125,6 +133,11 @@ _HANDLERS: dict[type, Callable[..., tuple[list[ev.Event], list[fx.Effect]]]] = {
     inp.StepDone: _on_step_done,
     inp.StepFailed: on_step_failed,
     inp.CheckpointWritten: on_checkpoint_written,
+    inp.CheckpointObserved: on_checkpoint_observed,
+    inp.HookDone: on_hook_done,
+    inp.RollbackRequested: on_rollback_requested,
+    inp.RollbackPlanned: on_rollback_planned,
+    inp.RelearnRequested: on_relearn_requested,
     inp.BaseDone: on_base_done,
     inp.EnginePaused: on_engine_paused,
     inp.EngineResumed: on_engine_resumed,

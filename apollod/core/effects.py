@@ -100,10 +100,11 @@ class RunHook(msgspec.Struct, frozen=True):
 
 
 class PlanRollback(msgspec.Struct, frozen=True):
-    """Read from the journal how to get from version `version` back to step `to`."""
+    """Read from the journal how to get from version `version` back to step `to`, from one of `checkpoints` (path by step)."""
 
     to: int
     version: int
+    checkpoints: dict[int, str]
 
 
 class KeepBase(msgspec.Struct, frozen=True):
@@ -170,5 +171,6 @@ class Exit(msgspec.Struct, frozen=True):
 
 Effect = (
     SpawnEngine | SpawnTrainer | StopChild | AttachTrainer | Restore | EncodeExamples | RunStep | WriteCheckpoint
-    | ObserveCheckpoint | RunHook | PlanRollback | RemoveCheckpoint | KeepBase | RefreshEngine | PauseEngine | ResumeEngine | ProbeTrainer | ScoreProbe | CompareWeights | Exit
+    | ObserveCheckpoint | RunHook | PlanRollback | RemoveCheckpoint | KeepBase | RefreshEngine | PauseEngine | ResumeEngine
+    | ProbeTrainer | ScoreProbe | CompareWeights | Exit
 )

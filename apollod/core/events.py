@@ -490,7 +490,8 @@ class CheckpointStarted(Event, frozen=True):
 class CheckpointCommitted(Event, frozen=True):
     """The files of the model directory hold the weights of `step`; `path` holds its optimizer state and the way back.
 
-    `bytes`: written in all, `delta_bytes` of them for the way back. `held_s`: seconds in which no step could run. `files`: how each
+    `bytes`: of the directory, `delta_bytes` of them for the way back; `written_bytes`: to bring the model directory up to date.
+    `held_s`: seconds in which no step could run. `files`: how each
     weight file was brought up to date (unchanged, blocks, reflink, rewrite), with `changed_blocks` of `blocks` of 4 KiB.
     `full`: `path` holds the weights, too."""
 
@@ -501,6 +502,7 @@ class CheckpointCommitted(Event, frozen=True):
     bytes: int
     seconds: float
     held_s: float = 0.0
+    written_bytes: int = 0
     delta_bytes: int = 0
     changed_blocks: int = 0
     blocks: int = 0
@@ -558,7 +560,7 @@ class HookFailed(Event, frozen=True):
 # --- rollback -----------------------------------------------------------------------------------------------------
 
 
-class Again(msgspec.Struct, frozen=True):
+class Again(msgspec.Struct, frozen=True, gc=False):
     """A completed step as it was done: what running it again needs, and what must come out."""
 
     step: int
@@ -588,14 +590,14 @@ class RollbackRefused(Event, frozen=True):
 
 
 class RollbackStarted(Event, frozen=True):
-    """From here on the truth is step `to`, with `fingerprint`; every restart goes there. `version`: where it came from.
+    """From here on the truth is step `to`, with `fingerprint`; every restart goes there. `from_step`: where it came from.
 
     `origin`: checkpoint to restore (empty: the weights before the first step), `replay`: the steps from there to `to`.
     `undone`: the steps that are taken back, newest first; `examples`: what they learned."""
 
     kind: ClassVar[str] = "rollback.started"
     to: int
-    version: int
+    from_step: int
     fingerprint: str
     origin: str
     replay: tuple[Again, ...]
@@ -612,7 +614,7 @@ class RollbackCompleted(Event, frozen=True):
 
     kind: ClassVar[str] = "rollback.completed"
     to: int
-    version: int
+    from_step: int
     fingerprint: str
     how: str
     replayed: int
@@ -627,6 +629,7 @@ class ExampleRequeued(Event, frozen=True):
 
     kind: ClassVar[str] = "example.requeued"
     example: str
+    tier: Tier
     by: str
 
     def key(self) -> str:

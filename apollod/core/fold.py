@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from apollod.core import events as ev
 from apollod.core.schedules import CHECKPOINT_RETRY_S, EXITS_MAX
-from apollod.core.state import SECOND_NS, CheckpointRef, Child, Done, Position, Running, State, Waiting, Window
+from apollod.core.state import SECOND_NS, CheckpointRef, Child, Position, Running, State, Waiting, Window
 
 
 def fold(state: State, recorded: ev.Recorded) -> State:
@@ -64,9 +64,12 @@ def _engine_ready(s: State, e: ev.EngineReady, at_ns: int) -> None:
 
 
 def _engine_exited(s: State, e: ev.EngineExited, at_ns: int) -> None:
+    mapped = s.engine_facts is not None and s.engine_facts.bridge == "memfd"  # such memory lives as long as the trainer maps it
     s.engine.exited(at_ns, e.reason, e.refused, e.expected)
-    s.engine_facts, s.engine_fresh, s.bound = None, False, None
-    s.engine_paused, s.aligning = False, None
+    s.engine_facts, s.engine_fresh, s.engine_paused, s.aligning = None, False, False, None
+    if s.stopping and mapped:
+        return  # the last checkpoint is written meanwhile
+    s.bound = None
     if s.trainer.phase != "absent":
         # Its views point into memory of an engine that is gone.
         s.trainer.phase, s.trainer.doomed = "spawned", True
@@ -146,7 +149,7 @@ def _step_started(s: State, e: ev.StepStarted, at_ns: int) -> None:
 def _step_completed(s: State, e: ev.StepCompleted, at_ns: int) -> None:
     examples, skipped = ev.all_examples(e), e.skipped_zero + e.skipped_nonfinite
     digests, limit = (s.running.digests, s.running.loss_limit) if s.running else (("",) * len(examples), 0.0)
-    s.since.append(Done(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint))
+    s.since.append(ev.Again(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint))
     s.version, s.fingerprint, s.running, s.last_training_ns = e.step, e.fingerprint, None, at_ns
     s.learned_with = s.settings
     if not e.applied:
@@ -210,8 +213,11 @@ def _checkpoint_started(s: State, e: ev.CheckpointStarted, at_ns: int) -> None:
 
 def _checkpoint_committed(s: State, e: ev.CheckpointCommitted, at_ns: int) -> None:
     s.checkpointing = None
-    s.checkpoints = [c for c in s.checkpoints if c.path != e.path] + [CheckpointRef(e.step, e.path, e.fingerprint, at_ns)]
-    s.since = [d for d in s.since if d.step > e.step]
+    ref = CheckpointRef(e.step, e.path, e.fingerprint, at_ns, e.bytes, e.delta_bytes, e.full)
+    s.checkpoints = [c for c in s.checkpoints if c.path != e.path] + [ref]
+    if e.step == s.version or any(done.step == e.step for done in s.since):  # else taken back while it was written
+        s.origin = ref
+        s.since = [d for d in s.since if d.step > e.step]
 
 
 def _checkpoint_failed(s: State, e: ev.CheckpointFailed, at_ns: int) -> None:
@@ -222,6 +228,40 @@ def _checkpoint_failed(s: State, e: ev.CheckpointFailed, at_ns: int) -> None:
 
 def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path]
+
+
+def _rollback_requested(s: State, e: ev.RollbackRequested, at_ns: int) -> None:
+    s.rollback_wanted = e
+    if s.halted and s.trainer.phase != "absent":
+        s.trainer.doomed = True
+
+
+def _rollback_refused(s: State, e: ev.RollbackRefused, at_ns: int) -> None:
+    s.rollback_wanted = None
+
+
+def _rollback_started(s: State, e: ev.RollbackStarted, at_ns: int) -> None:
+    s.rollback_wanted, s.rolling_back, s.rollback_ns = None, e, at_ns
+    s.version, s.fingerprint, s.since = e.to, e.fingerprint, list(e.replay)
+    s.origin = next((c for c in s.checkpoints if c.path == e.origin), None)
+    s.learned_with = s.settings
+    s.undone |= dict.fromkeys(e.examples)
+    s.counts.trained -= len(e.examples)
+    s.halted, s.unlearned, s.aligning = "", 0, None
+    s.trainer.given_up, s.trainer.crashes_ns, s.trainer.retry_at_ns = False, [], 0
+    if s.trainer.phase == "ready":
+        s.trainer.phase = "spawned"
+
+
+def _rollback_completed(s: State, e: ev.RollbackCompleted, at_ns: int) -> None:
+    s.rolling_back = None
+
+
+def _example_requeued(s: State, e: ev.ExampleRequeued, at_ns: int) -> None:
+    s.undone.pop(e.example, None)
+    waiting = Waiting(e.example, tier=e.tier)
+    s.waiting.append(waiting)
+    s.untokenised.append(waiting)
 
 
 def _base_kept(s: State, e: ev.BaseKept, at_ns: int) -> None:
@@ -266,6 +306,11 @@ _FOLDS: dict[type[ev.Event], Callable[..., None]] = {
     ev.CheckpointCommitted: _checkpoint_committed,
     ev.CheckpointFailed: _checkpoint_failed,
     ev.CheckpointRemoved: _checkpoint_removed,
+    ev.RollbackRequested: _rollback_requested,
+    ev.RollbackRefused: _rollback_refused,
+    ev.RollbackStarted: _rollback_started,
+    ev.RollbackCompleted: _rollback_completed,
+    ev.ExampleRequeued: _example_requeued,
     ev.BaseKept: _base_kept,
     ev.BaseLost: _base_lost,
 }

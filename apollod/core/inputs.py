@@ -7,7 +7,7 @@ re-exports those types, so that no field is copied by hand on the way in.
 import msgspec
 
 from apollod.core.effects import PauseEngine
-from apollod.core.events import Again, Settings
+from apollod.core.events import Again, Settings, Tier
 from apollod.core.intake import Batch
 
 
@@ -20,14 +20,12 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The daemon is up on this journal. `observed`: fingerprint of each open checkpoint intent's directory, if any.
-    `base_problem`: what is wrong with the base that was kept."""
+    """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept."""
 
     pid: int
     version_name: str
     settings: Settings
     state_dir: str
-    observed: dict[str, str] = {}
     base_problem: str = ""
 
 
@@ -74,15 +72,17 @@ class RollbackPlanned(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     origin: str = ""
     replay: tuple[Again, ...] = ()
+    made_with: Settings | None = None
+    """in force when the steps in `replay` were made"""
     undone: tuple[int, ...] = ()
     examples: tuple[str, ...] = ()
     error: str = ""
 
 
 class RelearnRequested(msgspec.Struct, frozen=True):
-    """Learn these examples again, whose steps were taken back."""
+    """Learn these examples (id, tier) again, whose steps were taken back."""
 
-    examples: tuple[str, ...]
+    examples: tuple[tuple[str, Tier], ...]
     by: str
 
 
@@ -207,6 +207,7 @@ class CheckpointWritten(msgspec.Struct, frozen=True, tag="checkpoint-written"):
     damaged: bool = False
     doubtful: bool = False
     held_s: float = 0.0
+    written_bytes: int = 0
     delta_bytes: int = 0
     changed_blocks: int = 0
     blocks: int = 0
@@ -296,6 +297,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 Input = (
     Tick | Advance | Started | StopRequested | LinesRead | CheckpointRequested | PauseRequested | ResumeRequested
-    | RollbackRequested | RollbackPlanned | RelearnRequested | CheckpointObserved | HookDone | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound | Restored | EncodeDone | StepDone | StepFailed
-    | CheckpointWritten | BaseDone | EnginePaused | EngineResumed | Probed | Scored | Compared | Refused
+    | RollbackRequested | RollbackPlanned | RelearnRequested | EngineStarted | TrainerStarted | EngineUp | ChildExited | Bound
+    | Restored | EncodeDone | StepDone | StepFailed | CheckpointWritten | CheckpointObserved | HookDone | BaseDone | EnginePaused
+    | EngineResumed | Probed | Scored | Compared | Refused
 )

@@ -12,10 +12,15 @@ Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
 def start_children(state: State, now_ns: int) -> list[fx.Effect]:
     """Start what is down and may start. The trainer comes up beside the engine, so that their imports overlap."""
+    open_ = state.checkpointing
+    if open_ is not None and state.trainer.phase == "absent":
+        # Whoever wrote it is gone: nobody reads the model directory before it is whole again.
+        return [fx.ObserveCheckpoint(open_.step, open_.path)]
     effects: list[fx.Effect] = []
     if state.engine.may_start(now_ns):
-        effects.append(fx.SpawnEngine(state.checkpoint.path if state.checkpoint else state.model_path))
-    if state.trainer.may_start(now_ns) and not state.halted and not state.engine.given_up:
+        effects.append(fx.SpawnEngine(state.model_path))
+    wanted = not state.halted and not state.engine.given_up and state.rollback_wanted is None
+    if state.trainer.may_start(now_ns) and wanted:
         effects.append(fx.SpawnTrainer())
     return effects
 
@@ -57,12 +62,6 @@ def on_child_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outco
             pid=input_.pid, code=input_.code, reason=input_.reason, refused=input_.refused, expected=expected
         )
     ]
-    if state.checkpointing is not None:
-        events.append(
-            ev.CheckpointFailed(
-                step=state.checkpointing.step, path=state.checkpointing.path, reason=f"the trainer ended: {input_.reason}"
-            )
-        )
     running = state.running
     if running and not expected and state.trainer.phase == "ready" and running.attempts + 1 >= STEP_ATTEMPTS_MAX:
         events += fail_step(state, input_.reason)

@@ -27,10 +27,11 @@ def publish(state: State, events: list[ev.Event], effects: Sequence[fx.Effect], 
         return events, list(effects)
     closed = _fence_closed(state, events)
     attached = any(isinstance(event, ev.TrainerAttached) for event in events)
+    back = any(isinstance(event, ev.RollbackCompleted) for event in events)
     out: list[fx.Effect] = []
     for effect in effects:
         if isinstance(effect, fx.RefreshEngine):
-            effect = _with_cache_policy(state.settings, effect, attached)
+            effect = _with_cache_policy(state.settings, effect, attached, back)
         elif not closed and (isinstance(effect, fx.RunStep) or (isinstance(effect, fx.Restore) and effect.weights)):
             effect = _fence(state, state.settings, effect, now_ns)
         out.append(effect)
@@ -67,7 +68,9 @@ def _turns(settings: ev.Settings, version: int) -> bool:
     return version % settings.cache_every == 0
 
 
-def _with_cache_policy(settings: ev.Settings, refresh: fx.RefreshEngine, attached: bool) -> fx.RefreshEngine:
+def _with_cache_policy(settings: ev.Settings, refresh: fx.RefreshEngine, attached: bool, back: bool) -> fx.RefreshEngine:
+    if back and settings.cache == "keep":  # what was taken back is not to be heard of again, also by those who keep prefixes
+        return fx.RefreshEngine(refresh.version, "reset")
     due = attached or _turns(settings, refresh.version)
     return fx.RefreshEngine(refresh.version, settings.cache if due else "keep")
 

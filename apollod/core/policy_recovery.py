@@ -4,11 +4,13 @@ The trainer reports what it finds in memory (`Bound`). Where memory is not the n
 restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.
 """
 
+import msgspec
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.policy_train import encode_effect
-from apollod.core.state import State
+from apollod.core.state import SECOND_NS, State
 
 Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
@@ -19,23 +21,12 @@ BITS_DEPEND_ON = (
 
 
 def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
-    """Begin a life of the daemon: settle the checkpoint intent of the last one by what lies on disk."""
+    """Begin a life of the daemon. A checkpoint whose writing was under way is settled before any child starts."""
     events: list[ev.Event] = [
         ev.DaemonStarted(
             pid=input_.pid, version_name=input_.version_name, settings=input_.settings, state_dir=input_.state_dir
         )
     ]
-    open_ = state.checkpointing
-    if open_ is not None:
-        found = input_.observed.get(open_.path, "")
-        if found and found == state.fingerprint and open_.step == state.version:
-            events.append(
-                ev.CheckpointCommitted(step=open_.step, path=open_.path, fingerprint=found, bytes=0, seconds=0.0)
-            )
-        else:
-            events.append(
-                ev.CheckpointFailed(step=open_.step, path=open_.path, reason="the daemon died while it was written")
-            )
     if state.base is not None and input_.base_problem:
         events.append(ev.BaseLost(path=state.base.path, reason=input_.base_problem))
     if state.model_path and state.model_path != input_.settings.model_path:
@@ -48,13 +39,14 @@ def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     return events, []
 
 
-def _origin(state: State) -> fx.Restore:
-    """The weights that the steps in `since` start from."""
-    newest = state.checkpoint
-    if newest is None:
-        base = state.base.path if state.base else state.model_path
-        return fx.Restore(path="", model_dir=base, weights=True, fingerprint=state.base_fingerprint)
-    return fx.Restore(path=newest.path, model_dir=newest.path, weights=True, fingerprint=newest.fingerprint)
+def restore_origin(state: State) -> fx.Restore:
+    """To the weights that the steps in `since` start from."""
+    origin = state.origin
+    return fx.Restore(
+        path=origin.path if origin else "", model_dir=state.model_path, weights=True,
+        fingerprint=origin.fingerprint if origin else state.base_fingerprint,
+        checkpoints=f"{state.state_dir}/checkpoints", base=state.base.path if state.base else "",
+    )  # fmt: skip
 
 
 def on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
@@ -63,11 +55,9 @@ def on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
         pid=state.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
         elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
     )
-    origin = _origin(state)
+    origin = restore_origin(state)
     wanted = origin.fingerprint or input_.fingerprint
-    restore = fx.Restore(
-        path=origin.path, model_dir=origin.model_dir, weights=wanted != input_.fingerprint, fingerprint=wanted
-    )
+    restore = msgspec.structs.replace(origin, weights=wanted != input_.fingerprint, fingerprint=wanted)
     return [bound], [restore, *_keep_base(state, input_)]
 
 
@@ -90,8 +80,8 @@ def on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
 
 def on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
     """Run the steps since the checkpoint again, or be done."""
-    if not state.since:
-        return _attached(state, input_.state_bytes)
+    if not state.since or input_.undone:
+        return _attached(state, input_.state_bytes, now_ns, 0, input_.undone)
     if changed := _changed_settings(state):
         return [changed], []
     return [], [_replay(state, 0)]
@@ -100,7 +90,7 @@ def on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
 def _changed_settings(state: State) -> ev.TrainingHalted | None:
     """Steps are run again as they were made; with other settings they would only give other bits."""
     then, now = state.learned_with, state.settings
-    name = next((name for name in BITS_DEPEND_ON if getattr(then, name, None) != getattr(now, name, None)), None)
+    name = differing_setting(then, now)
     if then is None or name is None:
         return None
     key = f"{name} = {getattr(then, name)!r}"
@@ -111,7 +101,12 @@ def _changed_settings(state: State) -> ev.TrainingHalted | None:
     )
 
 
-def on_replayed(state: State, input_: inp.StepDone) -> Outcome:
+def differing_setting(then: ev.Settings | None, now: ev.Settings | None) -> str | None:
+    """Name of a setting that the bits of a step depend on and that is not the same in both."""
+    return next((name for name in BITS_DEPEND_ON if getattr(then, name, None) != getattr(now, name, None)), None)
+
+
+def on_replayed(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     """One replayed step: the same bits, or stop."""
     index = next((i for i, done in enumerate(state.since) if done.step == input_.step), None)
     if index is None:
@@ -132,7 +127,7 @@ def on_replayed(state: State, input_: inp.StepDone) -> Outcome:
     if index + 1 < len(state.since):
         return [], [_replay(state, index + 1)]
     verified = ev.ReplayVerified(first=state.since[0].step, last=done.step, fingerprint=done.fingerprint)
-    events, effects = _attached(state, state.state_bytes)
+    events, effects = _attached(state, state.state_bytes, now_ns, len(state.since), False)
     return [verified, *events], effects
 
 
@@ -141,19 +136,28 @@ def _replay(state: State, index: int) -> fx.RunStep:
     return fx.RunStep(done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True)
 
 
-def _attached(state: State, state_bytes: int) -> Outcome:
-    """Weights and optimizer are at the last step: go on with the open step and the queue."""
-    memory_was_right = state.bound is not None and state.bound.fingerprint == _origin(state).fingerprint
+def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone: bool) -> Outcome:
+    """Weights and optimizer are at the last step: go on with the open step and the queue. `undone`: by undoing steps in memory."""
+    origin, back = restore_origin(state), state.rolling_back
+    memory_was_right = undone or (back is None and state.bound is not None and state.bound.fingerprint == origin.fingerprint)
     attached = ev.TrainerAttached(
-        pid=state.trainer.pid, step=state.version, fingerprint=state.fingerprint, replayed=len(state.since),
-        restored="" if memory_was_right else (state.checkpoint.path if state.checkpoint else "base"),
+        pid=state.trainer.pid, step=state.version, fingerprint=state.fingerprint, replayed=replayed,
+        restored="" if memory_was_right else origin.path or "base",
         state_bytes=state_bytes,
     )
+    done: list[ev.Event] = []
+    if back is not None:
+        done.append(
+            ev.RollbackCompleted(
+                to=back.to, from_step=back.from_step, fingerprint=state.fingerprint, how="memory" if undone else "checkpoint",
+                replayed=replayed, seconds=max(0, now_ns - state.rollback_ns) / SECOND_NS,
+            )
+        )
     effects: list[fx.Effect] = [fx.RefreshEngine(state.version)]
     if state.running is not None:
         r = state.running
         effects.append(fx.RunStep(r.step, r.examples, r.digests, r.lr, r.loss_limit))
-    return [attached], effects + encode_effect([w.example for w in state.untokenised])
+    return [attached, *done], effects + encode_effect([w.example for w in state.untokenised])
 
 
 def on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:

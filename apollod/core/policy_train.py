@@ -1,13 +1,13 @@
 """When a step begins, what its result means, and when a checkpoint is written."""
 
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, count, islice
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.schedules import CHECKPOINT_RETRY_S, UNLEARNED_MAX, is_due, learning_rate, loss_limit
-from apollod.core.state import SECOND_NS, CheckpointRef, State, Waiting, Window
+from apollod.core.state import DAY_NS, SECOND_NS, CheckpointRef, State, Waiting, Window
 
 Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
@@ -46,7 +46,7 @@ def advance_training(state: State, now_ns: int) -> Outcome:
     assert state.settings is not None
     if _checkpoint_due(state, now_ns):
         return on_checkpoint_requested(state, inp.CheckpointRequested(why="due"), now_ns)
-    surplus = _surplus(state)
+    surplus = _surplus(state, now_ns)
     if surplus is not None:
         return [ev.CheckpointRemoved(step=surplus.step, path=surplus.path)], [fx.RemoveCheckpoint(surplus.path)]
     if not state.trainable or state.running is not None:
@@ -156,47 +156,106 @@ def _halt_after(state: State, reason: str) -> list[ev.Event]:
 
 
 def _checkpoint_due(state: State, now_ns: int) -> bool:
-    """`delay_s` after the last step, or when a recovery would have too many steps to run again."""
+    """`delay_s` after the last step, or when a recovery would have too many steps to run again; at once after a rollback,
+    so that the model directory does not hold what was taken back."""
     assert state.settings is not None
-    if not state.since or state.checkpointing is not None or not state.trainable or state.running is not None:
+    if not state.unsaved or state.checkpointing is not None or not state.trainable or state.running is not None:
         return False
     if not is_due(now_ns, state.checkpoint_retry_ns, CHECKPOINT_RETRY_S):
         return False
     delay_s = state.settings.checkpoint_delay_s
     idle = not state.waiting and is_due(now_ns, state.last_training_ns + int(delay_s * SECOND_NS), delay_s)
-    return idle or len(state.since) >= state.settings.replay_max
+    return idle or state.taken_back or len(state.since) >= state.settings.replay_max
 
 
-def _surplus(state: State) -> CheckpointRef | None:
-    """The oldest checkpoint beyond `keep`, never the one that the engine was loaded from."""
-    assert state.settings is not None
-    if len(state.checkpoints) <= max(1, state.settings.checkpoint_keep):
+def _surplus(state: State, now_ns: int) -> CheckpointRef | None:
+    """The oldest checkpoint, where there are too many, too large or too old ones; never one that a recovery needs."""
+    s = state.settings
+    assert s is not None
+    oldest = next((c for c in state.checkpoints[:-1] if c != state.origin), None)
+    if oldest is None or state.checkpointing is not None or state.rollback_wanted is not None or state.rolling_back is not None:
         return None
-    return next((c for c in state.checkpoints[:-1] if c.path != state.engine_dir), None)
+    many = len(state.checkpoints) > max(1, s.checkpoint_keep)
+    large = 0 < s.checkpoint_keep_bytes < sum(c.bytes for c in state.checkpoints)
+    old = 0 < s.checkpoint_keep_days * DAY_NS < now_ns - oldest.at_ns
+    return oldest if many or large or old else None
 
 
 def on_checkpoint_requested(state: State, input_: inp.CheckpointRequested, now_ns: int) -> Outcome:
     """Write the weights as they are after the running step, if one runs: the trainer works in order."""
-    if state.checkpointing is not None or state.trainer.phase != "ready":
+    saved = state.checkpoint is not None and not state.unsaved and state.running is None
+    if saved or state.checkpointing is not None or state.trainer.phase != "ready":
         return [], []
     step = state.running.step if state.running else state.version
-    path = f"{state.state_dir}/checkpoints/step-{step:08d}"
-    return [ev.CheckpointStarted(step=step, path=path, why=input_.why)], [fx.WriteCheckpoint(step=step, path=path)]
+    path, full = _free_path(state, step), _full_due(state)
+    started = ev.CheckpointStarted(step=step, path=path, why=input_.why, full=full)
+    return [started], [fx.WriteCheckpoint(step=step, path=path, model_dir=state.model_path, full=full)]
+
+
+def _free_path(state: State, step: int) -> str:
+    """After a rollback, weights of one step may be written a second time."""
+    path, taken = f"{state.state_dir}/checkpoints/step-{step:08d}", {c.path for c in state.checkpoints}
+    return next(p for p in chain([path], (f"{path}-{n}" for n in count(2))) if p not in taken)
+
+
+def _full_due(state: State) -> bool:
+    """Have the ways back since the last full copy grown past half the model? Then one more copy costs less than they do."""
+    grown = 0
+    for ref in state.checkpoints:
+        grown = 0 if ref.full else grown + ref.delta_bytes
+    return state.engine_facts is not None and 2 * grown > state.engine_facts.bytes
 
 
 def on_checkpoint_written(state: State, input_: inp.CheckpointWritten, now_ns: int) -> Outcome:
     """Committed, unless the trainer failed to write or wrote other weights than the journal's."""
     if state.checkpointing is None or state.checkpointing.path != input_.path:
         return [], []
-    error = input_.error
-    if not error and input_.fingerprint != state.fingerprint and input_.step == state.version:
-        error = f"the checkpoint's fingerprint is {input_.fingerprint}, the journal's {state.fingerprint}"
+    if input_.doubtful:
+        return [], [fx.ObserveCheckpoint(input_.step, input_.path)]
+    error = input_.error or _mismatch(state, input_.step, input_.fingerprint)
     if error:
         events: list[ev.Event] = [ev.CheckpointFailed(step=input_.step, path=input_.path, reason=error)]
         if input_.damaged and not state.halted:
             events.append(ev.TrainingHalted(reason=error, hint=DAMAGED_HINT))
         return events, []
     committed = ev.CheckpointCommitted(
-        step=input_.step, path=input_.path, fingerprint=input_.fingerprint, bytes=input_.bytes, seconds=input_.seconds
+        step=input_.step, path=input_.path, fingerprint=input_.fingerprint, bytes=input_.bytes, seconds=input_.seconds,
+        held_s=input_.held_s, written_bytes=input_.written_bytes, delta_bytes=input_.delta_bytes,
+        changed_blocks=input_.changed_blocks, blocks=input_.blocks, files=input_.files, full=state.checkpointing.full,
     )
-    return [committed], []
+    return [committed], _hook(state, committed)
+
+
+def on_checkpoint_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> Outcome:
+    """Its writer is gone: what lies on disk decides."""
+    open_ = state.checkpointing
+    if open_ is None or open_.path != input_.path:
+        return [], []
+    reason = input_.error or ("" if input_.fingerprint else "its writer ended before it was committed")
+    if reason := reason or _mismatch(state, open_.step, input_.fingerprint):
+        return [ev.CheckpointFailed(step=open_.step, path=open_.path, reason=reason)], []
+    committed = ev.CheckpointCommitted(
+        step=open_.step, path=open_.path, fingerprint=input_.fingerprint, bytes=0, seconds=0.0, full=open_.full
+    )
+    return [committed], _hook(state, committed)
+
+
+def _mismatch(state: State, step: int, fingerprint: str) -> str:
+    """How weights of `step` that were written differ from the journal's; empty when they do not or it is not known."""
+    recorded = {done.step: done.fingerprint for done in state.since} | {state.version: state.fingerprint}
+    if recorded.get(step, fingerprint) == fingerprint:
+        return ""
+    return f"the checkpoint's fingerprint is {fingerprint}, the journal's {recorded[step]}"
+
+
+def _hook(state: State, committed: ev.CheckpointCommitted) -> list[fx.Effect]:
+    if state.settings is None or not state.settings.checkpoint_hook:
+        return []
+    return [fx.RunHook(committed.step, committed.path, committed.fingerprint)]
+
+
+def on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
+    """Told, and nothing else: the checkpoint is committed, whatever becomes of its copy elsewhere."""
+    if input_.error:
+        return [ev.HookFailed(step=input_.step, seconds=input_.seconds, reason=input_.error)], []
+    return [ev.HookCompleted(step=input_.step, seconds=input_.seconds)], []

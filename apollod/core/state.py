@@ -13,6 +13,7 @@ from apollod.core import events as ev
 from apollod.core.schedules import EXITS_MAX, EXITS_WINDOW_S, REFUSED_MAX_S, backoff_s, is_due, refused_s
 
 SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
 
 
 class Child(msgspec.Struct):
@@ -80,26 +81,16 @@ class Running(msgspec.Struct, gc=False):
     attempts: int = 0
 
 
-class Done(msgspec.Struct, frozen=True, gc=False):
-    """What a replay of a completed step needs, and what must come out."""
-
-    step: int
-    examples: tuple[str, ...]
-    digests: tuple[str, ...]
-    lr: float
-    loss_limit: float
-    applied: bool
-    skipped: int
-    fingerprint: str
-
-
 class CheckpointRef(msgspec.Struct, frozen=True, gc=False):
-    """A committed checkpoint."""
+    """A committed checkpoint. `bytes`: of its directory; `delta_bytes`: of the way back to the one before it."""
 
     step: int
     path: str
     fingerprint: str
     at_ns: int
+    bytes: int = 0
+    delta_bytes: int = 0
+    full: bool = False
 
 
 class Window(msgspec.Struct):
@@ -169,12 +160,20 @@ class State(msgspec.Struct):
     running: Running | None = None
     unlearned: int = 0
     """steps in a row that wrote nothing"""
-    since: list[Done] = []
-    """steps completed after the newest checkpoint, in order"""
+    origin: CheckpointRef | None = None
+    """the checkpoint from which recovery goes on, None: the base. The newest one, unless steps were taken back since"""
+    since: list[ev.Again] = []
+    """steps from there to `version`, in order"""
     learned_with: ev.Settings | None = None
     """in force when the last of them was completed"""
     checkpoints: list[CheckpointRef] = []
+    """in the order in which they were written; the model directory holds the weights of the last"""
     checkpointing: ev.CheckpointStarted | None = None
+    rollback_wanted: ev.RollbackRequested | None = None
+    rolling_back: ev.RollbackStarted | None = None
+    rollback_ns: int = 0
+    undone: dict[str, None] = {}
+    """examples whose steps were taken back and that are not to be learned again, in order"""
     last_one_failed: bool = False
     """the checkpoint that a shutdown asked for could not be written"""
     checkpoint_retry_ns: int = 0
@@ -205,6 +204,16 @@ class State(msgspec.Struct):
     def checkpoint(self) -> CheckpointRef | None:
         """The newest committed checkpoint."""
         return self.checkpoints[-1] if self.checkpoints else None
+
+    @property
+    def unsaved(self) -> bool:
+        """Are the weights others than those of the newest checkpoint?"""
+        return bool(self.since) or self.taken_back
+
+    @property
+    def taken_back(self) -> bool:
+        """Does the model directory hold steps that were taken back since?"""
+        return self.origin is not self.checkpoint and self.origin != self.checkpoint
 
     @property
     def trainable(self) -> bool:

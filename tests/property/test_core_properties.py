@@ -19,8 +19,10 @@ ACTIONS = st.lists(
 )
 
 
-def play(actions: list[str], settings_: ev.Settings = SETTINGS) -> World:
-    world, serial = World(settings_).up(), 0
+def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: bool = False) -> World:
+    world, serial = World(settings_), 0
+    world.keeps_steps = keeps_steps
+    world.up()
     for action in actions:
         match action:
             case "lines":
@@ -32,6 +34,8 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS) -> World:
                 serial += 2
             case "answer":
                 world.answer()
+            case "settle":
+                world.settle()
             case "trainer dies":
                 if world.state.running and world.asked and isinstance(world.asked[0], fx.RunStep):
                     world.memory = "torn"
@@ -42,6 +46,10 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS) -> World:
                 world.pass_time(70)
             case "checkpoint":
                 world.give(inp.CheckpointRequested("test"))
+            case "back":
+                world.give(inp.RollbackRequested(max(0, world.state.version - serial % 4), "t"))
+            case "relearn":
+                world.give(inp.RelearnRequested(tuple((e, "bulk") for e in list(world.state.undone)[:2]), "t"))
             case "time":
                 world.pass_time(700)
             case "pause":
@@ -139,6 +147,46 @@ def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
     assert world.memory == memory
+    state = State()
+    for recorded in world.journal:
+        event = recorded.event
+        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
+    assert state == world.state
+
+
+BACK = st.sampled_from(["lines", "answer", "answer", "answer", "settle", "trainer dies", "engine dies", "checkpoint", "back", "relearn",
+                        "supervisor dies"])  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(BACK, max_size=60), st.booleans())
+def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_dies(actions, keeps_steps):
+    world = play(actions, keeps_steps=keeps_steps)
+    for _ in range(20):
+        finish(world)
+        if not (world.state.queued or world.state.rollback_wanted or world.state.rolling_back or world.state.checkpointing):
+            break
+    done, started = {e.step: e for e in world.of(ev.StepCompleted)}, {e.step: e for e in world.of(ev.StepStarted)}
+    way, step = [], world.state.version
+    while step:
+        way.append(done[step])
+        step = done[step].parent
+    memory, optimizer = "base", "fresh"
+    for one in reversed(way):
+        examples = ev.all_examples(one)
+        ran = fx.RunStep(one.step, examples, tuple(map(digest, examples)), one.lr, started[one.step].loss_limit)
+        memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
+        optimizer = digest(f"{optimizer} {examples} {one.step}")
+        assert one.fingerprint == memory
+    assert world.memory == memory == world.state.fingerprint and world.optimizer == optimizer
+    learned = [example for one in way for example in ev.all_examples(one)]
+    assert len(set(learned)) == len(learned) and not set(learned) & set(world.state.undone)
+    accepted = {e.example for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")}
+    held = {e.example for e in world.of(ev.StepFailed) if not e.apart}
+    assert set(learned) | set(world.state.undone) | held == accepted
+    assert sorted(done) == list(range(1, len(done) + 1)) or set(started) - set(done) <= {e.step for e in world.of(ev.StepFailed)}
+    committed = world.state.checkpoint
+    assert not committed or world.disk[committed.path][0] == world.model_dir[1]
     state = State()
     for recorded in world.journal:
         event = recorded.event

@@ -33,6 +33,10 @@ def life(world: World) -> None:
     world.settle()
     world.give(inp.CheckpointRequested("test"))
     world.settle()
+    world.give(inp.RollbackRequested(max(0, world.state.version - 1), "test"))
+    world.settle()
+    world.give(inp.RollbackRequested(world.state.version, "test"))  # refused
+    world.settle()
     for number in range(2):
         world.lines(f"d{number}", source=f"g{len(world.journal)}")
         world.settle()
@@ -98,10 +102,11 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
     world = World(SETTINGS, dies_at=instant)
     assert died(world, life)
     after = world.successor()
-    start = inp.Started(2, "test", SETTINGS, "/s", {path: weights for path, (weights, _) in after.disk.items()})
+    start = inp.Started(2, "test", SETTINGS, "/s")
     first = [r.event for r in after.journal] + decide(after.state, start, after.now).events
     at_once = {kind for kind, _ in open_intents((e.kind, body(e)) for e in first)}
-    assert at_once <= {"daemon.started", "step.started", "window.opened"}  # these two are taken up again
+    # All but the first are taken up again, the checkpoint by a look at the disk.
+    assert at_once <= {"daemon.started", "step.started", "window.opened", "checkpoint.started", "rollback.requested", "rollback.started"}
     after.up()
     rest(after)
     assert open_in(after) == []

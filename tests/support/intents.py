@@ -14,6 +14,8 @@ class Intent(NamedTuple):
 INTENTS = {
     "step.started": Intent("step", frozenset({"step.completed", "step.failed"})),
     "checkpoint.started": Intent("path", frozenset({"checkpoint.committed", "checkpoint.failed"})),
+    "rollback.requested": Intent("to", frozenset({"rollback.started", "rollback.refused"})),
+    "rollback.started": Intent("to", frozenset({"rollback.completed"})),
     "window.opened": Intent("window", frozenset({"window.closed"})),
     "engine.paused": Intent(None, frozenset({"engine.resumed", "engine.exited", "daemon.started"})),
     "alignment.started": Intent(

@@ -8,6 +8,7 @@ for want of memory.
 import hashlib
 import math
 from collections import deque
+from typing import NamedTuple
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -15,12 +16,23 @@ from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
 from apollod.core.intake import Batch, Line
+from apollod.core.lineage import way_back
 from apollod.core.state import SECOND_NS, State
 
 SETTINGS = ev.Settings(model_path="/m", lr=1.0, warmup=0.0, checkpoint_delay_s=600.0, checkpoint_keep=2, replay_max=1000)
 
 
 FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights
+OF_SUPERVISOR = fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.RunHook | fx.Exit
+
+
+class Writing(NamedTuple):
+    """What the trainer's writer still has to do, with the weights and the optimizer that it was handed."""
+
+    asked: fx.WriteCheckpoint
+    weights: str
+    optimizer: str
+    entered: bool = False
 
 
 def digest(text: str) -> str:
@@ -52,12 +64,19 @@ class World:
         self.exited = False
         self.state = State()
         self.journal: list[ev.Recorded] = []
-        self.asked: deque[fx.Effect] = deque()
+        self.asked: deque[fx.Effect | Writing] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
         self.shared = self.view = Memory("base")
         self.optimizer = "fresh"
         self.disk: dict[str, tuple[str, str]] = {}
+        """checkpoints: weights and optimizer by path; the weights are reached through the history"""
+        self.model_dir = ("", "base")
+        """the checkpoint that the model directory holds, and its weights"""
+        self.undoable: dict[str, str] = {}
+        """fingerprint -> optimizer of the states that the trainer can go back to in memory"""
+        self.keeps_steps = False
+        self.hooked: list[int] = []
         self.pid = 100
         self.refreshed: list[int] = []
         self.losses: dict[str, float] = {}
@@ -115,11 +134,12 @@ class World:
         match effect:
             case fx.SpawnEngine(model_dir=model_dir):
                 self.engine_dir = model_dir
-                self.shared = Memory(self.disk[model_dir][0] if model_dir in self.disk else "base")
+                assert model_dir == "/m"
+                self.shared = Memory(self.model_dir[1])
                 self.fence = False
                 return self._settle(inp.EngineStarted(self.pid, model_dir))
             case fx.SpawnTrainer():
-                self.optimizer = "lost"
+                self.optimizer, self.undoable = "lost", {}
                 return self._settle(inp.TrainerStarted(self.pid))
             case fx.KeepBase(path=path):
                 assert self.memory == "base" == self.shared.weights, "what is kept is not the base"
@@ -127,6 +147,8 @@ class World:
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
+            case fx.ObserveCheckpoint() | fx.PlanRollback() if effect in self.asked:
+                pass  # it is being done
             case _:
                 self.asked.append(effect)
         return []
@@ -134,7 +156,7 @@ class World:
     # --- children that answer -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.give(inp.Started(1, "test", self.settings, "/s", {p: w for p, (w, _) in self.disk.items()}))
+        self.give(inp.Started(1, "test", self.settings, "/s"))
 
     def engine_up(self) -> None:
         self.give(inp.EngineUp(self.state.engine.pid, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}))
@@ -164,7 +186,11 @@ class World:
             case fx.AttachTrainer():
                 self.view = self.shared
                 self.give(inp.Bound(self.memory, 3, 50, {}))
+            case fx.Restore(target=target, target_fingerprint=fingerprint) if target >= 0 and fingerprint in self.undoable:
+                self.view.weights, self.optimizer = fingerprint, self.undoable[fingerprint]
+                self.give(inp.Restored(self.view.weights, 10, undone=True))
             case fx.Restore(path=path, weights=weights, fingerprint=fingerprint):
+                self.undoable = {}
                 kept = self.disk[path] if path else ("base", "fresh")
                 self.view.weights, self.optimizer = (kept[0] if weights else self.view.weights), kept[1]
                 assert self.view.weights == fingerprint
@@ -173,10 +199,28 @@ class World:
                 self.give(inp.EncodeDone([self.encoded(i) for i in ids]))
             case fx.RunStep() as step:
                 self.run_step(step)
-            case fx.WriteCheckpoint(step=step, path=path):
-                self.disk[path] = (self.view.weights, self.optimizer)
+            case fx.WriteCheckpoint():
+                self.asked.append(Writing(asked, self.view.weights, self.optimizer))
+            case Writing(entered=False):
+                self.disk[asked.asked.path] = (asked.weights, asked.optimizer)
                 self._instant()
-                self.give(inp.CheckpointWritten(step, path, self.view.weights, 1, 0.1))
+                self.asked.append(asked._replace(entered=True))
+            case Writing(fx.WriteCheckpoint(step=step, path=path), weights):
+                self.model_dir = (path, weights)
+                self._instant()
+                self.give(inp.CheckpointWritten(step, path, weights, 10, 0.1, delta_bytes=5))
+            case fx.ObserveCheckpoint(step=step, path=path):
+                committed = self.model_dir[0] == path
+                if not committed:
+                    self.disk.pop(path, None)
+                    self._instant()
+                self.give(inp.CheckpointObserved(step, path, self.disk[path][0] if committed else ""))
+            case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
+                begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
+                self.give(way_back(begun, done, lambda _: self.settings, to, version, checkpoints))
+            case fx.RunHook(step=step):
+                self.hooked.append(step)
+                self.give(inp.HookDone(step, 0.1))
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):
@@ -198,6 +242,8 @@ class World:
             return self.exit("trainer", 70)
         loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
         applied = math.isfinite(loss) and not 0 < step.loss_limit < loss
+        if self.keeps_steps:
+            self.undoable[self.view.weights] = self.optimizer
         if applied:
             said = f"{self.view.weights} {self.optimizer} {step}"
             self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
@@ -219,7 +265,7 @@ class World:
         if child.phase == "absent":
             return
         if role == "trainer":
-            self.asked = deque(e for e in self.asked if isinstance(e, fx.StopChild | fx.RemoveCheckpoint | fx.Exit | FOR_ENGINE))
+            self.asked = deque(e for e in self.asked if isinstance(e, OF_SUPERVISOR | FOR_ENGINE))
         else:
             self.asked = deque(e for e in self.asked if not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
@@ -234,6 +280,7 @@ class World:
 
     def up(self) -> "World":
         self.start()
+        self.settle()  # what a checkpoint that was under way left
         self.engine_up()
         self.settle()
         return self
@@ -247,6 +294,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
+        other.model_dir, other.keeps_steps = self.model_dir, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = self.journal, self.disk, self.known, self.now, self.pid
         for recorded in self.journal:
             fold(other.state, recorded)

@@ -28,14 +28,16 @@ def test_weights_that_are_restored_to_the_base_come_from_what_was_kept():
     world.exit("trainer")
     world.pass_time(70)
     world.answer()
-    assert world.asked[0] == fx.Restore(path="", model_dir="/s/base/m", weights=True, fingerprint="base")
+    assert world.asked[0] == fx.Restore(
+        path="", model_dir="/m", weights=True, fingerprint="base", checkpoints="/s/checkpoints", base="/s/base/m"
+    )  # fmt: skip
 
 
 def test_a_loss_is_told_at_the_next_start_and_the_base_kept_again_only_while_nothing_else_was_loaded():
     world = World().up()
     world.lines("a")
     world.settle()
-    lost = inp.Started(1, "test", SETTINGS, "/s", {}, "/s/base/m is gone")
+    lost = inp.Started(1, "test", SETTINGS, "/s", "/s/base/m is gone")
     again = world.successor()
     again.give(lost)
     assert again.of(ev.BaseLost) == [ev.BaseLost("/s/base/m", "/s/base/m is gone")] and again.state.base is None
@@ -48,7 +50,7 @@ def test_a_loss_is_told_at_the_next_start_and_the_base_kept_again_only_while_not
     last = again.successor()
     last.give(lost)
     last.engine_up()
-    last.settle()  # now the engine was started on the checkpoint: nobody knows what the model directory holds
+    last.settle()  # now the model directory holds what was learned
     assert len(last.of(ev.BaseKept)) == 2 and last.state.base is None
 
 

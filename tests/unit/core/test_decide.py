@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.world import SETTINGS, World
+from support.world import SETTINGS, Died, World
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -287,9 +287,38 @@ def test_a_checkpoint_that_reached_its_name_before_the_crash_is_committed_on_sta
     world.lines("a")
     world.settle()
     world.give(inp.CheckpointRequested("test"))
-    world.disk["/s/checkpoints/step-00000001"] = (world.memory, world.optimizer)
+    for _ in range(2):
+        world.answer()  # handed to the writer; its directory is there
+    entered = world.successor()
+    entered.up()
+    assert entered.state.checkpoint is None and entered.of(ev.CheckpointFailed) and not entered.disk, "the model directory decides"
+
+
+def test_a_checkpoint_that_was_committed_before_the_crash_counts_on_start():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    for _ in range(2):
+        world.answer()
+    world.dies_at = world.instants + 1  # right after the model directory was brought up to date
+    with pytest.raises(Died):
+        world.answer()
     again = world.crash_and_return()
-    assert again.state.checkpoint.step == 1 and again.engine_dir == "/s/checkpoints/step-00000001"
+    assert again.state.checkpoint.step == 1 and again.model_dir == ("/s/checkpoints/step-00000001", again.memory)
+    assert not again.of(ev.ReplayVerified) and again.state.trainer.phase == "ready"
+
+
+def test_nothing_starts_before_an_open_checkpoint_is_settled():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    again = world.successor()
+    again.start()
+    assert [type(e) for e in again.asked] == [fx.ObserveCheckpoint]
+    again.pass_time(30)
+    assert [type(e) for e in again.asked] == [fx.ObserveCheckpoint] and not again.of(ev.EngineSpawned)[1:]
 
 
 def test_a_trainer_that_dies_while_it_writes_a_checkpoint():
@@ -298,28 +327,98 @@ def test_a_trainer_that_dies_while_it_writes_a_checkpoint():
     world.settle()
     world.give(inp.CheckpointRequested("test"))
     world.exit("trainer")
+    world.settle()
     assert world.state.checkpointing is None and len(world.of(ev.CheckpointFailed)) == 1
 
 
-def test_the_engine_is_started_on_the_newest_checkpoint_and_that_one_is_kept():
-    world = World()
-    world.up()
+def test_steps_go_on_while_a_checkpoint_is_written():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    saved = world.memory
+    world.give(inp.CheckpointRequested("test"))
+    world.answer()
+    world.lines("b")
+    for _ in range(2):  # the writer is slow: tokens and step of b come before it
+        world.asked.rotate(-1)
+        world.answer()
+    world.settle()
+    kinds = world.kinds()
+    assert kinds.index("checkpoint.committed") > kinds.index("step.completed", kinds.index("checkpoint.started"))
+    assert world.state.checkpoint.fingerprint == saved and [d.step for d in world.state.since] == [2]
+
+
+def test_a_checkpoint_of_other_weights_than_the_journals_is_none():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    world.answer()
+    world.asked[0] = world.asked[0]._replace(weights="others")
+    world.lines("b")
+    world.settle()
+    assert "others" in world.of(ev.CheckpointFailed)[0].reason and world.state.checkpoint is None
+
+
+def test_whether_it_was_committed_is_looked_at_where_the_writer_cannot_say():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    path = world.asked.popleft().path
+    world.disk[path] = world.model_dir = (path, world.memory)
+    world.disk[path] = (world.memory, world.optimizer)
+    world.give(inp.CheckpointWritten(1, path, "", 0, 0.0, error="input/output error", doubtful=True))
+    world.settle()
+    assert world.state.checkpoint.step == 1 and not world.of(ev.CheckpointFailed)
+
+
+def test_limits_by_bytes_and_by_age_keep_the_newest():
+    small = World(msgspec.structs.replace(SETTINGS, checkpoint_keep=20, checkpoint_keep_bytes=25)).up()
+    old = World(msgspec.structs.replace(SETTINGS, checkpoint_keep=20, checkpoint_keep_days=2.0)).up()
+    for world in (small, old):
+        for name in "abc":
+            world.lines(name, source=name)
+            world.settle()
+            world.pass_time(86_400)
+            world.settle()
+    assert [c.step for c in small.state.checkpoints] == [2, 3]  # 10 bytes each
+    old.pass_time(3 * 86_400)
+    old.settle()
+    assert [c.step for c in old.state.checkpoints] == [3] and sorted(old.disk) == ["/s/checkpoints/step-00000003"]
+
+
+def test_a_full_copy_when_the_ways_back_have_grown_past_half_the_model():
+    world = World(msgspec.structs.replace(SETTINGS, checkpoint_keep=100)).up()  # 100 bytes, 5 for each way back
+    for number in range(24):
+        world.lines(f"e{number}", source=f"{number}")
+        world.settle()
+        world.give(inp.CheckpointRequested("test"))
+        world.settle()
+    assert [e.step for e in world.of(ev.CheckpointCommitted) if e.full] == [12, 24]
+
+
+def test_the_hook_runs_after_each_commit_and_its_failure_is_told():
+    world = World(msgspec.structs.replace(SETTINGS, checkpoint_hook=True)).up()
     world.lines("a")
     world.settle()
     world.give(inp.CheckpointRequested("test"))
     world.settle()
-    world.exit("engine")
+    assert world.hooked == [1] and [e.step for e in world.of(ev.HookCompleted)] == [1]
+    world.give(inp.HookDone(1, 2.0, "exit code 23: no route to host"))
+    assert world.of(ev.HookFailed)[0].reason.endswith("no route to host") and world.state.trainable
+
+
+def test_the_last_checkpoint_is_written_though_the_engine_is_gone():
+    world = World().up()
+    world.lines("a")
     world.settle()
-    world.pass_time(5)
-    world.engine_up()
+    world.give(inp.StopRequested("SIGTERM"))
+    world.asked.rotate(1)  # the writing comes first in the queue and is slow: the engine ends in the middle
+    world.answer()
+    world.exit("engine", 0)
     world.settle()
-    assert world.engine_dir == "/s/checkpoints/step-00000001"
-    for name in "bcd":
-        world.lines(name, source=name)
-        world.settle()
-        world.give(inp.CheckpointRequested("test"))
-        world.settle()
-    assert sorted(world.disk) == ["/s/checkpoints/step-00000001", "/s/checkpoints/step-00000004"]
+    assert world.exited and world.state.checkpoint.step == 1 and not world.of(ev.CheckpointFailed)
 
 
 def test_an_example_is_sent_for_tokenising_once():

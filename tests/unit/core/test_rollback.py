@@ -1,0 +1,241 @@
+"""Going back to earlier weights: the right ones, from wherever a crash leaves, and what was learned after them stays away."""
+
+import msgspec
+import pytest
+from support.world import SETTINGS, Died, World
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core import lineage
+
+
+def learned(*names: str, settings: ev.Settings = SETTINGS, checkpoint_after: str = "") -> tuple[World, list[str]]:
+    """A world that learned examples one by one; the weights of version 0, 1, 2, ..."""
+    world = World(settings).up()
+    weights = [world.memory]
+    for name in names:
+        world.lines(name, source=name)
+        world.settle()
+        weights.append(world.memory)
+        if name == checkpoint_after:
+            world.give(inp.CheckpointRequested("test"))
+            world.settle()
+    return world, weights
+
+
+def back(world: World, to: int) -> None:
+    world.give(inp.RollbackRequested(to, "test"))
+    world.settle()
+
+
+@pytest.mark.parametrize("keeps_steps", [False, True])
+@pytest.mark.parametrize("checkpoint_after", ["", "a", "b", "d"])
+@pytest.mark.parametrize("to", [0, 1, 2, 3])
+def test_the_weights_of_a_step_come_back(to, checkpoint_after, keeps_steps):
+    world = World().up()
+    world.keeps_steps = keeps_steps
+    weights, optimizers = [world.memory], [world.optimizer]
+    for name in "abcd":
+        world.lines(name, source=name)
+        world.settle()
+        weights.append(world.memory)
+        optimizers.append(world.optimizer)
+        if name == checkpoint_after:
+            world.give(inp.CheckpointRequested("test"))
+            world.settle()
+    pid = world.state.engine.pid
+    back(world, to)
+    assert (world.memory, world.optimizer) == (weights[to], optimizers[to]) and world.state.version == to
+    assert world.state.engine.pid == pid and world.state.trainer.phase == "ready"
+    (done,) = world.of(ev.RollbackCompleted)
+    assert (done.to, done.from_step, done.fingerprint, done.how) == (to, 4, weights[to], "memory" if keeps_steps else "checkpoint")
+    (started,) = world.of(ev.RollbackStarted)
+    assert started.undone == tuple(range(4, to, -1)) and list(started.examples) == list("dcba")[: 4 - to]
+    if checkpoint_after == "d":  # the model directory does not keep what was taken back
+        assert world.model_dir[1] == weights[to] and world.state.checkpoint.step == to
+    world.lines("e", source="e")
+    world.settle()
+    (last,) = [e for e in world.of(ev.StepCompleted) if e.example == "e"]
+    assert (last.step, last.parent) == (5, to)
+
+
+@pytest.mark.parametrize("to", [0, 2])
+def test_a_crash_at_each_instant_of_a_rollback_ends_at_the_same_weights(to):
+    calm, weights = learned(*"abcd", checkpoint_after="b")
+    first = calm.instants
+    back(calm, to)
+    assert calm.instants - first > 5
+    for instant in range(first + 1, calm.instants + 1):
+        world, _ = learned(*"abcd", checkpoint_after="b")
+        world.dies_at = instant
+        with pytest.raises(Died):
+            back(world, to)
+        after = world.crash_and_return()
+        after.settle()
+        if not after.of(ev.RollbackRequested):
+            continue
+        assert after.memory == weights[to] == after.state.fingerprint and after.state.version == to
+        assert len(after.of(ev.RollbackStarted)) == len(after.of(ev.RollbackCompleted)) == 1
+
+
+def test_dead_children_in_the_middle_of_a_rollback():
+    for role in ("trainer", "engine"):
+        world, weights = learned(*"abc")
+        world.give(inp.RollbackRequested(1, "test"))
+        world.settle_until(fx.Restore)
+        world.memory = "torn"
+        world.exit(role)
+        world.settle()
+        world.pass_time(70)
+        if world.state.engine.phase == "spawned":
+            world.engine_up()
+        world.settle()
+        assert world.memory == weights[1] and world.of(ev.RollbackCompleted)
+
+
+def test_what_was_taken_back_is_marked_and_comes_back_only_when_asked_for():
+    world, _ = learned(*"abc")
+    back(world, 1)
+    assert list(world.state.undone) == ["c", "b"] and world.state.counts.trained == 1
+    world.lines("b", "c", source="again")
+    world.settle()
+    assert world.state.version == 1, "known examples are duplicates"
+    world.give(inp.RelearnRequested((("b", "direct"), ("a", "bulk"), ("x", "bulk")), "test"))
+    world.settle()
+    assert [(e.example, e.tier) for e in world.of(ev.ExampleRequeued)] == [("b", "direct")]
+    last = world.of(ev.StepCompleted)[-1]
+    assert (last.example, last.step, last.parent) == ("b", 4, 1) and list(world.state.undone) == ["c"]
+    assert world.state.counts.trained == 2
+    world.give(inp.RelearnRequested((("b", "direct"),), "test"))
+    assert not world.state.waiting
+
+
+def test_prefixes_of_what_was_taken_back_go_whatever_the_policy():
+    for cache, forgotten in (("reset", "reset"), ("salt", "salt"), ("keep", "reset")):
+        world, _ = learned(*"ab", settings=msgspec.structs.replace(SETTINGS, cache=cache))
+        back(world, 1)
+        assert world.forgotten[-1] == (1, forgotten)
+
+
+def test_no_step_begins_and_no_checkpoint_goes_between_the_wish_and_its_end():
+    world, _ = learned(*"abc", checkpoint_after="a")
+    world.lines("d", "e", source="more")
+    world.answer()  # tokenised: step 4 runs
+    assert world.state.running.step == 4
+    world.give(inp.RollbackRequested(2, "test"))
+    assert not world.of(ev.RollbackStarted)
+    world.settle()
+    assert [e.step for e in world.of(ev.StepCompleted)][:4] == [1, 2, 3, 4]
+    (started,) = world.of(ev.RollbackStarted)
+    assert started.undone == (4, 3)
+    kinds = world.kinds()
+    assert "step.started" not in kinds[kinds.index("rollback.requested") : kinds.index("rollback.completed")]
+    assert [e.parent for e in world.of(ev.StepCompleted)][-1] == 2, "what waits is learned on top of it"
+
+
+def test_a_step_that_kills_its_trainer_gives_way_to_a_rollback():
+    world, _ = learned(*"ab")
+    world.lines("poison", source="p")
+    world.answer()
+    world.give(inp.RollbackRequested(1, "test"))
+    world.exit("trainer")
+    world.settle()
+    world.pass_time(70)
+    world.settle()
+    kinds = world.kinds()
+    assert "trainer.spawned" not in kinds[kinds.index("rollback.requested") : kinds.index("rollback.started")]
+    assert world.of(ev.RollbackCompleted) and world.of(ev.StepFailed)[0].apart
+    assert world.of(ev.StepCompleted)[-1].parent == 1, "its example is still to be learned"
+
+
+def test_a_halt_ends_with_a_rollback():
+    world, weights = learned(*"abc")
+    world.give(inp.Refused("step", "weights are damaged", "go back"))
+    assert world.state.halted
+    back(world, 2)
+    assert world.memory == weights[2] and not world.state.halted and world.state.trainer.phase == "ready"
+    assert not [e for e in world.of(ev.TrainerExited) if not e.expected]
+
+
+@pytest.mark.parametrize(("to", "reason"), [(3, "is what is served"), (4, "no step 4"), (-1, "no step -1"), (2, "taken back")])
+def test_what_there_is_no_way_to_is_refused_and_training_goes_on(to, reason):
+    world, _ = learned(*"abc")
+    if to == 2:
+        back(world, 1)
+        world.lines("d", source="d")
+        world.settle()
+    back(world, to)
+    assert reason in world.of(ev.RollbackRefused)[-1].reason and world.state.trainable
+    assert len(world.of(ev.RollbackStarted)) == (to == 2)
+
+
+def test_steps_of_other_settings_are_not_run_again():
+    world, weights = learned(*"abc", checkpoint_after="b")
+    other = world.successor()
+    other.settings = msgspec.structs.replace(SETTINGS, checkpoint_keep=2, rank=8)
+    other.give(inp.StopRequested("test"))  # a life that only changes the configuration
+    world.give(inp.RollbackRequested(1, "test"))
+    plan = world.asked.popleft()
+    begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
+    planned = lineage.way_back(begun, done, lambda _: other.settings, plan.to, plan.version, plan.checkpoints)
+    world.give(planned)
+    assert "rank = 8" in world.of(ev.RollbackRefused)[0].reason
+    back(world, 2)
+    assert world.memory == weights[2], "a checkpoint needs no step again"
+
+
+def test_twice_back_and_forth():
+    world, weights = learned(*"abcd", checkpoint_after="c")
+    back(world, 2)
+    world.lines("e", source="e")
+    world.settle()
+    after_e = world.memory
+    world.lines("f", source="f")
+    world.settle()
+    back(world, 5)
+    assert world.memory == after_e
+    back(world, 1)
+    assert world.memory == weights[1] and world.state.version == 1
+    world = world.crash_and_return()
+    assert world.memory == weights[1]
+    assert [c.path for c in world.state.checkpoints][-1] == world.model_dir[0]
+
+
+def test_weights_of_one_step_can_be_written_twice():
+    world, weights = learned(*"ab", checkpoint_after="a")
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    back(world, 1)
+    assert [c.path.rpartition("/")[2] for c in world.state.checkpoints] == ["step-00000002", "step-00000001-2"]
+    assert world.model_dir[1] == weights[1]
+
+
+def test_a_checkpoint_that_is_committed_after_its_step_was_taken_back():
+    world, weights = learned(*"abc")
+    world.give(inp.CheckpointRequested("test"))
+    world.answer()  # handed to the writer
+    world.give(inp.RollbackRequested(1, "test"))
+    world.settle()
+    steps = [e.step for e in world.of(ev.CheckpointCommitted)]
+    assert steps == [3, 1] and world.state.checkpoint.step == 1 and world.state.origin.step == 1
+    assert world.memory == weights[1] == world.model_dir[1]
+    assert world.crash_and_return().memory == weights[1]
+
+
+def test_the_checkpoint_that_a_recovery_starts_from_stays_while_the_next_one_cannot_be_written():
+    world, weights = learned(*"ab", settings=msgspec.structs.replace(SETTINGS, checkpoint_keep=1000), checkpoint_after="a")
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    world.give(inp.RollbackRequested(1, "test"))
+    world.settle_until(fx.WriteCheckpoint)
+    asked = world.asked.popleft()
+    world.give(inp.CheckpointWritten(asked.step, asked.path, "", 0, 0.0, error="no space left on device"))
+    again = world.successor()
+    again.settings = msgspec.structs.replace(SETTINGS, checkpoint_keep=1)
+    again.start()
+    again.engine_up()
+    again.settle_until(fx.Restore)
+    assert sorted(again.disk) == ["/s/checkpoints/step-00000001", "/s/checkpoints/step-00000002"]
+    again.settle()
+    assert again.memory == weights[1]

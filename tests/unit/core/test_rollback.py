@@ -143,10 +143,23 @@ def test_a_step_that_kills_its_trainer_gives_way_to_a_rollback():
     world.settle()
     world.pass_time(70)
     world.settle()
-    kinds = world.kinds()
-    assert "trainer.spawned" not in kinds[kinds.index("rollback.requested") : kinds.index("rollback.started")]
     assert world.of(ev.RollbackCompleted) and world.of(ev.StepFailed)[0].apart
     assert world.of(ev.StepCompleted)[-1].parent == 1, "its example is still to be learned"
+
+
+def test_without_an_engine_the_way_back_is_found_before_a_trainer_starts():
+    world, weights = learned(*"ab")
+    world.lines("c", source="c")
+    world.answer()
+    world.give(inp.RollbackRequested(1, "test"))
+    world.exit("engine")
+    world.settle()
+    kinds = world.kinds()
+    assert "trainer.spawned" not in kinds[kinds.index("rollback.requested") : kinds.index("rollback.started")]
+    world.pass_time(70)
+    world.engine_up()
+    world.settle_until(fx.ProbeTrainer)
+    assert world.memory == weights[1]
 
 
 def test_a_halt_ends_with_a_rollback():

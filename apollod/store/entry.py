@@ -5,7 +5,7 @@ A directory of the history holds the optimizer of its step and a delta to the we
 rollback is not the order of steps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -46,11 +46,13 @@ class Entry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Broken:
-    """A directory that is no whole checkpoint. `entry`: what it says of itself, where at least that can be read."""
+    """A directory that is no whole checkpoint. `entry`: what it says of itself, where at least that can be read; then `wrong` has the
+    files that are missing or have another size."""
 
     path: Path
     reason: str
     entry: Entry | None = None
+    wrong: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def entries(checkpoints: Path) -> Listing:
         try:
             entry = read_record(path)
         except CheckpointError as error:
-            broken.append(Broken(path, error.line()))
+            if path.is_dir():  # else it was just removed
+                broken.append(Broken(path, str(error)))
             continue
         if entry.number == 0:
             broken.append(Broken(path, f"{path} belongs to no history: it was written by an export or a replay"))
@@ -123,7 +126,7 @@ def entries(checkpoints: Path) -> Listing:
             other = whole[entry.number][0]
             broken.append(Broken(path, f"{path} has the number {entry.number}, which {other} has, too: one is a copy"))
         elif wrong := misfits(path, entry):
-            broken.append(Broken(path, "; ".join(wrong.values()), entry))
+            broken.append(Broken(path, "; ".join(wrong.values()), entry, wrong))
         else:
             whole[entry.number] = (path, entry)
     return Listing([whole[number] for number in sorted(whole)], broken)

@@ -30,6 +30,18 @@ def check_model_dir(path: str | Path) -> None:
             refuse_quantized(quantization.get("quant_method", "unknown method"))
 
 
+def leave_address(path: Path, socket: Path) -> None:
+    """Say beside the weights how to reach the daemon that trains them (`apollo-checkpoint sync` asks it)."""
+    target = path / ".apollod" / "daemon"
+    temporary = target.with_name(f"{target.name}.tmp")
+    try:
+        target.parent.mkdir(exist_ok=True)
+        temporary.write_text(f"{socket}\n")
+        temporary.replace(target)
+    except OSError as error:
+        raise ModelRefused(f"{target} cannot be written: {error.strerror}", "check the owner, mode and disk of the directory") from error
+
+
 def files_below(path: Path, without: Collection[str]) -> Iterator[Path]:
     """Relative paths of a directory's files in order; nothing hidden, none with a suffix in `without`."""
     for directory, children, names in os.walk(path):

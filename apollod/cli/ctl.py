@@ -6,6 +6,7 @@ Imports nothing that takes time: no anyio, no structlog, no aiosqlite.
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -34,6 +35,12 @@ def run(args: argparse.Namespace) -> int:
         case "checkpoint":
             answer = ask(socket_path(args), msg.CheckpointRequest(), CHECKPOINT_TIMEOUT_S)
             return _print(args, answer, f"step {answer['step']} {answer['fingerprint']} {answer['path']}")
+        case "rollback":
+            answer = ask(socket_path(args), msg.RollbackRequest(_step_of(args.to)), CHECKPOINT_TIMEOUT_S)
+            return _print(args, answer, _told(answer))
+        case "relearn":
+            answer = ask(socket_path(args), msg.RelearnRequest(args.examples))
+            return _print(args, answer, f"{len(answer['examples'])} examples wait to be learned again")
         case "pause":
             answer = ask(socket_path(args), msg.PauseRequest())
             return _print(args, answer, answer["state"])
@@ -85,6 +92,22 @@ def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dic
 def _print(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
     print(json.dumps(answer) if args.json else text)
     return 0
+
+
+def _step_of(text: str) -> int:
+    """A step, or the step of a checkpoint that is named by its directory (the last part is enough)."""
+    found = re.fullmatch(r"(?:.*/)?(?:step-)?([0-9]{1,15})(?:-[0-9]+)?/?", text)
+    if found is None:
+        raise ConfigError(f"{text!r} is neither a step nor a checkpoint", "give a number, or a path such as .../checkpoints/step-00000012")
+    return int(found[1])
+
+
+def _told(done: dict[str, Any]) -> str:
+    how = "undone in memory" if done["how"] == "memory" else f"restored from a checkpoint, {done['replayed']} steps run again"
+    return (
+        f"step {done['step']} {done['fingerprint']} is served: {len(done['undone'])} steps {how} in {done['seconds']:.2f} s\n"
+        f"{len(done['examples'])} examples are taken back and not learned again; `apollod ctl relearn ID...` asks for them"
+    )
 
 
 def _status(args: argparse.Namespace) -> int:

@@ -101,7 +101,7 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     events.add_argument("--limit", type=int, default=20, help="the last N (default 20); 0 for all")
     events.add_argument("--follow", action="store_true", help="go on as they come")
     events.add_argument("--jsonl", action="store_true", help="one JSON object a line")
-    query = verb("query", "one read-only SQL statement on the journal (views: examples, steps, checkpoints, sources, children)")
+    query = verb("query", "one read-only SQL statement on the journal (views: examples, steps, checkpoints, rollbacks, sources ...)")
     query.add_argument("sql", help="for example: SELECT step, loss FROM steps ORDER BY step DESC LIMIT 5")
     query.add_argument("--csv", action="store_true")
     query.add_argument("--limit", type=int, default=1000, help="rows at most (default 1000)")
@@ -121,6 +121,13 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     submit.add_argument("file", help="JSONL file, or - for standard input")
     submit.add_argument("--wait", action="store_true", help="return when they are learned")
     verb("checkpoint", "write weights and optimizer state to disk now")
+    rollback = verb("rollback", "serve an earlier step's weights again, at once; what was learned since is taken back and stays away")
+    rollback.add_argument(
+        "--to", required=True, metavar="STEP|CHECKPOINT",
+        help="a step on the way to the one that is served, 0 for the untrained weights, or a checkpoint's directory",
+    )
+    relearn = verb("relearn", "learn examples again whose steps were taken back by a rollback")
+    relearn.add_argument("examples", nargs="+", metavar="EXAMPLE", help="ids; the view examples has them, with state 'undone'")
     verb("pause", "finish the running step, then start no other; serving goes on")
     verb("resume", "train again; also tries again what was given up")
     journal = verb("journal", "the journal itself")

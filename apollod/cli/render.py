@@ -46,13 +46,18 @@ def status(s: dict[str, Any]) -> str:
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
         f"{q['rejected']} rejected, {q['held']} held",
         f"optimizer   {s['optimizer']['name']}, lr {s['optimizer']['lr']:g}, state {size(s['optimizer']['state_bytes'])}",
-        f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c['steps_since']} steps since",
+        f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c['steps_since']} steps since, {c['kept']} kept "
+        f"in {size(c['bytes'])}" + _rollback(s["rollback"]),
         f"base        {_base(s['base'])}",
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         f"inbox       {s['paths'].get('inbox', '')}",
         f"up          {s['uptime_s']:.0f} s",
     ]
     return "\n".join(lines)
+
+
+def _rollback(back: dict[str, Any] | None) -> str:
+    return f"; going back from step {back['from']} to {back['to']}" if back else ""
 
 
 def _base(base: dict[str, Any]) -> str:

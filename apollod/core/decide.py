@@ -34,6 +34,7 @@ from apollod.core.policy_train import (
     on_hook_done,
     on_step_done,
     on_step_failed,
+    run_hook,
 )
 from apollod.core.state import State
 
@@ -87,6 +88,7 @@ def _advance(state: State, input_: inp.Advance | inp.Tick, now_ns: int) -> tuple
     if state.stopping:
         events, effects = _shut_down(state, now_ns)
         return events, first + effects
+    first += run_hook(state)
     if state.rollback_wanted is not None:
         events, effects = advance_rollback(state)
         return events, first + effects + start_children(state, now_ns)

@@ -92,7 +92,7 @@ class RemoveCheckpoint(msgspec.Struct, frozen=True):
 
 
 class RunHook(msgspec.Struct, frozen=True):
-    """Run the user's command for a committed checkpoint; nobody waits for it."""
+    """Run the user's command for a committed checkpoint; asked for until it is reported."""
 
     step: int
     path: str

@@ -215,6 +215,7 @@ def _checkpoint_committed(s: State, e: ev.CheckpointCommitted, at_ns: int) -> No
     s.checkpointing = None
     ref = CheckpointRef(e.step, e.path, e.fingerprint, at_ns, e.bytes, e.delta_bytes, e.full)
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path] + [ref]
+    s.hook_due = ref
     if e.step == s.version or any(done.step == e.step for done in s.since):  # else taken back while it was written
         s.origin = ref
         s.since = [d for d in s.since if d.step > e.step]
@@ -228,6 +229,11 @@ def _checkpoint_failed(s: State, e: ev.CheckpointFailed, at_ns: int) -> None:
 
 def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path]
+
+
+def _hook_done(s: State, e: ev.HookCompleted | ev.HookFailed, at_ns: int) -> None:
+    if s.hook_due is not None and s.hook_due.step == e.step:
+        s.hook_due = None
 
 
 def _rollback_requested(s: State, e: ev.RollbackRequested, at_ns: int) -> None:
@@ -306,6 +312,8 @@ _FOLDS: dict[type[ev.Event], Callable[..., None]] = {
     ev.CheckpointCommitted: _checkpoint_committed,
     ev.CheckpointFailed: _checkpoint_failed,
     ev.CheckpointRemoved: _checkpoint_removed,
+    ev.HookCompleted: _hook_done,
+    ev.HookFailed: _hook_done,
     ev.RollbackRequested: _rollback_requested,
     ev.RollbackRefused: _rollback_refused,
     ev.RollbackStarted: _rollback_started,

@@ -223,7 +223,7 @@ def on_checkpoint_written(state: State, input_: inp.CheckpointWritten, now_ns: i
         held_s=input_.held_s, written_bytes=input_.written_bytes, delta_bytes=input_.delta_bytes,
         changed_blocks=input_.changed_blocks, blocks=input_.blocks, files=input_.files, full=state.checkpointing.full,
     )
-    return [committed], _hook(state, committed)
+    return [committed], []
 
 
 def on_checkpoint_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> Outcome:
@@ -237,7 +237,7 @@ def on_checkpoint_observed(state: State, input_: inp.CheckpointObserved, now_ns:
     committed = ev.CheckpointCommitted(
         step=open_.step, path=open_.path, fingerprint=input_.fingerprint, bytes=0, seconds=0.0, full=open_.full
     )
-    return [committed], _hook(state, committed)
+    return [committed], []
 
 
 def _mismatch(state: State, step: int, fingerprint: str) -> str:
@@ -248,10 +248,10 @@ def _mismatch(state: State, step: int, fingerprint: str) -> str:
     return f"the checkpoint's fingerprint is {fingerprint}, the journal's {recorded[step]}"
 
 
-def _hook(state: State, committed: ev.CheckpointCommitted) -> list[fx.Effect]:
-    if state.settings is None or not state.settings.checkpoint_hook:
-        return []
-    return [fx.RunHook(committed.step, committed.path, committed.fingerprint)]
+def run_hook(state: State) -> list[fx.Effect]:
+    """For the newest checkpoint, until it is reported; a daemon that was stopped meanwhile runs it when it is back."""
+    due, s = state.hook_due, state.settings
+    return [fx.RunHook(due.step, due.path, due.fingerprint)] if due is not None and s is not None and s.checkpoint_hook else []
 
 
 def on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:

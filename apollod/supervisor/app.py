@@ -1,6 +1,5 @@
 """Composition root: open everything, recover, run until told to stop."""
 
-import json
 import os
 import signal
 from contextlib import closing
@@ -69,8 +68,7 @@ async def _serve(config: Config, journal: Journal) -> None:
             executor = Executor(config, journal, children, loop.post, tasks)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             control = Control(config, loop, journal, children, audit)
-            found = _observe(state), _base_problem(state)
-            loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), *found))
+            loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state)))
             tasks.start_soon(listener.serve, control.handle)
             tasks.start_soon(_tick, loop)
             tasks.start_soon(audit.run)
@@ -109,17 +107,6 @@ def _end_leftovers(state: State) -> None:
     for pid, module in ((state.engine.pid, "apollod.engine"), (state.trainer.pid, "apollod.trainer")):
         if pid and end_leftover(pid, module):
             log.warning("child.leftover_ended", pid=pid, module=module)
-
-
-def _observe(state: State) -> dict[str, str]:
-    """Fingerprint of the checkpoint whose writing was under way, if it got as far as its final name."""
-    if state.checkpointing is None:
-        return {}
-    path = Path(state.checkpointing.path)
-    try:
-        return {str(path): json.loads((path / "apollod" / "checkpoint.json").read_text())["fingerprint"]}
-    except (OSError, ValueError, KeyError):
-        return {}
 
 
 def _base_problem(state: State) -> str:

@@ -15,6 +15,7 @@ from apollod.adapters.processes import ChildProcess
 from apollod.adapters.sockets import Connection
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
+from apollod.store.lock import WeightsLock
 from apollod.supervisor.engine_api import EngineApi
 from apollod.wire import messages as msg
 from apollod.wire.manifest import Manifest
@@ -72,9 +73,10 @@ class Outbox:
 class EngineChild:
     """The engine: API process and worker connect separately."""
 
-    def __init__(self, process: ChildProcess, model_dir: str, post: Post) -> None:
+    def __init__(self, process: ChildProcess, model_dir: str, reading: WeightsLock, post: Post) -> None:
         self.process = process
         self.model_dir = model_dir
+        self._reading: WeightsLock | None = reading
         self.memory: SharedMemory | None = None
         self.loaded: msg.Loaded | None = None
         self.loaded_event = anyio.Event()
@@ -96,6 +98,7 @@ class EngineChild:
                     manifest.check()
                     self.loaded = message
                     self.loaded_event.set()
+                    self._read()
                 case msg.LoadRefused(reason=reason, hint=hint):
                     self.refusal = f"{reason}; {hint}" if hint else reason
                 case _:
@@ -108,9 +111,16 @@ class EngineChild:
 
     def close(self) -> None:
         """Give the memory back; the kernel frees it with the last mapping."""
+        self._read()
         if self.memory is not None:
             self.memory.close()
             self.memory = None
+
+    def _read(self) -> None:
+        """The weight files are read: they may be written again."""
+        if self._reading is not None:
+            self._reading.__exit__(None, None, None)
+            self._reading = None
 
 
 class TrainerChild:

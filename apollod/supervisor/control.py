@@ -10,6 +10,7 @@ from apollod.adapters import clock
 from apollod.adapters.inbox import batch_of_lines
 from apollod.adapters.journal import Journal
 from apollod.adapters.journal_reader import free_bytes
+from apollod.adapters.lineage import tiers_of
 from apollod.adapters.sockets import Connection
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -90,6 +91,10 @@ class Control:
             case msg.PauseRequest():
                 await self._loop.submit(inp.PauseRequested(by="ctl"))
                 return msg.Reply(self.status())
+            case msg.RollbackRequest(to=to):
+                return await self._rollback(to)
+            case msg.RelearnRequest(examples=examples):
+                return await self._relearn(examples)
             case msg.ResumeRequest():
                 await self._loop.submit(inp.ResumeRequested(by="ctl"))
                 return msg.Reply(self.status())
@@ -133,7 +138,7 @@ class Control:
         """Wait for a checkpoint that holds everything completed or running now."""
         state = self._loop.state
         target = state.running.step if state.running else state.version
-        while state.checkpoint is None or state.checkpoint.step < target:
+        while state.checkpoint is None or state.checkpoint.step < target or state.taken_back:
             if state.trainer.phase != "ready":
                 return msg.Failure("the trainer is not ready, so nothing can be written", "see `apollod ctl status`")
             failures = state.checkpoint_retry_ns
@@ -144,3 +149,34 @@ class Control:
                 return msg.Failure("the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`")
         c = state.checkpoint
         return msg.Reply({"schema_version": 1, "step": c.step, "fingerprint": c.fingerprint, "path": c.path})
+
+    async def _rollback(self, to: int) -> msg.Answer:
+        """Wait until the served weights are those of step `to`."""
+        state = self._loop.state
+        asked = await self._loop.submit(inp.RollbackRequested(to, by="ctl"))
+        if not any(isinstance(r.event, ev.RollbackRequested) for r in asked):
+            return msg.Failure("another rollback is under way", "see `apollod ctl status`")
+        refused, started = self._loop.last(ev.RollbackRefused), self._loop.last(ev.RollbackStarted)
+        while state.rollback_wanted is not None or state.rolling_back is not None:
+            if state.halted and state.rolling_back is not None:
+                return msg.Failure(f"the rollback stopped: {state.halted}", "nothing is lost; then `apollod ctl resume` goes on with it")
+            await self._loop.changed()
+        if (now := self._loop.last(ev.RollbackRefused)) is not None and now is not refused:
+            return msg.Failure(now.reason, "`apollod ctl query \"SELECT step, parent, at FROM steps ORDER BY step DESC\"` lists the steps")
+        begun, done = self._loop.last(ev.RollbackStarted), self._loop.last(ev.RollbackCompleted)
+        assert begun is not None and begun is not started and done is not None
+        return msg.Reply({
+            "schema_version": 1, "step": done.to, "from": done.from_step, "fingerprint": done.fingerprint, "how": done.how,
+            "replayed": done.replayed, "seconds": done.seconds, "undone": list(begun.undone), "examples": list(begun.examples),
+        })
+
+    async def _relearn(self, examples: list[str]) -> msg.Answer:
+        state = self._loop.state
+        if others := [example for example in examples if example not in state.undone]:
+            return msg.Failure(
+                f"{others[0]} was not taken back",
+                "`apollod ctl query \"SELECT id FROM examples WHERE state = 'undone'\"` lists those that were",
+            )
+        wanted = await anyio.to_thread.run_sync(tiers_of, self._config.journal_path, examples)
+        recorded = await self._loop.submit(inp.RelearnRequested(tuple(wanted), by="ctl"))
+        return msg.Reply({"schema_version": 1, "examples": [r.event.example for r in recorded if isinstance(r.event, ev.ExampleRequeued)]})

@@ -4,22 +4,27 @@ import os
 import shutil
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
-from apollod.adapters import base_model, engine_http, model_dir
+from apollod.adapters import base_model, engine_http, lineage, model_dir, recovery
 from apollod.adapters.files import make_empty
+from apollod.adapters.hook import run_hook
 from apollod.adapters.journal import Journal
 from apollod.adapters.processes import ChildProcess, describe_exit
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, ModelRefused
 from apollod.failpoints import failpoint
+from apollod.store.access import check_writable
+from apollod.store.lock import WeightsLock
 from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
 from apollod.supervisor.config import Config
 from apollod.supervisor.engine_api import Order
@@ -28,6 +33,8 @@ from apollod.wire import messages as msg
 from apollod.wire.manifest import MemoryFile, tensor_digest
 
 log = structlog.get_logger()
+
+EffectT = TypeVar("EffectT", bound=msgspec.Struct)
 
 HEALTH_POLL_S = 0.2
 SCORE_S = 60.0  # on a busy server the probe waits for its turn, and so does the next step
@@ -43,6 +50,7 @@ class Executor:
         self._post = post
         self._tasks = tasks
         self._keeping_base = False
+        self._busy: set[type] = set()
         self.exit = anyio.Event()
 
     async def run(self, effect: fx.Effect) -> list[inp.Input]:
@@ -70,6 +78,12 @@ class Executor:
                 await self._run_step(effect)
             case fx.Restore() | fx.WriteCheckpoint():
                 self._to_trainer(effect)
+            case fx.ObserveCheckpoint():
+                self._once(effect, self._observe)
+            case fx.PlanRollback():
+                self._once(effect, self._plan_rollback)
+            case fx.RunHook():
+                self._once(effect, self._run_hook)
             case fx.RemoveCheckpoint(path=path):
                 self._tasks.start_soon(self._remove, Path(path))
             case fx.KeepBase():
@@ -96,22 +110,33 @@ class Executor:
         e = self._config.engine
         try:
             model_dir.check_model_dir(effect.model_dir)
+            await anyio.to_thread.run_sync(self._prepare_model_dir, Path(effect.model_dir))
             if engine_http.port_in_use(e.host, e.port):
                 raise ModelRefused(
                     f"port {e.port} on {e.host} is in use", f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port"
                 )
             await self._empty_tmp_dir()
-        except ModelRefused as error:
+            reading = WeightsLock(Path(effect.model_dir), shared=True)
+            reading.__enter__()
+        except ApolloError as error:
             log.error("engine.refused", reason=error.line())
             return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
         process = await ChildProcess.spawn(
             "apollod.engine", engine_command(self._config, effect.model_dir), engine_environment(self._config),
             self._config.state_dir / "log" / "engine.log",
         )
-        child = self._children.engine = EngineChild(process, effect.model_dir, self._post)
+        child = self._children.engine = EngineChild(process, effect.model_dir, reading, self._post)
         self._tasks.start_soon(self._watch_engine, child)
         self._tasks.start_soon(self._await_engine, child)
         return [inp.EngineStarted(process.pid, effect.model_dir)]
+
+    def _prepare_model_dir(self, path: Path) -> None:
+        """It is ours, whole, and says whose it is. Raises ApolloError. Blocking."""
+        check_writable(path)
+        if recovery.interrupted(path):
+            log.info("checkpoint.recovering", model_dir=str(path))
+            recovery.recover(path)
+        model_dir.leave_address(path, self._config.socket_path)
 
     async def _empty_tmp_dir(self) -> None:
         """What an earlier engine left is removed; raises ModelRefused where the directory cannot be ours."""
@@ -189,7 +214,7 @@ class Executor:
             if isinstance(storage, MemoryFile):
                 assert engine.memory is not None
                 self._to_trainer(msg.Share(storage.bytes), engine.memory.fd)
-        self._to_trainer(msg.Attach(engine.manifest, self._config.optimizer(), fresh))
+        self._to_trainer(msg.Attach(engine.manifest, self._config.optimizer(), fresh, self._config.checkpoint.undo_bytes))
 
     def _to_trainer(self, message: msgspec.Struct, fd: int | None = None) -> None:
         if self._children.trainer is not None:
@@ -229,6 +254,42 @@ class Executor:
                 error = failure.line()
         probe = tensor_digest(msgspec.json.encode(effect.ids))
         self._post(inp.Scored(effect.step, probe, effect.trainer, scored, effect.seconds + time.monotonic() - began, error))
+
+    def _once(self, effect: EffectT, work: Callable[[EffectT], Awaitable[None]]) -> None:
+        """Begin, unless it is under way: such effects are asked for until they are answered."""
+        if type(effect) in self._busy:
+            return
+        self._busy.add(type(effect))
+
+        async def run() -> None:
+            try:
+                await work(effect)
+            finally:
+                self._busy.discard(type(effect))
+
+        self._tasks.start_soon(run)
+
+    async def _observe(self, effect: fx.ObserveCheckpoint) -> None:
+        fingerprint, error = "", ""
+        try:
+            model_path = Path(self._config.settings().model_path)
+            fingerprint = await anyio.to_thread.run_sync(recovery.observe, model_path, Path(effect.path))
+        except ApolloError as failure:
+            error = failure.line()
+        self._post(inp.CheckpointObserved(effect.step, effect.path, fingerprint, error))
+
+    async def _plan_rollback(self, effect: fx.PlanRollback) -> None:
+        work = partial(lineage.plan_way_back, self._config.journal_path, effect.to, effect.version, effect.checkpoints)
+        self._post(await anyio.to_thread.run_sync(work))
+
+    async def _run_hook(self, effect: fx.RunHook) -> None:
+        c, began = self._config.checkpoint, time.monotonic()
+        environment = {
+            "APOLLOD_CHECKPOINT_STEP": str(effect.step), "APOLLOD_CHECKPOINT_PATH": effect.path,
+            "APOLLOD_CHECKPOINT_FINGERPRINT": effect.fingerprint, "APOLLOD_MODEL_DIR": self._config.settings().model_path,
+        }  # fmt: skip
+        error = await run_hook(c.hook, environment, c.hook_timeout_s)
+        self._post(inp.HookDone(effect.step, time.monotonic() - began, error))
 
     async def _keep_base(self, effect: fx.KeepBase) -> None:
         """In a thread: where it has to be a copy it takes minutes. The end of the daemon ends it."""

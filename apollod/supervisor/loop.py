@@ -6,6 +6,7 @@ waiting cannot mend ends the daemon with its reason, and so does a request to st
 """
 
 from collections import deque
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -29,6 +30,8 @@ log = structlog.get_logger()
 INPUTS_MAX = 1024  # waiting inputs; a caller that posts with `submit` waits for its own
 APPEND_RETRY_S = 1.0
 SNAPSHOT_EVENTS = 10_000  # a start folds at most so many events, or as many as examples wait: writing a snapshot costs as much
+EventT = TypeVar("EventT", bound=ev.Event)
+
 SNAPSHOT_IDLE_NS = 60 * SECOND_NS
 
 
@@ -47,6 +50,7 @@ class Loop:
         self._inputs: deque[tuple[inp.Input, Ticket | None]] = deque()
         self._arrived = anyio.Event()
         self._changed = anyio.Event()
+        self._last: dict[type[ev.Event], ev.Event] = {}
         self._room = anyio.Semaphore(INPUTS_MAX)
 
     def post(self, input_: inp.Input) -> None:
@@ -66,6 +70,12 @@ class Loop:
     async def changed(self) -> None:
         """Return after the next recorded event."""
         await self._changed.wait()
+
+    def last(self, kind: type[EventT]) -> EventT | None:
+        """The newest event of a kind in this life."""
+        found = self._last.get(kind)
+        assert found is None or isinstance(found, kind)
+        return found
 
     async def trouble(self) -> None:
         """Return as soon as the journal cannot be written; `journal_error` then says why."""
@@ -120,6 +130,7 @@ class Loop:
         for item in recorded:
             fold(self.state, item)
             narrate(item.event)
+            self._last[type(item.event)] = item.event
         failpoint("loop.folded")
         self.begun = True
         changed, self._changed = self._changed, anyio.Event()

@@ -9,8 +9,8 @@ log = structlog.get_logger()
 
 _QUIET = (ev.ExampleAccepted, ev.ExampleEncoded, ev.ExampleDuplicate, ev.StepStarted, ev.WindowOpened, ev.WindowClosed,
           ev.EnginePaused, ev.AlignmentStarted)
-_ALARMS = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed)
-_HIDDEN = ("record", "settings", "versions", "held", "tied", "sha256", "digest")
+_ALARMS = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
+_HIDDEN = ("record", "settings", "versions", "held", "tied", "sha256", "digest", "replay", "examples", "undone", "files")
 
 
 def narrate(event: ev.Event) -> None:

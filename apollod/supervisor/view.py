@@ -44,7 +44,7 @@ def status_view(
         },
         "queue": {
             "pending": state.queued, "held": state.counts.held, "trained": state.counts.trained,
-            "skipped": state.counts.skipped,
+            "skipped": state.counts.skipped, "undone": len(state.undone),
             "rejected": state.counts.rejected, "duplicates": state.counts.duplicates, "accepted": state.counts.accepted,
         },
         "optimizer": {
@@ -56,8 +56,9 @@ def status_view(
             "at": checkpoint.at_ns / SECOND_NS if checkpoint else None,
             "fingerprint": checkpoint.fingerprint if checkpoint else None,
             "path": checkpoint.path if checkpoint else None,
-            "steps_since": len(state.since),
+            "steps_since": len(state.since), "kept": len(state.checkpoints), "bytes": sum(c.bytes for c in state.checkpoints),
         },
+        "rollback": _rollback(state),
         "base": {
             "kept": state.base is not None, "path": state.base.path if state.base else None, "how": state.base.how if state.base else None,
             "reason": _no_base(state),
@@ -67,6 +68,14 @@ def status_view(
         "paths": paths or {},
         "uptime_s": round(max(0, now_ns - state.started_at_ns) / SECOND_NS, 3) if state.started_at_ns else 0.0,
     }
+
+
+def _rollback(state: State) -> dict[str, Any] | None:
+    """The one that is wanted or under way."""
+    wanted, back = state.rollback_wanted, state.rolling_back
+    if back is not None:
+        return {"to": back.to, "from": back.from_step, "state": "started"}
+    return {"to": wanted.to, "from": state.version, "state": "requested"} if wanted is not None else None
 
 
 def _alignment(state: State) -> dict[str, Any] | None:

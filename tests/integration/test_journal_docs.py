@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.journals import STORY, A, dream_of, write
+from support.journals import STORY, TAKEN_BACK, A, dream_of, write
 
 from apollod.adapters.journal_reader import query
 
@@ -21,7 +21,7 @@ METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text()
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY), A)
+    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY + TAKEN_BACK), A)
 
 
 def columns(path: Path, kind: str) -> dict[str, list[str]]:

@@ -67,6 +67,18 @@ STORY: list[ev.Event] = [
 ]
 
 
+TAKEN_BACK: list[ev.Event] = [
+    ev.StepFailed(step=5, example=F, reason="a rollback came before it was done", attempts=0, apart=True, examples=(F,)),
+    ev.RollbackRequested(to=9, by="ctl"),
+    ev.RollbackRefused(to=9, reason="there is no step 9 before step 4"),
+    ev.RollbackRequested(to=0, by="ctl"),
+    ev.RollbackStarted(to=0, from_step=4, fingerprint=BASE, origin="", replay=(), undone=(4, 2, 1), examples=(E, A)),
+    ev.RollbackCompleted(to=0, from_step=4, fingerprint=BASE, how="memory", replayed=0, seconds=0.25),
+    ev.ExampleRequeued(example=A, tier="bulk", by="ctl"),
+]
+"""goes on with STORY"""
+
+
 def write(path: Path, story: list[ev.Event]) -> Path:
     """A journal with these events."""
 

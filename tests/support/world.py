@@ -147,7 +147,7 @@ class World:
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
-            case fx.ObserveCheckpoint() | fx.PlanRollback() if effect in self.asked:
+            case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.RunHook() if effect in self.asked:
                 pass  # it is being done
             case _:
                 self.asked.append(effect)

@@ -88,7 +88,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
                     "publish", "fence_max_s", "cache", "cache_every", "align_every", "align_max", "threads"],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
         "watch": ["path", "format"],
-        "checkpoint": ["delay_s", "keep_base", "keep", "replay_max"],
+        "checkpoint": ["delay_s", "keep_base", "keep", "keep_bytes", "keep_days", "undo_bytes", "hook", "hook_timeout_s", "replay_max"],
         "log": ["level", "format"],
     }
 

@@ -91,7 +91,7 @@ class Apollo(NamedOptimizer):
             super()._update(parameter, gradient)
             return
         step: Any = self._open()
-        step.update(self._units[parameter], parameter.data, gradient, self.state[parameter])
+        step.update(self._units[parameter], parameter.data, gradient, self.state[parameter], self.undo)
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
         return super()._in_range(group) | {

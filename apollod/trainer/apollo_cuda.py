@@ -22,6 +22,7 @@ from apollod.trainer.apollo import summed_dim
 from apollod.trainer.moments import Norms
 from apollod.trainer.named_optimizer import OptimizerError, StepReport, _Tally, _Unit, dense
 from apollod.trainer.projector import stream_key
+from apollod.trainer.undo import UndoRing
 
 RESULT = 8  # float64 values a parameter: see kernels_cuda.py
 
@@ -74,15 +75,25 @@ class DeviceStep(_Tally):
         self._results = torch.zeros(len(self._rows), RESULT, dtype=torch.float64, device=device)
         self._scalars = {id(group): _to_device(torch.tensor(_scalars(group), dtype=torch.float64), device) for group in groups}
 
-    def update(self, unit: _Unit, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor]) -> None:
-        """Queue one parameter's kernels on the current stream; raises OptimizerError as the eager path does."""
+    def update(
+        self, unit: _Unit, weight: Tensor, gradient: Tensor, state: Mapping[str, Tensor], ring: UndoRing | None = None
+    ) -> None:
+        """Queue one parameter's kernels on the current stream; raises OptimizerError as the eager path does. `ring` keeps what they
+        change, which may be nothing: that is not known yet."""
         name, group = unit.name, unit.group
         self.take(name)
         gradient = dense(name, gradient)
         summed = summed_dim(gradient, group["rank"])
         update = Update(name, weight, gradient, state, group, unit.round_to, self._seed, self.step, summed)
         queue = _adam if summed is None else _apollo
-        queue(update, self._scalars[id(group)], self._results[self._rows[name]])
+        operands = (update, self._scalars[id(group)], self._results[self._rows[name]])
+        if ring is None or not ring.recording:
+            queue(*operands)
+            return
+        undo, master = ring.parameter(state), state.get("master")
+        with undo.writing(weight, *(() if master is None else (master,))):
+            queue(*operands)
+        ring.add(undo)
 
     def report(self) -> StepReport:
         """As `_Tally.report`, of what the kernels noted. Waits for the device."""

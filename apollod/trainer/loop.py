@@ -25,6 +25,7 @@ from apollod.trainer.memory import open_cuda_handle, open_memory_file
 from apollod.trainer.named_optimizer import HookHandle, NamedOptimizer
 from apollod.trainer.optimizers import make_optimizer
 from apollod.trainer.step import be_deterministic, run_step
+from apollod.trainer.undo import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
 from apollod.wire.records import decode_record
@@ -39,10 +40,13 @@ class _Stop(Exception):
 class Learner:
     """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
 
-    def __init__(self, attached: Attached, settings: m.OptimizerSettings, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, attached: Attached, settings: m.OptimizerSettings, tokenizer: PreTrainedTokenizerBase, undo_bytes: int = 0
+    ) -> None:
         self.attached = attached
         self.settings = settings
         self.tokenizer = tokenizer
+        self.undo = UndoRing(undo_bytes) if undo_bytes else None
         self.optimizer, self._hooks = self._make_optimizer()
 
     def forget(self) -> None:
@@ -53,7 +57,18 @@ class Learner:
 
     def _make_optimizer(self) -> tuple[NamedOptimizer, HookHandle]:
         optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to)
+        if self.undo is not None:
+            self.undo.clear()  # its steps lead to the state of another optimizer
+            optimizer.undo = self.undo
         return optimizer, optimizer.attach()
+
+    def take_back(self, step: int, fingerprint: str) -> str:
+        """Undo the steps since `step`, after which the weights had this fingerprint, as far as all are kept in memory. The
+        fingerprint found then; empty where nothing was undone."""
+        if self.undo is None or (count := self.undo.leads_to(step, fingerprint)) is None:
+            return ""
+        self.undo.undo(count)
+        return self.attached.weights.fingerprint()
 
     def tokens(self, record: bytes) -> Tokens:
         """Tokenise a canonical record; raises RecordRefused."""
@@ -135,20 +150,30 @@ class Loop:
 
     def _attach(self, message: m.Attach) -> m.Bound:
         fds, self._fds = self._fds, []
+        if self._learner is not None and self._learner.undo is not None:
+            self._learner.undo.clear()
         self._learner = None  # unmap the old memory before the new one is mapped
         manifest = message.manifest
         attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
-        self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir))
+        self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes)
         return bound(attached, manifest)
 
     def _restore(self, message: m.Restore) -> m.Restored:
         learner = self._attached()
+        if message.target >= 0 and (taken := learner.take_back(message.target, message.target_fingerprint)):
+            if taken == message.target_fingerprint:
+                return m.Restored(taken, learner.optimizer.state_bytes(), undone=True)
+            message = msgspec.structs.replace(message, weights=True)  # memory was not what the steps had left
+        if learner.undo is not None:
+            learner.undo.clear()
         if not message.path:
             learner.forget()
         found = checkpoint.restore(message, learner.attached.weights, learner.optimizer, learner.settings)
         if damaged := learner.attached.weights.nonfinite():
             raise WeightsDamaged(damaged)
+        if learner.undo is not None:
+            learner.undo.restart(found)
         return m.Restored(found, learner.optimizer.state_bytes())
 
     def _step(self, message: m.Step) -> m.StepDone | m.StepFailed:

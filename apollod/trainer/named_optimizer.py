@@ -21,6 +21,7 @@ from apollod.errors import ApolloError
 from apollod.trainer.moments import Norms
 from apollod.trainer.parameter_step import ParameterStep
 from apollod.trainer.row_gradient import Arrivals, RowGradient
+from apollod.trainer.undo import ParameterUndo, UndoRing
 
 Named = Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 """(Hugging Face name, Parameter) pairs, or groups {"params": pairs, option: value}"""
@@ -140,6 +141,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         self, params: Named, options: dict[str, Any], seed: int, round_to: Mapping[str, torch.dtype] | None
     ) -> None:
         self.last_report: StepReport | None = None
+        self.undo: UndoRing | None = None  # keeps the steps; its owner says `end` after each
         self._seed = seed
         self._next_step = 1
         self._tally: _Tally | None = None
@@ -235,6 +237,8 @@ class NamedOptimizer(torch.optim.Optimizer):
                 self._check_options(group)
         self._tally = _Tally(step)
         self._waiting, self._waiting_bytes = {}, 0
+        if self.undo is not None:
+            self.undo.begin(step)
 
     def attach(self) -> HookHandle:
         """Update every parameter inside the backward pass, as soon as its gradient is complete or, if that is small, those of
@@ -344,7 +348,8 @@ class NamedOptimizer(torch.optim.Optimizer):
         unit, tally, state = self._units[parameter], self._open(), self.state[parameter]
         name, t = unit.name, int(state["t"]) + 1
         tally.take(name)
-        step = ParameterStep(name, unit.group, parameter.data, unit.round_to, state, self._seed, tally.step, t)
+        undo = self._undo_of(parameter)
+        step = ParameterStep(name, unit.group, parameter.data, unit.round_to, state, self._seed, tally.step, t, undo)
         if isinstance(gradient, RowGradient):
             norms = self._apply_rows(step, gradient)
         else:
@@ -354,6 +359,12 @@ class NamedOptimizer(torch.optim.Optimizer):
             return
         state["t"].fill_(t)
         tally.squares[name] = (norms.update**2, norms.grad_square)
+        if self.undo is not None and undo is not None:
+            self.undo.add(undo)
+
+    def _undo_of(self, parameter: Tensor) -> ParameterUndo | None:
+        """With a copy of its state; to be asked before it is updated."""
+        return self.undo.parameter(self.state[parameter]) if self.undo is not None and self.undo.recording else None
 
     # --- state ----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from apollod.trainer import moment_store
 from apollod.trainer.projector import stream_key
 from apollod.trainer.rounding import write_rows_, write_update_
+from apollod.trainer.undo import ParameterUndo
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class ParameterStep:
 
     number    of the step; keys the random streams
     t         updates of this parameter, this one included
+    undo      where the writes are kept so that they can be taken back
     """
 
     name: str
@@ -30,6 +33,7 @@ class ParameterStep:
     seed: int
     number: int
     t: int
+    undo: ParameterUndo | None = None
 
     def moments(self, part: slice | None = None) -> dict[str, Tensor]:
         """State with float32 m and v: all of them, or flat the elements `part`. `keep` makes changes to them last."""
@@ -50,12 +54,14 @@ class ParameterStep:
             weight, first = weight.view(-1)[part], part.start
             master = None if master is None else master.view(-1)[part]
         if master is None:
-            write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)
+            with self._kept(weight):
+                write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)
             return
-        if self.t == 1:
-            master.copy_(weight)
-        write_update_(master, update, coef, decay, key, "nearest", torch.float32)
-        weight.copy_(master if weight.dtype == self.round_to else master.to(self.round_to))
+        with self._kept(weight, master):
+            if self.t == 1:
+                master.copy_(weight)
+            write_update_(master, update, coef, decay, key, "nearest", torch.float32)
+            weight.copy_(master if weight.dtype == self.round_to else master.to(self.round_to))
 
     @property
     def writes_all(self) -> bool:
@@ -66,12 +72,20 @@ class ParameterStep:
         """The share of `write` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k, 1]."""
         master = self.state.get("master")
         if master is None:
-            write_rows_(self.weight, rows, update, coef, self._decay, self._rounding_key, self.group["rounding"])
+            with self._kept_rows(rows, self.weight):
+                write_rows_(self.weight, rows, update, coef, self._decay, self._rounding_key, self.group["rounding"])
             return
-        wide = self.weight[rows].float() if self.t == 1 else master[rows]
-        write_update_(wide, update, coef, self._decay, self._rounding_key, "nearest", torch.float32)
-        master[rows] = wide
-        self.weight[rows] = wide.to(self.weight.dtype)
+        with self._kept_rows(rows, self.weight, master):
+            wide = self.weight[rows].float() if self.t == 1 else master[rows]
+            write_update_(wide, update, coef, self._decay, self._rounding_key, "nearest", torch.float32)
+            master[rows] = wide
+            self.weight[rows] = wide.to(self.weight.dtype)
+
+    def _kept(self, *targets: Tensor) -> AbstractContextManager[None]:
+        return nullcontext() if self.undo is None else self.undo.writing(*targets)
+
+    def _kept_rows(self, rows: Tensor, *targets: Tensor) -> AbstractContextManager[None]:
+        return nullcontext() if self.undo is None else self.undo.writing_rows(rows, *targets)
 
     @property
     def _decay(self) -> float:

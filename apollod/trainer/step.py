@@ -58,6 +58,9 @@ def run_step(
         optimizer.zero_grad()
     if attached.device.type == "cuda":
         torch.cuda.synchronize(attached.device)  # the engine may read from here on
+    fingerprint = attached.weights.fingerprint()
+    if optimizer.undo is not None:
+        optimizer.undo.end(fingerprint)
     return StepDone(
         step=step,
         applied=applied,
@@ -66,7 +69,7 @@ def run_step(
         update_norm=report.update_norm,
         tokens=sum(len(tokens.ids) for tokens in batch),
         targets=sum(tokens.targets for tokens in batch),
-        fingerprint=attached.weights.fingerprint(),
+        fingerprint=fingerprint,
         seconds=time.perf_counter() - started,
         skipped_zero=report.skipped_zero,
         skipped_nonfinite=report.skipped_nonfinite,

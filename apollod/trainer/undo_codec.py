@@ -1,0 +1,300 @@
+"""The way back from one write to the values before it: `Packed`, made of the bytes before and after, small and fast.
+
+Numbers are compared as integers, so that every bit comes back: NaN with their payloads, both zeros, everything. 16-bit floats:
+
+    2 bits an element: 0 the same, 1 one up, 2 one down, 3 something else; the old values of those in a list, in order
+    blocks of 512 elements, of which those without a change take a byte. Code word k of a block holds elements k, 64 + k, ...
+
+float32 that holds values of bfloat16 (`cast` views) is packed by its upper halves, other float32 as differences of 16 bits with
+the old values of what does not fit; and where that is not smaller, the old values are kept as they are. On CPU in kernels of
+one thread; elsewhere, and without numba, in torch operations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apollod.trainer import undo_kernels as kernels
+from apollod.trainer.undo_kernels import AVAILABLE, BLOCK, LANES
+
+Array = np.ndarray[Any, Any]
+i16, u8, u16, u32, u64 = np.int16, np.uint8, np.uint16, np.uint32, np.uint64
+
+PACKED_MIN = 1024  # elements; fewer are kept as they are
+ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
+TORCH_CHUNK = 1 << 22  # elements: bounds the temporaries on a GPU
+
+
+class Packed(ABC):
+    """The values before a write, given those after it."""
+
+    @abstractmethod
+    def restore(self, values: Tensor) -> None:
+        """`values` (flat, contiguous, what was there after the write) become what was there before, in place."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+
+
+def copied(values: Tensor) -> Packed:
+    """For `values` that are going to change as a whole: a copy of them in host memory, or the fact that they are zero."""
+    if values.is_cpu:
+        bits = values.view(-1).view(torch.uint8)  # as numbers, -0.0 would be zero
+        if not bits[:64].any() and not bits.any():
+            return _Zeros()
+    return Raw(values.view(-1).clone() if values.is_cpu else _Transfer.of(values.view(-1).clone()))
+
+
+def packed(old: Tensor, new: Tensor) -> Packed:
+    """For values that were `old` and are `new`: flat, contiguous, of one dtype and device. `old` is not kept, unless on a GPU."""
+    if old.is_cpu:
+        return _packed_here(old, new)
+    return TorchPacked(old, new) if old.element_size() == 2 else Raw(_Transfer.of(old))
+
+
+def _packed_here(old: Tensor, new: Tensor) -> Packed:
+    if old.numel() >= PACKED_MIN and old.element_size() in (2, 4):
+        if not AVAILABLE:
+            made: Packed | None = TorchPacked(old, new) if old.element_size() == 2 else None
+        elif old.element_size() == 2:
+            made = HalfPacked.of(words(old), words(new))
+        elif _on_bf16_grid(before := words(old), after := words(new)):
+            made = _UpperHalves.of(before, after)
+        else:
+            made = FloatPacked.of(before, after)
+        if made is not None:
+            return made
+    return copied(old)
+
+
+def words(values: Tensor) -> Array:
+    """A flat CPU tensor of 2 or 4 bytes an element as unsigned integers, on the same memory."""
+    if values.element_size() == 2:
+        return values.view(torch.int16).numpy().view(u16)
+    return values.view(torch.int32).numpy().view(u32)
+
+
+def _on_bf16_grid(before: Array, after: Array) -> bool:
+    return not any((part & u32(0xFFFF)).any() for part in (before[:BLOCK], after[:BLOCK], before, after))
+
+
+class _Zeros(Packed):
+    """Everything was zero: moments and master copies before a parameter's first update."""
+
+    nbytes = 0
+
+    def restore(self, values: Tensor) -> None:
+        values.zero_()
+
+
+class Raw(Packed):
+    """The old values themselves."""
+
+    def __init__(self, old: Tensor | _Transfer) -> None:
+        self._old = old
+
+    def restore(self, values: Tensor) -> None:
+        old = self._old if isinstance(self._old, Tensor) else self._old.host
+        values.view(torch.uint8).copy_(old.view(torch.uint8), non_blocking=True)  # bytes: no conversion touches a NaN
+
+    @property
+    def nbytes(self) -> int:
+        return self._old.nbytes
+
+
+# --- CPU ----------------------------------------------------------------------------------------------------------
+
+
+class HalfPacked(Packed):
+    """16 bits an element: codes of the blocks that changed, and the values that a code cannot say."""
+
+    def __init__(self, flags: Array, codes: Array, escapes: Array) -> None:
+        self._flags, self._codes, self._escapes = flags, codes, escapes
+
+    @classmethod
+    def of(cls, old: Array, new: Array) -> HalfPacked | None:
+        """None where too many elements changed by more than one."""
+        blocks = -(-old.size // BLOCK)
+        flags, codes = np.empty(blocks, u8), np.empty((blocks, LANES // 4), u64)
+        escapes = np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u16)  # of which only what is used becomes memory
+        kept, count = kernels.pack_halves(old, new, flags, codes, codes.view(u16), escapes)
+        if count < 0:
+            return None
+        return cls(flags, codes if kept == blocks else codes[:kept].copy(), escapes[:count].copy())
+
+    def restore(self, values: Tensor) -> None:
+        self.restore_words(words(values))
+
+    def restore_words(self, values: Array) -> None:
+        """As `restore`, of uint16."""
+        kernels.unpack_halves(values, self._flags, self._codes, self._codes.view(u16), self._escapes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._flags.nbytes + self._codes.nbytes + self._escapes.nbytes
+
+
+class _UpperHalves(Packed):
+    """float32 whose lower halves are zero before and after. Such parameters are small, so halves are copied."""
+
+    def __init__(self, inner: HalfPacked) -> None:
+        self._inner = inner
+
+    @classmethod
+    def of(cls, old: Array, new: Array) -> _UpperHalves | None:
+        inner = HalfPacked.of(*((part >> u32(16)).astype(u16) for part in (old, new)))
+        return None if inner is None else cls(inner)
+
+    def restore(self, values: Tensor) -> None:
+        whole = words(values)
+        halves = (whole >> u32(16)).astype(u16)
+        self._inner.restore_words(halves)
+        np.left_shift(halves, u32(16), out=whole, dtype=u32)
+
+    @property
+    def nbytes(self) -> int:
+        return self._inner.nbytes
+
+
+class FloatPacked(Packed):
+    """32 bits an element: differences of 16 bits, and the old values where they are too far for that."""
+
+    def __init__(self, steps: Array, escapes: Array) -> None:
+        self._steps, self._escapes = steps, escapes
+
+    @classmethod
+    def of(cls, old: Array, new: Array) -> FloatPacked | None:
+        """None where that is too often so."""
+        steps, escapes = np.empty(old.size, i16), np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u32)
+        count = kernels.pack_floats(old, new, steps, escapes)
+        return None if count < 0 else cls(steps, escapes[:count].copy())
+
+    def restore(self, values: Tensor) -> None:
+        kernels.unpack_floats(words(values), self._steps, self._escapes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._steps.nbytes + self._escapes.nbytes
+
+
+def warm_up() -> None:
+    """Compile every kernel (seconds once, then from the disk cache), so that the first step is not slow."""
+    if AVAILABLE:
+        for dtype in (torch.bfloat16, torch.float32):
+            old = torch.zeros(PACKED_MIN, dtype=dtype)
+            new = old + torch.tensor(1.1, dtype=dtype)
+            packed(old, new).restore(new)
+
+
+# --- torch operations ---------------------------------------------------------------------------------------------
+
+
+class _Transfer:
+    """A tensor on its way from a GPU to pinned memory, on a stream of its own: it has arrived when the device is synchronized."""
+
+    _streams: dict[torch.device, Any] = {}
+
+    def __init__(self, host: Tensor, arrived: Any) -> None:
+        self.host, self._arrived = host, arrived
+
+    @classmethod
+    def of(cls, values: Tensor) -> _Transfer:
+        """Of `values` that nobody changes any more."""
+        if values.is_cpu:
+            return cls(values, None)
+        if values.device not in cls._streams:
+            cls._streams[values.device] = torch.cuda.Stream(values.device)  # type: ignore[no-untyped-call]
+        side = cls._streams[values.device]
+        side.wait_stream(torch.cuda.current_stream(values.device))
+        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        with torch.cuda.stream(side):
+            host.copy_(values, non_blocking=True)
+        values.record_stream(side)
+        return cls(host, side.record_event())
+
+    @property
+    def nbytes(self) -> int:
+        """torch hands out pinned memory in powers of two."""
+        return self.host.nbytes if self._arrived is None else 1 << max(0, self.host.nbytes - 1).bit_length()
+
+    def wait(self) -> None:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+
+
+class TorchPacked(Packed):
+    """As `HalfPacked`, on any device, without blocks. How many values no code says is read in `settle`, so that the device is not
+    waited for in between; `old` is kept until then."""
+
+    def __init__(self, old: Tensor, new: Tensor) -> None:
+        self._size = old.numel()
+        self._old: Tensor | None = old
+        before, after = old.view(torch.int16), new.view(torch.int16)
+        parts = [_codes(after[part] - before[part]) for part in self._chunks()]
+        self._codes = torch.cat([_joined(part) for part in parts])
+        self._counts = _Transfer.of(torch.stack([(part == 3).sum() for part in parts]))
+        self._parts: list[tuple[_Transfer, int]] = []
+        if old.is_cpu:
+            self.settle()
+
+    @property
+    def settled(self) -> bool:
+        return self._old is None
+
+    def settle(self) -> None:
+        """Finish what had to wait for the device. Before `nbytes` and `restore`."""
+        if self._old is None:
+            return
+        self._counts.wait()
+        old, self._old = self._old.view(torch.int16), None
+        for chunk, count in zip(self._chunks(), self._counts.host.tolist(), strict=True):
+            far = torch.nonzero_static(self._split(self._codes, chunk) == 3, size=count).view(-1)
+            self._parts.append((_Transfer.of(old[chunk][far]), count))
+        self._sent = _Transfer.of(self._codes)
+        del self._codes
+
+    def restore(self, values: Tensor) -> None:
+        whole, codes = values.view(torch.int16), self._sent.host.to(values.device, non_blocking=True)
+        for chunk, (escapes, count) in zip(self._chunks(), self._parts, strict=True):
+            code = self._split(codes, chunk)
+            whole[chunk] -= (code & 1).to(torch.int16) - (code >> 1)
+            far = torch.nonzero_static(code == 3, size=count).view(-1)
+            whole[chunk].index_copy_(0, far, escapes.host.to(values.device, non_blocking=True))
+
+    @property
+    def nbytes(self) -> int:
+        return self._sent.nbytes + sum(escapes.nbytes for escapes, _ in self._parts)
+
+    def wait(self) -> None:
+        """Until it is in host memory; after `settle`."""
+        self._sent.wait()
+
+    def _chunks(self) -> list[slice]:
+        return [slice(first, min(first + TORCH_CHUNK, self._size)) for first in range(0, self._size, TORCH_CHUNK)]
+
+    def _split(self, codes: Tensor, chunk: slice) -> Tensor:
+        """uint8 codes of one chunk, an element each."""
+        size = chunk.stop - chunk.start
+        four = codes[chunk.start // 4 : chunk.start // 4 + -(-size // 4)]
+        return torch.cat([(four >> shift) & 3 for shift in (0, 2, 4, 6)])[:size]
+
+
+def _codes(steps: Tensor) -> Tensor:
+    """uint8 codes of int16 differences."""
+    far = (steps > 1) | (steps < -1)
+    return torch.where(far, 3, torch.where(steps < 0, 2, steps)).to(torch.uint8)
+
+
+def _joined(codes: Tensor) -> Tensor:
+    """Four codes a byte: elements k, q + k, 2 q + k, 3 q + k of 4 q."""
+    missing = -codes.numel() % 4
+    a, b, c, d = torch.nn.functional.pad(codes, (0, missing)).view(4, -1)
+    joined: Tensor = a | b << 2 | c << 4 | d << 6
+    return joined

@@ -305,9 +305,15 @@ class History:
                 found.append(f"{other.path.name} does not follow {one.path.name}: {why}")
         if self.model.problem:
             found.append(self.model.problem)
-        elif self.held and self.model.fingerprint not in {point.fingerprint for point in self.points()}:
-            found.append(f"{self.model_dir} holds weights of no checkpoint (fingerprint {self.model.fingerprint})")
+        elif stray := self.stray():
+            found.append(stray)
         return found
+
+    def stray(self) -> str:
+        """Says so where the model directory holds weights that are known here from nowhere."""
+        if not self.held or self.model.fingerprint in {point.fingerprint for point in self.points()}:
+            return ""
+        return f"{self.model_dir} holds weights of no checkpoint (fingerprint {self.model.fingerprint}): somebody changed them"
 
 
 def weights_at(history: History, what: int | Entry | Base) -> Iterator[Piece]:

@@ -1,21 +1,25 @@
 """Histories of real directories: every step's weights come back to the bit, by whichever way is left, and damage is told."""
 
+import os
 import random
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from support import sharded_model as model
 
-from apollod.errors import CheckpointError
+from apollod.errors import CheckpointError, DeltaRefused, WeightsLocked
 from apollod.store import delta, sync
 from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, entries, read_entry, write_entry
+from apollod.store.export import export
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History, weights_at
+from apollod.store.lock import WeightsLock
 from apollod.store.model_files import read_files
 from apollod.store.pieces import directory_pieces
+from apollod.store.verify import verify
 
 
 @pytest.fixture(autouse=True)
@@ -248,3 +252,320 @@ def test_nothing_at_all_is_an_empty_history(tmp_path):
     assert joined(weights_at(history, "base")) == data(kept.weights)
     with pytest.raises(CheckpointError, match="there is no checkpoint of step 3"):
         history.at_step(3)
+
+
+# --- damage -------------------------------------------------------------------------------------------------------
+
+
+def problems(kept: Kept, base=True) -> dict[int, list[str]]:
+    return {one.held.entry.number: one.problems for one in verify(kept.history(base)).checkpoints if one.problems}
+
+
+def reachable(kept: Kept, base=True) -> list[int]:
+    """What `verify` says, which must be what comes back."""
+    result = verify(kept.history(base))
+    said = [one.held.entry.number for one in result.checkpoints if one.reachable]
+    history, came = kept.history(base), []
+    for one in result.checkpoints:
+        point = history.point(one.held.entry)
+        for way in history.ways(point):
+            try:
+                if joined(history.pieces(way)) == data(kept.was[one.held.entry.number][1]):
+                    came.append(one.held.entry.number)
+                    break
+            except CheckpointError:
+                continue
+    assert said == came
+    return said
+
+
+def test_whole_histories_verify(tmp_path):
+    for seed in range(4):
+        kept = Kept(tmp_path / str(seed), seed, full=(2,) if seed % 2 else ()).many(5)
+        before = kept.everything()
+        result = verify(kept.history(base=seed > 1))
+        assert result.ok, (seed, result)
+        assert all(one.reachable for one in result.checkpoints)
+        assert kept.everything() == before
+
+
+def test_each_delta_is_unpacked_once(tmp_path, monkeypatch):
+    kept = Kept(tmp_path, 11, full=(2, 4)).many(6)
+    unpacked, unpack = [], delta._unpack
+    monkeypatch.setattr(delta, "_unpack", lambda packed, chunk, path: unpacked.append((path, chunk)) or unpack(packed, chunk, path))
+    assert verify(kept.history()).ok
+    assert len(unpacked) == len(set(unpacked)) > 6
+
+
+def test_a_flipped_byte_in_a_delta_cuts_one_way_only(tmp_path):
+    kept = Kept(tmp_path, 12).many(5)
+    flip(kept.directory(kept.was[3][0]) / UNDO)
+    before = kept.everything()
+    assert list(problems(kept)) == [3]
+    assert "undo.delta is damaged" in problems(kept)[3][0] or "neither what it was" in problems(kept)[3][0]
+    assert reachable(kept) == [1, 2, 3, 4, 5]  # forwards from the base, backwards from the model directory
+    assert reachable(kept, base=False) == [3, 4, 5]
+    with pytest.raises(DeltaRefused):
+        joined(weights_at(kept.history(base=False), 1))
+    assert kept.everything() == before
+
+
+def test_export_takes_the_next_way_where_one_is_damaged(tmp_path):
+    kept = Kept(tmp_path, 13).many(5)
+    history = kept.history()
+    nearest, other = history.ways(history.point(2))
+    flip(nearest.deltas[0])
+    done = export(history, history.point(2), tmp_path / "out", [Path("config.json")])
+    assert (done.origin, len(done.failed)) == (other.copy.path, 1)
+    assert model.read(tmp_path / "out", kept.was[2][1].keys() - {"model.safetensors.index.json"}).items() <= kept.was[2][1].items()
+    flip(other.deltas[0])
+    with pytest.raises(CheckpointError, match=r"cannot be had: from .*; from "):
+        export(history, history.point(2), tmp_path / "no", [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "checkpoints", "m", "out", "scratch"]
+
+
+def _delta_gone(kept):
+    (kept.directory(kept.was[3][0]) / UNDO).unlink()
+    return 3, "undo.delta'", [1, 2, 3, 4, 5], [3, 4, 5]
+
+
+def _entry_damaged(kept):
+    (kept.directory(kept.was[3][0]) / RECORD).write_text('{"schema_version": 2, "num')
+    return None, "checkpoint.json is damaged", [1, 2, 4, 5], [4, 5]
+
+
+def _middle_gone(kept):
+    kept.drop(3)
+    return None, "1 between are missing", [1, 2, 4, 5], [4, 5]
+
+
+def _optimizer_cut(kept):
+    state = kept.directory(kept.was[3][0]) / STATE
+    state.write_bytes(state.read_bytes()[:-5])
+    return 3, "optimizer.safetensors has", [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]
+
+
+def _optimizer_header(kept):
+    flip(kept.directory(kept.was[3][0]) / STATE, 6)
+    return 3, "optimizer.safetensors is no safetensors file", [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]
+
+
+def _model_shard_gone(kept):
+    (kept.model_dir / "model-00002-of-00002.safetensors").unlink()
+    return None, "model-00002-of-00002.safetensors cannot be read", [1, 2, 3, 4, 5], []
+
+
+def _model_header_cut(kept):
+    file = kept.model_dir / "model-00001-of-00002.safetensors"
+    file.write_bytes(file.read_bytes()[:20])
+    return None, "a header of", [1, 2, 3, 4, 5], []
+
+
+def _model_header_oversized(kept):
+    file = kept.model_dir / "model-00001-of-00002.safetensors"
+    file.write_bytes((1 << 40).to_bytes(8, "little") + file.read_bytes()[8:])
+    return None, "allowed are 100000000", [1, 2, 3, 4, 5], []
+
+
+def _model_edited(kept):
+    kept.edit_model()
+    return None, "holds weights of no checkpoint", [1, 2, 3, 4, 5], []
+
+
+def _sync_interrupted(kept):
+    (kept.model_dir / ".apollod/redo").write_bytes(b"APLREDO1" + bytes(5000))
+    return None, "apollo-checkpoint recover", [1, 2, 3, 4, 5], []
+
+
+DAMAGES = [
+    _delta_gone, _entry_damaged, _middle_gone, _optimizer_cut, _optimizer_header, _model_shard_gone, _model_header_cut,
+    _model_header_oversized, _model_edited, _sync_interrupted,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.strip("_"))
+def test_damage_is_told_with_what_is_intact_and_nothing_is_overwritten(tmp_path, damage):
+    kept = Kept(tmp_path, 14).many(5)
+    number, said, with_base, without = damage(kept)
+    before = kept.everything()
+    result = verify(kept.history())
+    told = [one.problems for one in result.checkpoints] + [*result.copies.values(), result.broken.values(), result.notes]
+    text = "\n".join(reason for reasons in told for reason in reasons)
+    assert said in text
+    assert [one.held.entry.number for one in result.checkpoints if one.problems] == ([number] if number else [])
+    assert result.ok == (damage is _middle_gone)
+    assert reachable(kept) == with_base
+    assert reachable(kept, base=False) == without
+    history = kept.history(base=False)
+    for lost in {held.entry.number for held in history.held} - set(without):
+        with pytest.raises(CheckpointError) as error:
+            weights_at(history, lost)
+        assert said in error.value.line()
+        assert ("intact: step" if without else "restore from a copy elsewhere") in error.value.hint
+    assert kept.everything() == before
+
+
+def test_an_edited_record_is_found_by_the_weights_themselves(tmp_path):
+    kept = Kept(tmp_path, 15, full=(2,)).many(3)
+    for number in (1, 2):
+        path = kept.directory(kept.was[number][0])
+        text = (path / RECORD).read_text()
+        (path / RECORD).write_text(text.replace(kept.was[number][2], "0123456789abcdef"))
+    result = problems(kept)
+    assert "gives fingerprint" in result[1][0]
+    assert "have fingerprint" in result[2][0]
+    assert kept.was[2][2] in result[2][0]
+    history = kept.history()
+    for number in (1, 2):
+        with pytest.raises(CheckpointError, match="came out, recorded is 0123456789abcdef"):
+            export(history, history.point(number), tmp_path / "out", [])
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_edited_base_is_told_and_the_other_way_is_taken(tmp_path):
+    kept = Kept(tmp_path, 16).many(3)
+    file = sorted(kept.base.glob("*.safetensors"))[0]
+    flip(file, file.stat().st_size - 2)
+    result = verify(kept.history())
+    assert "recorded is" in result.copies[str(kept.base)][0]
+    assert [one.problems for one in result.checkpoints] == [[], [], []]
+
+
+def test_directories_that_are_no_checkpoints_spoil_nothing(tmp_path):
+    kept = Kept(tmp_path, 17).many(3)
+    (kept.checkpoints / "step-00000099.tmp-12/apollod").mkdir(parents=True)
+    (kept.checkpoints / "notes").mkdir()
+    (kept.checkpoints / "README").write_text("")
+    old = kept.checkpoints / "step-00000000/apollod"
+    old.mkdir(parents=True)
+    (old / "checkpoint.json").write_text('{"schema_version": 1, "step": 0, "fingerprint": "0"}')
+    shutil.copytree(kept.directory(kept.was[2][0]), kept.checkpoints / "z-copy")
+    listing = entries(kept.checkpoints)
+    assert [entry.number for _, entry in listing.whole] == [1, 2, 3]
+    reasons = {broken.path.name: broken.reason for broken in listing.broken}
+    assert sorted(reasons) == ["notes", "step-00000000", "z-copy"]
+    assert "older apollod" in reasons["step-00000000"]
+    assert "one is a copy" in reasons["z-copy"]
+    check_all(kept, kept.history(), (1, 2, 3))
+
+
+@pytest.mark.parametrize("text", ['{"schema_version": 3}', "[]", "", "{}", "\xff", '{"schema_version": 2, "files": {"../x": 1}}'])
+def test_a_record_that_cannot_be_is_refused(tmp_path, text):
+    kept = Kept(tmp_path, 18).many(1)
+    path = kept.directory(kept.was[1][0])
+    (path / RECORD).write_text(text, encoding="latin-1")
+    with pytest.raises(CheckpointError, match=r"is damaged|has checkpoint schema 3"):
+        read_entry(path)
+    with pytest.raises(CheckpointError, match=r"is damaged|has checkpoint schema 3"):
+        kept.history().at_step(kept.was[1][0])
+
+
+def test_paths_out_of_the_directory_are_refused(tmp_path):
+    kept = Kept(tmp_path, 19).many(1)
+    path = kept.directory(kept.was[1][0])
+    text = (path / RECORD).read_text()
+    for name in ("../x", "/etc/passwd"):
+        (path / RECORD).write_text(text.replace('"apollod/undo.delta"', f'"{name}"'))
+        with pytest.raises(CheckpointError, match="numbers or paths cannot be"):
+            read_entry(path)
+
+
+# --- export -------------------------------------------------------------------------------------------------------
+
+
+def test_an_export_is_a_model_directory_that_is_a_checkpoint(tmp_path):
+    kept = Kept(tmp_path, 20, 3).many(3)
+    history = kept.history()
+    before = kept.everything()
+    done = export(history, history.at_step(kept.was[2][0]), tmp_path / "out", [Path("config.json"), Path("model.safetensors.index.json")])
+    out = tmp_path / "out"
+    assert model.read(out, kept.was[2][1]) == kept.was[2][1]
+    assert (out / "config.json").read_text() == "{}"
+    entry = read_entry(out)
+    assert (entry.number, entry.step, entry.full, entry.fingerprint) == (0, kept.was[2][0], True, kept.was[2][2])
+    assert directory_fingerprint(out) == done.fingerprint == entry.fingerprint
+    assert (out / STATE).read_bytes() == (kept.directory(entry.step) / STATE).read_bytes()
+    assert done.bytes == sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    assert load_file(out / STATE)["w.m"][0] == 2
+    assert {name: path.read_bytes() for name, path in ((str(p), p) for p in map(Path, before))} == before
+
+
+def test_weights_before_the_first_checkpoint_have_no_optimizer(tmp_path):
+    kept = Kept(tmp_path, 21).many(3)
+    history = kept.history(base=False)
+    done = export(history, history.at_step(0), tmp_path / "out", [Path("config.json")])
+    assert (done.optimizer, (tmp_path / "out" / ENTRY).exists()) == ("these are weights before a checkpoint", False)
+    assert done.fingerprint == kept.was[0][2]
+
+
+def test_an_export_overwrites_nothing_and_leaves_nothing(tmp_path):
+    kept = Kept(tmp_path, 22).many(2)
+    history = kept.history()
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "x").write_text("x")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    point = history.point(1)
+    for out, said in ((taken, "exists already"), (tmp_path / "link", "exists already"), (kept.model_dir / "sub", "lies in"),
+                      (kept.checkpoints / "sub", "lies in")):  # fmt: skip
+        before = kept.everything()
+        with pytest.raises(CheckpointError, match=said):
+            export(history, point, out, [])
+        assert kept.everything() == before
+
+
+def test_a_disk_that_fills_up_leaves_no_export_and_no_part_of_one(tmp_path, monkeypatch):
+    kept = Kept(tmp_path, 22).many(2)
+    history, fsync, count = kept.history(), os.fsync, 0
+    for fail_at in range(1, 20):
+        count = 0
+
+        def failing(fd, fail_at=fail_at):
+            nonlocal count
+            count += 1
+            if count == fail_at:
+                raise OSError(28, "No space left on device")
+            fsync(fd)
+
+        monkeypatch.setattr("os.fsync", failing)
+        try:
+            export(history, history.point(1), tmp_path / "new", [Path("config.json")])
+        except CheckpointError as error:
+            assert "No space left on device" in str(error)
+            if not (tmp_path / "new").exists():
+                assert not list(tmp_path.glob("new*"))
+                continue
+            shutil.rmtree(tmp_path / "new")  # the last flush, after the rename
+            continue
+        break
+    assert 5 < fail_at < 20
+    assert model.read(tmp_path / "new", kept.was[1][1].keys() - {"model.safetensors.index.json"}).items() <= kept.was[1][1].items()
+
+
+def test_an_export_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
+    kept = Kept(tmp_path, 23).many(2)
+    history = kept.history()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+    with pytest.raises(CheckpointError, match="has 1000 free"):
+        export(history, history.point(1), tmp_path / "out", [])
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_sync_at_work_is_waited_for_by_nobody_here(tmp_path):
+    kept = Kept(tmp_path, 24).many(2)
+    history = kept.history(base=False)
+    with WeightsLock(kept.model_dir):
+        with pytest.raises(WeightsLocked):
+            joined(weights_at(history, 1))
+        assert "are in use by" in kept.history().model.problem
+        assert joined(weights_at(History.read(kept.checkpoints, kept.model_dir, None, locked=True), 1)) == data(kept.was[1][1])
+
+
+def test_a_reader_makes_a_sync_wait(tmp_path):
+    kept = Kept(tmp_path, 25).many(2)
+    coming = weights_at(kept.history(base=False), 1)
+    next(coming)
+    with pytest.raises(WeightsLocked):
+        sync.sync(kept.model_dir, model.pieces(kept.weights), 99)
+    coming.close()
+    sync.sync(kept.model_dir, model.pieces(kept.weights), 99)

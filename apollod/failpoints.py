@@ -16,8 +16,9 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "CompareWeights", "EncodeExamples", "Exit", "KeepBase", "PauseEngine", "ProbeTrainer", "RefreshEngine",
-    "RemoveCheckpoint", "Restore", "ResumeEngine", "RunStep", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "WriteCheckpoint",
+    "AttachTrainer", "CompareWeights", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint", "PauseEngine", "PlanRollback",
+    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreProbe", "SpawnEngine",
+    "SpawnTrainer", "StopChild", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {
@@ -41,9 +42,11 @@ POINTS: dict[str, str] = {
     "trainer.step.begun": "a step was asked for; nothing is written",
     "trainer.step.updated": "every parameter is updated; the optimizer has not finished",
     "trainer.step.unreported": "weights and optimizer are at the new step; nobody was told",
-    "trainer.checkpoint.weights-written": "the weights are in a temporary directory; optimizer state and record are not",
-    "trainer.checkpoint.before-rename": "the checkpoint is complete and flushed, under its temporary name",
-    "trainer.checkpoint.renamed": "the checkpoint is in place; nobody was told",
+    "trainer.checkpoint.copied": "weights and optimizer state are copied out; nothing is written",
+    "trainer.checkpoint.weights-written": "the way back is in a temporary directory; optimizer state and record are not",
+    "trainer.checkpoint.before-rename": "the checkpoint's directory is complete and flushed, under its temporary name",
+    "trainer.checkpoint.renamed": "it is in place; the model directory holds the older weights",
+    "trainer.checkpoint.committed": "the model directory holds the new weights; nobody was told",
     # engine
     "engine.memory-asked": "the loader has asked for memory; it has none yet",
     "engine.weights-loaded": "weights are loaded and verified; the supervisor has no manifest",

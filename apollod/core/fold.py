@@ -229,6 +229,7 @@ def _checkpoint_failed(s: State, e: ev.CheckpointFailed, at_ns: int) -> None:
 
 def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path]
+    s.removed = e.path
 
 
 def _hook_done(s: State, e: ev.HookCompleted | ev.HookFailed, at_ns: int) -> None:

@@ -36,7 +36,7 @@ def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
                 hint="set [model] path back, or use another [state] dir for the other model",
             )
         )
-    return events, []
+    return events, [fx.RemoveCheckpoint(state.removed)] if state.removed else []  # a crash may have come in between
 
 
 def restore_origin(state: State) -> fx.Restore:

@@ -194,7 +194,7 @@ def on_checkpoint_requested(state: State, input_: inp.CheckpointRequested, now_n
 
 def _free_path(state: State, step: int) -> str:
     """After a rollback, weights of one step may be written a second time."""
-    path, taken = f"{state.state_dir}/checkpoints/step-{step:08d}", {c.path for c in state.checkpoints}
+    path, taken = f"{state.state_dir}/checkpoints/step-{step:08d}", {state.removed, *(c.path for c in state.checkpoints)}
     return next(p for p in chain([path], (f"{path}-{n}" for n in count(2))) if p not in taken)
 
 

@@ -169,6 +169,8 @@ class State(msgspec.Struct):
     checkpoints: list[CheckpointRef] = []
     """in the order in which they were written; the model directory holds the weights of the last"""
     checkpointing: ev.CheckpointStarted | None = None
+    removed: str = ""
+    """the last one that made room"""
     hook_due: CheckpointRef | None = None
     """the newest checkpoint, until the user's command has done with it"""
     rollback_wanted: ev.RollbackRequested | None = None

@@ -148,7 +148,9 @@ class Control:
             if state.checkpoint_retry_ns != failures:
                 return msg.Failure("the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`")
         c = state.checkpoint
-        return msg.Reply({"schema_version": 1, "step": c.step, "fingerprint": c.fingerprint, "path": c.path})
+        return msg.Reply({
+            "schema_version": 1, "step": c.step, "fingerprint": c.fingerprint, "path": c.path, "model_dir": state.model_path,
+        })
 
     async def _rollback(self, to: int) -> msg.Answer:
         """Wait until the served weights are those of step `to`."""

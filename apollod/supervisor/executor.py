@@ -311,5 +311,7 @@ class Executor:
     async def _remove(self, path: Path) -> None:
         try:
             await anyio.to_thread.run_sync(shutil.rmtree, os.fspath(path))
+        except FileNotFoundError:
+            return  # an earlier life got so far
         except OSError as error:
             log.warning("checkpoint.not_removed", path=str(path), error=str(error))

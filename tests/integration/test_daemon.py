@@ -92,7 +92,8 @@ def test_submit_checkpoint_and_replay_by_ctl(running, tmp_path):
     status = running.status()
     assert checkpoint["fingerprint"] == status["weights"]["fingerprint"] == status["checkpoint"]["fingerprint"]
     assert checkpoint["step"] == status["step"] == status["checkpoint"]["step"]
-    files = list(Path(checkpoint["path"]).glob("*.safetensors"))
+    assert checkpoint["model_dir"] == str(running.model)
+    files = list(running.model.glob("*.safetensors"))
     assert format_fingerprint(sum(file_fingerprint(f) for f in files) % 2**64) == checkpoint["fingerprint"]
 
     folded = json.loads(running.ctl("replay", "--json").stdout)
@@ -112,7 +113,7 @@ def test_checkpoint_over_http_loads_in_transformers(running):
         "from transformers import AutoModelForCausalLM; m = AutoModelForCausalLM.from_pretrained(sys.argv[1]);"
         "print(sum(p.numel() for p in m.parameters()))"
     )
-    done = subprocess.run([sys.executable, "-c", code, answer["path"]], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, answer["model_dir"]], capture_output=True, text=True, timeout=120)
     assert int(done.stdout) == running.status()["weights"]["elements"], done.stderr[-500:]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -64,7 +65,11 @@ class Daemon:
         self.journal = root / "state" / "journal.db"
         self.inbox = root / "inbox"
         self.inbox.mkdir(parents=True, exist_ok=True)
-        self.config.write_text(CONFIG.format(root=root, model=model, port=self.port) + extra)
+        self.model = root / "model" / model.name
+        """a copy of its own: checkpoints are written into it"""
+        if model.is_dir() and not self.model.exists():
+            shutil.copytree(model, self.model)
+        self.config.write_text(CONFIG.format(root=root, model=self.model, port=self.port) + extra)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, env: Mapping[str, str] = {}) -> "Daemon":

@@ -224,7 +224,7 @@ class World:
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):
-                del self.disk[path]
+                self.disk.pop(path, None)
                 self._instant()
             case fx.Exit():
                 self.exited = True

@@ -456,3 +456,15 @@ def test_a_step_without_finite_loss_counts_but_changes_nothing():
     world.give(inp.StepDone(step.step, False, None, 0.0, 0.0, 10, 4, before, 0.1, 0, 0, note="loss is nan"))
     assert world.state.version == 1 and world.state.fingerprint == before
     assert world.of(ev.StepCompleted)[0].applied is False
+
+
+def test_a_removal_that_a_crash_cut_off_is_done_at_the_next_start():
+    world = World(msgspec.structs.replace(SETTINGS, checkpoint_keep=1)).up()
+    for name in "ab":
+        world.lines(name, source=name)
+        world.settle()
+        world.give(inp.CheckpointRequested("test"))
+        world.settle_until(fx.RemoveCheckpoint) if name == "b" else world.settle()
+    assert sorted(world.disk) == ["/s/checkpoints/step-00000001", "/s/checkpoints/step-00000002"]
+    world = world.crash_and_return()
+    assert sorted(world.disk) == ["/s/checkpoints/step-00000002"] == [c.path for c in world.state.checkpoints]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from apollod import __version__
+from apollod.cli import checkpoint_arguments
 from apollod.errors import AlreadyRunning, ApolloError, ConfigError, DaemonUnreachable, NotPermitted
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_PERMITTED = 1, 2, 3, 4
@@ -50,6 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     _config_arguments(config_commands.add_parser("show", help="print every value in force, as TOML"))
 
     _add_replay(commands.add_parser("replay", help="run recorded steps again, without a daemon, and prove the weights"))
+
+    checkpoint_arguments.add(commands.add_parser("checkpoint", help="list, prove and export what can be gone back to; without a daemon"))
 
     version = commands.add_parser("version", help="print versions")
     version.add_argument("--json", action="store_true")
@@ -178,6 +181,10 @@ def _dispatch(args: argparse.Namespace) -> int:
             from apollod.cli import replay
 
             return replay.run(args)
+        case "checkpoint":
+            from apollod.cli import checkpoints
+
+            return checkpoints.run(args)
         case "demo":
             from apollod.cli import demo
 

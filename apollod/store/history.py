@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Literal
 
-from apollod.errors import ApolloError, CheckpointError, SyncError
+from apollod.errors import ApolloError, CheckpointError, SyncError, WeightsLocked
 from apollod.store.block_table import BlockTable, identity, read_table
 from apollod.store.delta import apply_deltas, read_delta
 from apollod.store.disk import REAL, FileInfo
@@ -80,12 +80,14 @@ class Way:
 
 @dataclass(frozen=True)
 class Model:
-    """What the model directory holds. `step` -1 and `fingerprint` "": not known; `problem` says why where that is bad."""
+    """What the model directory holds. `step` -1 and `fingerprint` "": not known; `problem` says why where that is bad. `busy`: a sync
+    is at work on it."""
 
     step: int = -1
     fingerprint: str = ""
     problem: str = ""
     seen: dict[str, FileInfo] = field(default_factory=dict)
+    busy: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class History:
         except (ApolloError, OSError) as error:
             held, broken = _held(checkpoints)
             problem = error.line() if isinstance(error, ApolloError) else f"{model_dir} cannot be read ({error})"
-            model, committed = Model(problem=problem), not (held and _is_before(model_dir, held[-1].entry))
+            model = Model(problem=problem, busy=isinstance(error, WeightsLocked))
+            committed = not (held and _is_before(model_dir, held[-1].entry))
         uncommitted = held.pop() if held and not committed else None
         kept = base if base is not None and base.is_dir() else None
         return History(checkpoints, model_dir, kept, held, uncommitted, broken, model, locked)

@@ -1,228 +1,274 @@
-"""Checkpoints: a Hugging Face model directory with the weights of a step, and the optimizer beside them.
+"""Write a checkpoint: the model directory brought to the weights of a step, and beside the others a directory with its optimizer
+and the way back (docs/decisions/0012). Or, for a replay, a whole model directory with the optimizer inside.
 
-The weight files repeat those of the source directory to the byte, header and all, except for the weights themselves;
-`apollod/` inside holds what only we read. Written beside its place, flushed, renamed: a directory with a checkpoint's
-name is a whole checkpoint. Nothing is written into the engine's memory before everything on disk has been checked.
+A directory is written under a temporary name, flushed, renamed. What commits a checkpoint is the sync of the model directory
+after that; where it is not committed, its directory goes again. Reading: restore.py.
 """
 
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from apollod.adapters.files import fsync_dir, fsync_file, put_in_place
 from apollod.adapters.model_dir import files_below
-from apollod.errors import ApolloError, CheckpointError
+from apollod.errors import CheckpointError, SyncError, WeightsDamaged
 from apollod.failpoints import failpoint
-from apollod.trainer import fingerprint
-from apollod.trainer.model_dir import ModelDir, WeightFile
-from apollod.trainer.named_optimizer import STATE_VERSION, NamedOptimizer
-from apollod.trainer.optimizers import misfit
-from apollod.trainer.weights import Weights
-from apollod.wire.messages import OptimizerSettings, Restore
-
-SCHEMA_VERSION = 1
-OURS = "apollod"
-RECORD = f"{OURS}/checkpoint.json"
-STATE = f"{OURS}/optimizer.safetensors"
+from apollod.store.access import check_writable
+from apollod.store.apply import Recovered, recover_files
+from apollod.store.delta import write_delta
+from apollod.store.disk import REAL
+from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, read_record, write_entry
+from apollod.store.history import History
+from apollod.store.lock import WeightsLock
+from apollod.store.model_files import WeightFile, read_files
+from apollod.store.pieces import Piece, directory_pieces
+from apollod.store.redo import REDO
+from apollod.store.sync import write_weights
+from apollod.trainer.model_dir import ModelDir
+from apollod.trainer.named_optimizer import STATE_VERSION
+from apollod.trainer.passing import Passing
+from apollod.trainer.snapshot import Snapshot
+from apollod.wire.messages import OptimizerSettings
 
 WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}
 """Files of the source that hold weights in another form: stale as soon as a step is done, so not copied."""
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
-    """checkpoint.json. `files`: bytes of every other file, by its path in the directory; `state_version`: of what the
-    optimizer's state means."""
+@dataclass(frozen=True)
+class Job:
+    """What to write. `model_dir`: to bring up to date (None: `path` becomes a whole model directory); `full`: the weights into `path`,
+    too; `source`: the directory that the engine's model was loaded from."""
 
-    schema_version: int
     step: int
-    fingerprint: str
-    model: str
-    optimizer: OptimizerSettings
-    torch: str
-    files: dict[str, int]
-    state_version: int = 1
+    path: Path
+    model_dir: Path | None
+    full: bool
+    snapshot: Snapshot
+    source: ModelDir
+    settings: OptimizerSettings
 
 
 @dataclass(frozen=True)
 class Written:
-    """A committed checkpoint. `bytes`: of all its files."""
+    """A committed checkpoint; see `CheckpointCommitted`."""
 
-    fingerprint: str
-    bytes: int
+    fingerprint: str = ""
+    bytes: int = 0
+    written_bytes: int = 0
+    delta_bytes: int = 0
+    changed_blocks: int = 0
+    blocks: int = 0
+    files: dict[str, str] = field(default_factory=dict)
 
 
-def write(path: Path, step: int, weights: Weights, optimizer: NamedOptimizer, settings: OptimizerSettings) -> Written:
-    """Write weights and optimizer state to the directory `path`; an older one there is replaced.
-
-    One tensor at a time is copied (none on CPU, unless `cast`). Raises CheckpointError; `path` is then as it was.
-    """
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+def write(job: Job) -> Written:
+    """Write a checkpoint. Raises ApolloError: nothing is committed then, unless it is a SyncError with `committed`."""
+    if damaged := job.snapshot.nonfinite():
+        raise WeightsDamaged(damaged)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for stray in path.parent.iterdir():  # of processes that were killed while writing
-            if stray.name.startswith(f"{path.name}.tmp-"):
-                shutil.rmtree(stray)
-        written = _fill(temporary, step, weights, optimizer, settings)
-        failpoint("trainer.checkpoint.before-rename")
-        put_in_place(temporary, path)
-        failpoint("trainer.checkpoint.renamed")
+        return _write_directory(job) if job.model_dir is None else _commit(job, job.model_dir)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"the checkpoint {path} cannot be written ({error})", "make room or fix the permissions"
+            f"the checkpoint {job.path} cannot be written ({error})",
+            "make room or fix the permissions; the model directory and older checkpoints are as they were",
         ) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return written
 
 
-def read(path: Path) -> Checkpoint:
-    """The record of a checkpoint whose files all have their sizes; raises CheckpointError."""
-    try:
-        record = msgspec.json.decode((path / RECORD).read_bytes(), type=Checkpoint)
-        if record.schema_version != SCHEMA_VERSION:
-            raise CheckpointError(
-                f"{path} has checkpoint schema {record.schema_version}, known is {SCHEMA_VERSION}", "use a newer apollod"
-            )
-        for name, size in record.files.items():
-            found = (path / name).stat().st_size
-            if found != size:
-                raise CheckpointError(f"{path / name} has {found} bytes, recorded are {size}", "use another checkpoint")
-    except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} is not whole ({error})", "use another checkpoint") from error
-    except msgspec.MsgspecError as error:
-        raise CheckpointError(f"{path / RECORD} is damaged ({error})", "use another checkpoint") from error
-    return record
+def maybe_committed(error: Exception, model_dir: Path | None) -> bool:
+    """Has the disk to be asked whether a checkpoint that ended in this error is committed?"""
+    if isinstance(error, SyncError):
+        return error.committed
+    return model_dir is not None and (model_dir / REDO).exists()
 
 
-def restore(request: Restore, weights: Weights, optimizer: NamedOptimizer, settings: OptimizerSettings) -> str:
-    """Bring weights and optimizer to a checkpoint, or the weights to the base model. Returns the fingerprint in memory.
-
-    For the base model (`request.path` empty) `optimizer` has to be a fresh one. Raises CheckpointError where the files
-    are of another model or rank, damaged, or not what `request.fingerprint` says; memory is then as it was.
-    """
-    where = Path(request.path or request.model_dir)
-    expected = request.fingerprint
-    if request.path:
-        record = read(where)
-        _check_state(where, record, settings)
-        expected = expected or record.fingerprint
-    origin = ModelDir.open(where)
-    _check_tensors(weights.source, origin)
-    on_disk = _file_fingerprint(origin)
-    expected = expected or on_disk
-    if on_disk != expected:
-        raise CheckpointError(f"{where} has fingerprint {on_disk}, expected is {expected}", "use another checkpoint")
-    if request.path:
-        saved = record.optimizer
-        _load_state(where, optimizer, (saved.layers, saved.freeze) == (settings.layers, settings.freeze))
-    if request.weights:
-        failpoint("trainer.restore.half-way")
-        weights.write_all(origin)
-        failpoint("trainer.restore.written")
-    found = weights.fingerprint()
-    if found != expected:
-        raise CheckpointError(f"memory has fingerprint {found}, {where} has {expected}", "restore the weights too")
-    return found
+# --- the model directory and an entry of the history ---------------------------------------------------------------
 
 
-# --- writing ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Before:
+    """What the model directory holds: `fingerprint` "": to be looked at. `number`: of the new entry."""
+
+    step: int
+    fingerprint: str
+    number: int
 
 
-def _fill(target: Path, step: int, weights: Weights, optimizer: NamedOptimizer, settings: OptimizerSettings) -> Written:
-    """Write all files and flush them and their directories."""
-    source = weights.source
-    (target / OURS).mkdir(parents=True)
-    total = sum(_write_weights(weights, file, target / file.name) for file in source.files)
-    failpoint("trainer.checkpoint.weights-written")
-    for name in _other_files(source.path):
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source.path / name, target / name)
-    save_file({name: tensor.cpu() for name, tensor in optimizer.state_tensors().items()}, target / STATE)
-    record = Checkpoint(
-        schema_version=SCHEMA_VERSION,
-        step=step,
-        fingerprint=fingerprint.format(total % (1 << 64)),
-        model=_model_name(source.path),
-        optimizer=settings,
-        torch=str(torch.__version__),
-        state_version=STATE_VERSION,
-        files={str(file.relative_to(target)): file.stat().st_size for file in sorted(target.rglob("*")) if file.is_file()},
+def _commit(job: Job, model_dir: Path) -> Written:
+    check_writable(model_dir)
+    with WeightsLock(model_dir):
+        recovered = recover_files(REAL, model_dir)
+        files = read_files(model_dir)
+        before = _tidied(job, model_dir, recovered)
+        with _Temporary(job.path) as temporary:
+            entry = _fill_entry(temporary, job, model_dir, files, before)
+            failpoint("trainer.checkpoint.before-rename")
+            put_in_place(temporary, job.path)
+        failpoint("trainer.checkpoint.renamed")
+        try:
+            synced = write_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
+        except Exception as error:
+            if not maybe_committed(error, model_dir):
+                _remove(job.path)
+            raise
+        failpoint("trainer.checkpoint.committed")
+    return Written(
+        fingerprint=entry.fingerprint,
+        bytes=_directory_bytes(job.path, entry),
+        written_bytes=synced.bytes_written,
+        delta_bytes=entry.files[UNDO],
+        changed_blocks=synced.changed_blocks,
+        blocks=synced.blocks,
+        files={file.name: file.how for file in synced.files},
     )
-    (target / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
-    for item in target.rglob("*"):
-        (fsync_dir if item.is_dir() else fsync_file)(item)
-    fsync_dir(target)
-    return Written(record.fingerprint, sum(record.files.values()) + (target / RECORD).stat().st_size)
 
 
-def _write_weights(weights: Weights, file: WeightFile, target: Path) -> int:
-    """Write one safetensors file; the fingerprint of what was written (not reduced)."""
-    total = 0
-    with target.open("wb") as out:
-        out.write(file.header)
-        for stored in file.tensors:
-            data = weights.read(stored.name).detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
-            out.write(data.data)
-            total += fingerprint.combine(stored.name, fingerprint.bytes_fingerprint(data))
-    return total
+def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
+    """What crashes left is removed: temporary directories, and an entry whose sync did not commit. What there is then."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    fsync_dir(job.path.parent.parent)
+    for stray in job.path.parent.glob("*.tmp-*"):  # nobody else writes here: we hold the lock of the model directory
+        shutil.rmtree(stray)
+    history = History.read(job.path.parent, model_dir, locked=True)
+    if history.uncommitted:
+        _remove(history.uncommitted.path)
+    if any(held.path == job.path for held in history.held):
+        raise CheckpointError(
+            f"{job.path} is a checkpoint already, of step {read_record(job.path).step}", "nothing was written; name another directory"
+        )
+    if job.path.exists():
+        _remove(job.path)
+    newest = history.held[-1].entry if history.held else None
+    if newest and recovered.step is None and history.model.fingerprint not in ("", newest.fingerprint):
+        raise CheckpointError(
+            f"{model_dir} holds weights of fingerprint {history.model.fingerprint}, the newest checkpoint left {newest.fingerprint}; "
+            "nothing was written",
+            f"if that edit is meant, run `apollo-checkpoint sync --accept-edits`; else restore them, for instance with `apollod "
+            f"checkpoint export DIR --step {newest.step}`",
+        )
+    step = history.model.step if history.model.step >= 0 else recovered.step or 0
+    return _Before(step, history.model.fingerprint, history.next_number)
+
+
+def _fill_entry(target: Path, job: Job, model_dir: Path, files: tuple[WeightFile, ...], before: _Before) -> Entry:
+    """The delta first: it reads what the model directory holds, and both fingerprints come out on the way."""
+    (target / ENTRY).mkdir(parents=True)
+    old, new = Passing(files), Passing(files)
+    write_delta(
+        target / UNDO, files, old.watch(directory_pieces(model_dir, files)), new.watch(job.snapshot.pieces(files)), (before.step, job.step)
+    )
+    if before.fingerprint not in ("", old.text()):
+        raise CheckpointError(
+            f"{model_dir} holds weights of fingerprint {old.text()}, not {before.fingerprint}: somebody writes there; nothing was written",
+            "find out who, then run `apollo-checkpoint fingerprint`",
+        )
+    failpoint("trainer.checkpoint.weights-written")
+    if job.full:
+        _write_model(target, job, files, job.snapshot.pieces(files))
+    return _seal(target, job, new.text(), before.number, (before.step, old.text()))
+
+
+# --- a whole model directory ---------------------------------------------------------------------------------------
+
+
+def _write_directory(job: Job) -> Written:
+    """What `apollod replay --out` wants; an older directory there is replaced."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    for stray in job.path.parent.glob(f"{job.path.name}.tmp-*"):  # of processes that were killed while writing
+        shutil.rmtree(stray)
+    files = job.source.files
+    with _Temporary(job.path) as temporary:
+        (temporary / ENTRY).mkdir(parents=True)
+        passing = Passing(files)
+        _write_model(temporary, job, files, passing.watch(job.snapshot.pieces(files)))
+        entry = _seal(temporary, job, passing.text(), 0, (0, ""))
+        put_in_place(temporary, job.path)
+    return Written(entry.fingerprint, _directory_bytes(job.path, entry))
+
+
+def _write_model(target: Path, job: Job, files: Sequence[WeightFile], pieces: Iterator[Piece]) -> None:
+    """The weight files repeat those of the model to the byte, header and all, but for the weights; then config, tokenizer and the
+    like. Written, not linked to the model directory: a second link would make every later sync write whole files."""
+    pieces = iter(pieces)
+    for file in files:
+        with (target / file.name).open("wb") as out:
+            out.write(file.header)
+            left = file.bytes - len(file.header)
+            while left:
+                piece = next(pieces)
+                out.write(piece.data.data)
+                left -= piece.data.nbytes
+    for name in _other_files(job.source.path):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(job.source.path / name, target / name)
 
 
 def _other_files(source: Path) -> Iterator[Path]:
     """Relative paths of config, tokenizer and the like; no weights, nothing hidden, nothing of ours."""
-    return (path for path in files_below(source, WEIGHT_SUFFIXES) if Path(OURS) not in path.parents)
+    return (path for path in files_below(source, WEIGHT_SUFFIXES) if Path(ENTRY) not in path.parents)
+
+
+# --- both ---------------------------------------------------------------------------------------------------------
+
+
+class _Temporary:
+    """A name beside `path` to fill and rename; what is left of it in the end is removed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+
+    def __enter__(self) -> Path:
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def _seal(target: Path, job: Job, fingerprint: str, number: int, before: tuple[int, str]) -> Entry:
+    """Optimizer state and record into `target`, and everything in it flushed."""
+    save_file({name: tensor.cpu().contiguous() for name, tensor in job.snapshot.state.items()}, target / STATE)
+    entry = Entry(
+        schema_version=SCHEMA_VERSION,
+        number=number,
+        step=job.step,
+        fingerprint=fingerprint,
+        before_step=before[0],
+        before_fingerprint=before[1],
+        model=_model_name(job.source.path),
+        full=job.full or job.model_dir is None,
+        optimizer=msgspec.to_builtins(job.settings),
+        torch=str(torch.__version__),
+        state_version=STATE_VERSION,
+        files={str(file.relative_to(target)): file.stat().st_size for file in sorted(target.rglob("*")) if file.is_file()},
+    )
+    write_entry(target, entry)
+    for item in target.rglob("*"):
+        (fsync_dir if item.is_dir() else fsync_file)(item)
+    fsync_dir(target)
+    return entry
 
 
 def _model_name(source: Path) -> str:
     """Name of the base model: a checkpoint that serves as a source passes it on."""
-    return read(source).model if (source / RECORD).is_file() else source.resolve().name
+    return read_record(source).model if (source / RECORD).is_file() else source.resolve().name
 
 
-# --- reading ------------------------------------------------------------------------------------------------------
+def _directory_bytes(path: Path, entry: Entry) -> int:
+    return sum(entry.files.values()) + (path / RECORD).stat().st_size
 
 
-def _check_state(where: Path, record: Checkpoint, settings: OptimizerSettings) -> None:
-    """Raise CheckpointError unless these settings can go on with the optimizer state."""
-    if record.state_version != STATE_VERSION:
-        raise CheckpointError(
-            f"{where} has optimizer state of version {record.state_version}, known is {STATE_VERSION}",
-            "use the apollod that wrote it, or another checkpoint",
-        )
-    if wrong := misfit(record.optimizer, settings):
-        name, saved, here = wrong
-        raise CheckpointError(
-            f"{where} was trained with {name} = {saved!r}, the configuration says {here!r}",
-            f"set [trainer] {name} back, or use another checkpoint",
-        )
-
-
-def _check_tensors(source: ModelDir, origin: ModelDir) -> None:
-    """Raise CheckpointError unless both directories store the same names, shapes and dtypes."""
-    for name in [*source.tensors, *origin.tensors]:
-        one, other = source.tensors.get(name), origin.tensors.get(name)
-        here = f"{one.dtype} {list(one.shape)}" if one else "missing"
-        there = f"{other.dtype} {list(other.shape)}" if other else "missing"
-        if here != there:
-            raise CheckpointError(
-                f"{name} is {there} in {origin.path} and {here} in {source.path}", "use a checkpoint of this model"
-            )
-
-
-def _file_fingerprint(origin: ModelDir) -> str:
-    return fingerprint.format(sum(fingerprint.file_fingerprint(origin.path / file.name) for file in origin.files) % (1 << 64))
-
-
-def _load_state(where: Path, optimizer: NamedOptimizer, same_parameters: bool) -> None:
-    """With another selection of parameters: the state of those that are trained in both; the others begin without."""
-    try:
-        optimizer.load_state_tensors(load_file(where / STATE), strict=same_parameters)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{where / STATE} cannot be read ({error})", "use another checkpoint") from error
-    except ApolloError as error:
-        raise CheckpointError(f"{where / STATE}: {error}", error.hint) from error
+def _remove(path: Path) -> None:
+    """The record first, so that what a crash leaves is no entry; what cannot be removed is passed over by every reader, or is
+    found to be uncommitted."""
+    with suppress(OSError):
+        (path / RECORD).unlink(missing_ok=True)
+        fsync_dir(path / ENTRY)
+        shutil.rmtree(path)
+        fsync_dir(path.parent)

@@ -48,10 +48,17 @@ def bytes_fingerprint(data: np.ndarray[Any, Any]) -> int:
     return _finish(*_sums(data[:whole].view("<u4")), whole, data[whole:])
 
 
-def _finish(s0: int, s1: int, whole: int, rest: np.ndarray[Any, Any]) -> int:
-    """f from the sums over `whole` bytes and the up to three bytes after them."""
+def part_fingerprint(offset: int, data: np.ndarray[Any, Any]) -> int:
+    """What contiguous uint8 bytes from `offset` on, a multiple of 4, add to f of their tensor."""
+    whole = data.size // 4 * 4
+    s0, s1 = _sums(data[:whole].view("<u4"))
+    return _finish(s0, s1 + offset // 4 * s0, whole, data[whole:], offset // 4)
+
+
+def _finish(s0: int, s1: int, whole: int, rest: np.ndarray[Any, Any], first: int = 0) -> int:
+    """f from the sums over `whole` bytes, which begin at word `first`, and the up to three bytes after them."""
     tail = int.from_bytes(rest.tobytes(), "little")
-    return _K * (2 * (s1 + whole // 4 * tail) + s0 + tail) & _MASK
+    return _K * (2 * (s1 + (first + whole // 4) * tail) + s0 + tail) & _MASK
 
 
 @cache

@@ -6,8 +6,6 @@ What cannot be done is answered with `Refused` and the trainer stays up. An exce
 
 import os
 import signal
-import time
-from pathlib import Path
 from types import FrameType
 
 import msgspec
@@ -17,13 +15,15 @@ from transformers import PreTrainedTokenizerBase
 from apollod.adapters.link import Link
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.failpoints import failpoint
-from apollod.trainer import align, checkpoint, kernels_cpu
+from apollod.trainer import align, kernels_cpu, restore
 from apollod.trainer.attach import Attached, attach
+from apollod.trainer.checkpoint_writer import CheckpointWriter
 from apollod.trainer.data import Tokens, load_tokenizer, tokenise
 from apollod.trainer.environment import environment
 from apollod.trainer.memory import open_cuda_handle, open_memory_file
 from apollod.trainer.named_optimizer import HookHandle, NamedOptimizer
 from apollod.trainer.optimizers import make_optimizer
+from apollod.trainer.snapshot import Snapshot
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo import UndoRing
 from apollod.wire import messages as m
@@ -80,13 +80,23 @@ class Loop:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._checkpoints = CheckpointWriter(link.send)
         self._fds: list[int] = []
         self._learner: Learner | None = None
         self._waiting = False
         self._stopping = False
 
     def run(self) -> int:
-        """Exit code: 0 asked to leave or supervisor gone, EXIT_TORN after a failed step."""
+        """Exit code: 0 asked to leave or supervisor gone, EXIT_TORN after a failed step.
+
+        Only `Quit` waits for a checkpoint that is being written; otherwise the process ends here, and recovery makes of it what
+        it makes of a crash. (Python's own way out would pull the libraries away from under the thread.)"""
+        code = self._serve()
+        if self._checkpoints.busy:
+            os._exit(code)
+        return code
+
+    def _serve(self) -> int:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         be_deterministic()
         if kernels_cpu.AVAILABLE:
@@ -95,6 +105,7 @@ class Loop:
             try:
                 message = self._next()
                 if isinstance(message, m.Quit):
+                    self._checkpoints.finish()
                     return 0
                 answer = self._answer(message)
                 if answer is not None:
@@ -133,6 +144,7 @@ class Loop:
         try:
             match message:
                 case m.Attach():
+                    self._checkpoints.finish()  # the files that are looked at are to be whole
                     return self._attach(message)
                 case m.Restore():
                     return self._restore(message)
@@ -161,15 +173,18 @@ class Loop:
 
     def _restore(self, message: m.Restore) -> m.Restored:
         learner = self._attached()
+        self._checkpoints.hold()
         if message.target >= 0 and (taken := learner.take_back(message.target, message.target_fingerprint)):
             if taken == message.target_fingerprint:
                 return m.Restored(taken, learner.optimizer.state_bytes(), undone=True)
             message = msgspec.structs.replace(message, weights=True)  # memory was not what the steps had left
+        self._checkpoints.finish()
+        restoring = restore.prepare(message, learner.attached.weights, learner.settings)
         if learner.undo is not None:
             learner.undo.clear()
         if not message.path:
             learner.forget()
-        found = checkpoint.restore(message, learner.attached.weights, learner.optimizer, learner.settings)
+        found = restoring.into(learner.attached.weights, learner.optimizer)
         if damaged := learner.attached.weights.nonfinite():
             raise WeightsDamaged(damaged)
         if learner.undo is not None:
@@ -182,7 +197,8 @@ class Loop:
             batch = [_checked(learner, example) for example in message.examples]
             try:
                 done = run_step(
-                    learner.attached, learner.optimizer, batch, message.step, message.lr, message.loss_limit, message.replay
+                    learner.attached, learner.optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
+                    self._checkpoints.hold,
                 )
             except (MemoryError, RuntimeError) as error:  # torch's OutOfMemoryError is a RuntimeError
                 if not _lacks_memory(error):
@@ -205,21 +221,14 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
             return m.Probed(message.step, error=_line(error))
 
-    def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten:
-        started = time.perf_counter()
-        written, error, damaged = checkpoint.Written("", 0), "", False
-        try:
-            learner = self._attached()
-            if names := learner.attached.weights.nonfinite():
-                raise WeightsDamaged(names)
-            written = checkpoint.write(
-                Path(message.path), message.step, learner.attached.weights, learner.optimizer, learner.settings
-            )
-        except ApolloError as failure:
-            error, damaged = failure.line(), isinstance(failure, WeightsDamaged)
-        return m.CheckpointWritten(
-            message.step, message.path, written.fingerprint, written.bytes, time.perf_counter() - started, error, damaged
-        )
+    def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten | None:
+        """Answered from the writer's thread."""
+        if self._learner is None:
+            return m.CheckpointWritten(message.step, message.path, "", 0, 0.0, "the trainer has no weights yet")
+        attached = self._learner.attached
+        snapshot = Snapshot(attached.weights, self._learner.optimizer.state_tensors())
+        self._checkpoints.start(message, snapshot, attached.weights.source, self._learner.settings)
+        return None
 
 
 def bound(attached: Attached, manifest: Manifest) -> m.Bound:

@@ -6,7 +6,7 @@ same step gives the same bits in another process; replay after a crash rests on 
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -35,12 +35,14 @@ def run_step(
     lr: float,
     loss_limit: float = 0.0,
     replay: bool = False,
+    hold: Callable[[], None] = lambda: None,
 ) -> StepDone:
     """Learn the examples of `batch` together: forward and backward of each, the update inside the last backward, fingerprint.
 
     `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated; with
     several, the sums of all gradients live until the last of them. A loss that is not finite, or above `loss_limit` (0: there is
-    none), writes nothing (`applied` false). An exception out of here may leave the weights half updated.
+    none), writes nothing (`applied` false). `hold` is called before the first write. An exception out of here may leave the
+    weights half updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
@@ -49,6 +51,7 @@ def run_step(
     applied = not note
     report = StepReport(0, 0, 0, 0.0, 0.0, [])
     if applied:
+        hold()
         optimizer.begin(step, lr)
         last.backward()  # type: ignore[no-untyped-call]
         failpoint("trainer.step.updated")

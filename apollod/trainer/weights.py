@@ -1,10 +1,16 @@
 """The checkpoint's tensors as they are now: those the engine holds through views, the others as they lie on disk."""
 
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 import torch
 
 from apollod.errors import ShareRefused
+from apollod.store.model_files import WeightFile
+from apollod.store.pieces import WINDOW_BYTES, Piece
 from apollod.trainer import fingerprint
 from apollod.trainer.model_dir import ModelDir
+from apollod.trainer.passing import located
 
 _MASK = (1 << 64) - 1
 
@@ -39,6 +45,29 @@ class Weights:
         for name, view in self.views.items():
             view.copy_(origin.read(name))
 
+    def write_pieces(self, files: Sequence[WeightFile], pieces: Iterable[Piece]) -> None:
+        """Write the data of all `files`, which store what `source` does, into the views; what has no view is passed over.
+
+        Straight into memory, 16 MiB at a time; only a view that is not contiguous waits for the whole of its tensor.
+        """
+        window = torch.empty(WINDOW_BYTES, dtype=torch.uint8)
+        whole: torch.Tensor | None = None
+        for tensor, offset, data in located(files, pieces):
+            if tensor.name not in self.views:
+                continue
+            view, dtype = self.views[tensor.name].detach(), getattr(torch, tensor.dtype)
+            target = view.view(-1) if view.is_contiguous() else None
+            if target is None and offset == 0:
+                whole = torch.empty(tensor.shape, dtype=dtype)
+            for at in range(0, data.size, WINDOW_BYTES):
+                part = data[at : at + WINDOW_BYTES]
+                np.copyto(window.numpy()[: part.size], part)
+                values, first = window[: part.size].view(dtype), (offset + at) // dtype.itemsize
+                into = target if target is not None else whole.view(-1)  # type: ignore[union-attr]
+                into[first : first + values.numel()].copy_(values)
+            if target is None and offset + data.size == tensor.bytes:
+                view.copy_(whole)  # type: ignore[arg-type]
+
     def fingerprint(self) -> str:
         """Fingerprint (DESIGN section 8) of the weights as they are now, 16 hex digits."""
         held = ((name, fingerprint.tensor_fingerprint(self.read(name))) for name in self.views)
@@ -46,7 +75,7 @@ class Weights:
 
     def nonfinite(self) -> list[str]:
         """Names of views that hold NaN or infinity. One pass over memory, no temporary of a tensor's size."""
-        return [name for name, view in self.views.items() if view.is_floating_point() and not _finite(view)]
+        return [name for name, view in self.views.items() if view.is_floating_point() and not finite(view)]
 
     def differing(self) -> list[str]:
         """Names of views that are not, bit for bit, what the files hold (for `cast`: its exact upcast)."""
@@ -77,7 +106,7 @@ def _match(source: ModelDir, name: str, view: torch.Tensor) -> None:
         )
 
 
-def _finite(tensor: torch.Tensor) -> bool:
+def finite(tensor: torch.Tensor) -> bool:
     """Both are NaN where any element is."""
     low, high = torch.aminmax(tensor)
     return bool(torch.isfinite(low) & torch.isfinite(high))

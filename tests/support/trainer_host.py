@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +30,7 @@ _from_trainer = msgspec.msgpack.Decoder(m.ToSupervisor)
 
 @dataclass
 class Memory:
-    """A memory file filled from a model's single safetensors file: tensors one after another, A_log widened to float32."""
+    """A memory file filled from a model's safetensors files: tensors one after another, A_log widened to float32."""
 
     manifest: Manifest
     fd: int
@@ -36,14 +38,9 @@ class Memory:
 
     @classmethod
     def of(cls, model_dir: Path) -> "Memory":
-        raw = (model_dir / "model.safetensors").read_bytes()
-        start = 8 + int.from_bytes(raw[:8], "little")
-        header = json.loads(raw[8:start])
-        header.pop("__metadata__", None)
         entries, pieces, offset = [], [], 0
-        for name, tensor in header.items():
-            begin, end = tensor["data_offsets"]
-            data, stored = raw[start + begin : start + end], DTYPES[tensor["dtype"]]
+        for name, tensor, data in chain.from_iterable(map(_tensors, sorted(model_dir.glob("*.safetensors")))):
+            stored = DTYPES[tensor["dtype"]]
             cast = name.endswith("A_log") and stored == "bfloat16"
             if cast:
                 data = (np.frombuffer(data, "<u2").astype("<u4") << 16).tobytes()
@@ -71,6 +68,16 @@ class Memory:
         return self.bytes[entry.offset : entry.offset + prod(entry.shape) * ITEM_BYTES[entry.dtype]]
 
 
+def _tensors(file: Path) -> Iterator[tuple[str, dict[str, Any], bytes]]:
+    """(name, header's entry, data) of every tensor."""
+    raw = file.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    for name, tensor in json.loads(raw[8:start]).items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            yield name, tensor, raw[start + begin : start + end]
+
+
 @dataclass
 class Trainer:
     """One trainer process and the socket to it. `with` ends it."""
@@ -80,6 +87,7 @@ class Trainer:
     threads: int = 1
     command: tuple[str, ...] = ("-m", "apollod.trainer")
     """what Python is to run"""
+    environment: dict[str, str] = field(default_factory=dict)
     hello: m.Hello = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,13 +98,14 @@ class Trainer:
             listener.settimeout(60)
             environment = {
                 **os.environ, "APOLLOD_SOCKET": str(path), "APOLLOD_PARENT_PID": str(os.getpid()),
-                "APOLLOD_TRAINER_THREADS": str(self.threads),
+                "APOLLOD_TRAINER_THREADS": str(self.threads), **self.environment,
             }  # fmt: skip
             self.process = subprocess.Popen([sys.executable, *self.command], env=environment)
             self._socket, _ = listener.accept()
         path.unlink()
         self._socket.settimeout(120)
         self._framing, self._frames = FrameDecoder(), deque[bytes]()
+        self._early: m.CheckpointWritten | None = None
         self.hello = self.receive(m.Hello)
 
     def __enter__(self) -> "Trainer":
@@ -120,13 +129,25 @@ class Trainer:
         socket.send_fds(self._socket, [encode_frame(m.encode(message))], [] if fd is None else [fd])
 
     def receive(self, kind: type[T]) -> T:
-        """The next message, which has to be of this kind."""
+        """The next message, which has to be of this kind. A checkpoint's answer comes when it likes."""
+        if kind is m.CheckpointWritten and (early := self._early) is not None:
+            self._early = None
+            assert isinstance(early, kind)
+            return early
+        message = self.receive_any()
+        if isinstance(message, m.CheckpointWritten) and not isinstance(message, kind):
+            self._early = message
+            message = self.receive_any()
+        assert isinstance(message, kind), message
+        return message
+
+    def receive_any(self) -> msgspec.Struct:
+        """The next message, as it comes."""
         while not self._frames:
             data = self._socket.recv(1 << 20)
             assert data, f"the trainer left with {self.process.wait(20)}"
             self._frames.extend(self._framing.feed(data))
-        message = _from_trainer.decode(self._frames.popleft())
-        assert isinstance(message, kind), message
+        message: msgspec.Struct = _from_trainer.decode(self._frames.popleft())
         return message
 
     def ask(self, message: msgspec.Struct, kind: type[T]) -> T:
@@ -151,9 +172,21 @@ class Trainer:
         results = self.ask(m.Encode([(f"example {i}", record) for i, record in enumerate(records)]), m.EncodeDone).results
         return [m.StepExample(r.example, record, r.digest) for r, record in zip(results, records, strict=True)]
 
-    def restore(self, path: Path | None, memory: Memory, weights: bool = True, fingerprint: str = "") -> m.Restored:
-        where = "" if path is None else str(path)
-        return self.ask(m.Restore(where, memory.manifest.model_dir, weights, fingerprint), m.Restored)
+    def restore(
+        self, path: Path | None, memory: Memory, weights: bool = True, fingerprint: str = "", checkpoints: Path | None = None,
+        base: Path | None = None,
+    ) -> m.Restored:  # fmt: skip
+        return self.ask(restore(path, memory, weights, fingerprint, checkpoints, base), m.Restored)
 
-    def checkpoint(self, step: int, path: Path) -> m.CheckpointWritten:
-        return self.ask(m.WriteCheckpoint(step, str(path)), m.CheckpointWritten)
+    def checkpoint(self, step: int, path: Path, model_dir: Path | None = None, full: bool = False) -> m.CheckpointWritten:
+        return self.ask(m.WriteCheckpoint(step, str(path), str(model_dir or ""), full), m.CheckpointWritten)
+
+
+def restore(
+    path: Path | None, memory: Memory, weights: bool = True, fingerprint: str = "", checkpoints: Path | None = None,
+    base: Path | None = None,
+) -> m.Restore:  # fmt: skip
+    """The message."""
+    return m.Restore(
+        "" if path is None else str(path), memory.manifest.model_dir, weights, fingerprint, str(checkpoints or ""), str(base or "")
+    )

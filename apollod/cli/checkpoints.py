@@ -209,6 +209,8 @@ def _export(args: argparse.Namespace, history: History) -> int:
     point = _point(history, args.step)
     if history.uncommitted and args.step == "latest":
         print(f"apollod: {history.uncommitted.path} is not committed; {point} is the newest that is", file=sys.stderr)
+    if not history.ways(point):
+        raise history.unreachable(point)
     others = [name for name in files_below(history.template, (*OTHER_WEIGHTS, WEIGHTS)) if name.parts[0] != ENTRY]
     with _Progress("written") as progress:
         done = export(history, point, args.dir.expanduser(), others, progress)

@@ -5,103 +5,24 @@ import random
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from support import sharded_model as model
+from support.kept_history import Kept
 
 from apollod.errors import CheckpointError, DeltaRefused, WeightsLocked
 from apollod.store import delta, sync
-from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, entries, read_entry, write_entry
+from apollod.store.entry import ENTRY, RECORD, STATE, UNDO, Entry, entries, read_entry, write_entry
 from apollod.store.export import export
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History, weights_at
 from apollod.store.lock import WeightsLock
-from apollod.store.model_files import read_files
-from apollod.store.pieces import directory_pieces
 from apollod.store.verify import verify
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     monkeypatch.setattr(delta, "CHUNK_BYTES", 8192)
-
-
-class Kept:
-    """A model directory with checkpoints, written as the trainer does, and all weights that it ever held."""
-
-    def __init__(self, root: Path, seed: int, shards=2, full=()):
-        self.chance, self.root, self.full = random.Random(seed), root, full
-        self.model_dir, self.checkpoints, self.base = root / "m", root / "checkpoints", root / "base/m"
-        self.weights = model.model(self.chance, shards, (4, 20))
-        model.write(self.model_dir, self.weights)
-        shutil.copytree(self.model_dir, self.base)
-        self.was = {0: (0, self.weights, directory_fingerprint(self.base))}
-        """number -> (step, weights, fingerprint)"""
-        self.step = 0
-
-    def directory(self, step: int) -> Path:
-        return self.checkpoints / f"step-{step:08d}"
-
-    def write(self, weights=None, step=None, commit=True) -> Entry:
-        """Learn a few steps, then a checkpoint: the directory first, then the sync."""
-        chance, before_step = self.chance, self.step
-        weights = weights or self._learned()
-        step = before_step + chance.randint(1, 5) if step is None else step
-        number, path = max(self.was) + 1, self.directory(step)
-        scratch = model.write(self.root / "scratch", weights)
-        files = read_files(self.model_dir)
-        temporary = path.with_name(f"{path.name}.tmp-1")
-        (temporary / ENTRY).mkdir(parents=True)
-        before = directory_fingerprint(self.model_dir)
-        delta.write_delta(
-            temporary / UNDO, files, directory_pieces(self.model_dir, files), model.pieces(weights), (before_step, step)
-        )
-        save_file({"w.m": np.full(8, number, np.float32)}, temporary / STATE)
-        if number in self.full:
-            model.write(temporary, weights)
-        sizes = {str(p.relative_to(temporary)): p.stat().st_size for p in temporary.rglob("*") if p.is_file()}
-        entry = Entry(
-            SCHEMA_VERSION, number, step, directory_fingerprint(scratch), before_step, before, "m", number in self.full,
-            {"name": "apollo", "rank": 4}, "2.13", 1, sizes,
-        )  # fmt: skip
-        write_entry(temporary, entry)
-        temporary.rename(path)
-        if commit:
-            sync.sync(self.model_dir, model.pieces(weights), step)
-            self.was[number] = (step, weights, entry.fingerprint)
-            self.weights, self.step = weights, step
-        return entry
-
-    def _learned(self) -> dict[str, bytes]:
-        share = self.chance.choice([0.05, 0.2, 0.9])
-        while (weights := model.changed(self.chance, self.weights, share)) == self.weights:
-            continue
-        return weights
-
-    def many(self, count: int) -> "Kept":
-        for _ in range(count):
-            self.write()
-        return self
-
-    def history(self, base=True) -> History:
-        return History.read(self.checkpoints, self.model_dir, self.base if base else None)
-
-    def drop(self, *numbers: int) -> None:
-        for number in numbers:
-            shutil.rmtree(self.directory(self.was[number][0]))
-
-    def edit_model(self) -> dict[str, bytes]:
-        """Somebody changes a file of the model directory."""
-        name = sorted(name for name in self.weights if name.endswith(".safetensors"))[0]
-        content = bytearray((self.model_dir / name).read_bytes())
-        content[-3] ^= 0xFF
-        (self.model_dir / name).write_bytes(content)
-        return self.weights | {name: bytes(content)}
-
-    def everything(self) -> dict[str, bytes]:
-        """All bytes that are there."""
-        return {str(p): p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file() and p.name != "weights.lock"}
 
 
 def joined(pieces):
@@ -321,7 +242,7 @@ def test_export_takes_the_next_way_where_one_is_damaged(tmp_path):
     flip(other.deltas[0])
     with pytest.raises(CheckpointError, match=r"cannot be had: from .*; from "):
         export(history, history.point(2), tmp_path / "no", [])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "checkpoints", "m", "out", "scratch"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "checkpoints", "m", "out"]
 
 
 def _delta_gone(kept):

@@ -1,16 +1,18 @@
-"""`apollo-checkpoint`: the weight files of a model directory, without a daemon."""
+"""`apollo-checkpoint`: the weight files of a model directory, without a daemon or from a running one."""
 
 import argparse
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apollod.errors import ApolloError, ConfigError, NotPermitted, SyncError
+from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted, SyncError
+from apollod.store.names import DAEMON
 
-EXIT_FAILED, EXIT_USAGE, EXIT_NOT_PERMITTED = 1, 2, 4
+EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_PERMITTED = 1, 2, 3, 4
 
 DESCRIPTION = """\
 Bring the *.safetensors of a model directory up to date so that no crash and no power cut can tear them, finish what a crash
@@ -18,12 +20,14 @@ left, and say exactly which weights lie there."""
 
 EPILOG = """\
 examples:
+  apollo-checkpoint sync --model-dir /models/m                             the live weights of the daemon that serves m
   apollo-checkpoint sync --model-dir /models/m --from-dir /models/m-new    make m hold the weights of m-new
   apollo-checkpoint recover --model-dir /models/m                          after a crash; safe at any time, also twice
   apollo-checkpoint fingerprint --model-dir /models/m                      16 hex digits, the same on every machine
 
 Only changed blocks are written where they are few, a new file where they are many; all shards change at one moment. What
-belongs to this lies in /models/m/.apollod, hidden from other tools. Exit codes: 0 done, 1 failed, 2 wrong usage, 4 not permitted."""
+belongs to this lies in /models/m/.apollod, hidden from other tools. Exit codes: 0 done, 1 failed, 2 wrong usage,
+3 no daemon answers, 4 not permitted."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -33,9 +37,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     sync = _verb(verbs, "sync", "write new weights into the directory; names, layout and all other files stay as they are")
-    sync.add_argument("--from-dir", metavar="NEW", help="directory of the same model with the new weights; may be sharded differently")
-    sync.add_argument("--step", type=int, default=0, help="number of the new weights, kept beside them (default 0)")
-    sync.add_argument("--accept-edits", action="store_true", help="also where somebody changed the files since the last sync")
+    sync.add_argument(
+        "--from-dir", metavar="NEW",
+        help="directory of the same model with the new weights, may be sharded differently; without it: the live weights of the daemon",
+    )
+    sync.add_argument("--step", type=int, default=0, help="with --from-dir: number of the new weights, kept beside them (default 0)")
+    sync.add_argument("--accept-edits", action="store_true", help="with --from-dir: also where the files were changed since the last sync")
+    sync.add_argument("--config", metavar="FILE", help="the daemon's TOML file (default: the daemon that noted itself in PATH)")
     _verb(verbs, "recover", "finish a sync that was committed before a crash, drop one that was not")
     _verb(verbs, "fingerprint", "the number that identifies the weights exactly; the daemon and its events show the same one")
     return parser
@@ -60,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fingerprint(args)
     except ApolloError as error:
         _failed(args, error)
-        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_NOT_PERMITTED if isinstance(error, NotPermitted) else EXIT_FAILED
+        return next((code for kind, code in _CODES.items() if isinstance(error, kind)), EXIT_FAILED)
     except OSError as error:
         _failed(args, ApolloError(f"{args.verb} failed ({error})", "check the directory, its owner and the disk"))
         return EXIT_FAILED
@@ -68,11 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+_CODES = {ConfigError: EXIT_USAGE, DaemonUnreachable: EXIT_UNREACHABLE, NotPermitted: EXIT_NOT_PERMITTED}
+
+
 def _sync(args: argparse.Namespace) -> int:
     if not args.from_dir:
-        raise ConfigError(
-            "which weights?", "give --from-dir NEW; those of a running daemon are written by `apollod ctl checkpoint`"
-        )
+        return _sync_live(args)
     from apollod.store.model_files import read_files
     from apollod.store.pieces import directory_pieces
     from apollod.store.sync import sync
@@ -88,6 +97,55 @@ def _sync(args: argparse.Namespace) -> int:
         *(f"  {file.name}: {_HOW[file.how]}" for file in done.files),
     ]
     return _done(args, dataclasses.asdict(done), lines)
+
+
+def _sync_live(args: argparse.Namespace) -> int:
+    """Have the daemon that serves the directory write a checkpoint. Nothing is asked of one that serves another."""
+    from apollod.cli.ctl import CHECKPOINT_TIMEOUT_S, ask
+    from apollod.wire import messages as msg
+
+    if args.accept_edits or args.step:
+        raise ConfigError("--step and --accept-edits are for --from-dir", "leave them out: a daemon knows the step of its weights")
+    if not args.model_dir.is_dir():
+        raise ConfigError(f"{args.model_dir} is no directory", "give the model directory that the daemon serves")
+    socket = _daemon_of(args)
+    try:
+        served = str(ask(socket, msg.StatusRequest())["engine"]["path"])
+        _check_serves(socket, served, args.model_dir)
+        answer = ask(socket, msg.CheckpointRequest(), CHECKPOINT_TIMEOUT_S)
+    except DaemonUnreachable as error:
+        raise DaemonUnreachable(f"no daemon answers for {args.model_dir} ({error})", _NO_DAEMON) from error
+    return _done(args, answer, [f"step {answer['step']} {answer['fingerprint']} {args.model_dir}"])
+
+
+_NO_DAEMON = "start it with `apollod run`, name another with --config FILE, or give --from-dir NEW: a directory with the new weights"
+
+
+def _daemon_of(args: argparse.Namespace) -> str:
+    """Its control socket: as configured, or as it noted in the directory."""
+    if not args.config:
+        try:
+            noted: str = (args.model_dir / DAEMON).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            noted = ""
+        if noted:
+            return noted
+    config = args.config or os.environ.get("APOLLOD_CONFIG")
+    if not config:
+        raise DaemonUnreachable(f"no daemon serves {args.model_dir} ({args.model_dir / DAEMON} is not there)", _NO_DAEMON)
+    from apollod.supervisor.config import load_config
+
+    return str(load_config(config).socket_path)
+
+
+def _check_serves(socket: str, served: str, model_dir: Path) -> None:
+    if not served:
+        raise DaemonUnreachable(f"the daemon at {socket} has no model yet", "wait until `apollod ctl status` says serving")
+    if Path(served).resolve() != model_dir.resolve():
+        raise ConfigError(
+            f"the daemon at {socket} serves {served}, not {model_dir}",
+            f"give --model-dir {served}, or name the right daemon with --config FILE",
+        )
 
 
 _HOW = {

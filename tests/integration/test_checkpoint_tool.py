@@ -1,22 +1,31 @@
 """`apollo-checkpoint` on real directories, as a person runs it."""
 
 import json
+import os
 import random
 import shutil
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 
+import msgspec
 import pytest
 from safetensors.torch import load_file
 from support import sharded_model as model
 
 from apollod.store.lock import WeightsLock
+from apollod.store.names import DAEMON
 from apollod.trainer import fingerprint
+from apollod.wire import messages as msg
+from apollod.wire.framing import FrameDecoder, encode_frame
 
 
 def tool(*arguments):
     command = [sys.executable, "-m", "apollod.cli.checkpoint_tool", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean)
 
 
 @pytest.fixture
@@ -84,8 +93,21 @@ def test_recover_says_what_it_dropped(pair):
     assert model.read(directory, old) == old
 
 
-def _no_source(directory, source):
-    return ["sync", "--model-dir", directory], 2, "apollod ctl checkpoint"
+def _no_source_and_no_daemon(directory, source):
+    return ["sync", "--model-dir", directory], 3, "start it with `apollod run`, name another with --config FILE, or give --from-dir NEW"
+
+
+def _daemon_is_gone(directory, source):
+    _note(directory, directory.parent / "gone.sock")
+    return ["sync", "--model-dir", directory], 3, "no daemon answers for"
+
+
+def _step_of_live_weights(directory, source):
+    return ["sync", "--model-dir", directory, "--step", 3], 2, "--step and --accept-edits are for --from-dir"
+
+
+def _live_weights_of_nowhere(directory, source):
+    return ["sync", "--model-dir", directory / "none"], 2, "is no directory"
 
 
 def _same_directory(directory, source):
@@ -118,7 +140,10 @@ def _interrupted_sync(directory, source):
     return ["fingerprint", "--model-dir", directory], 1, "apollo-checkpoint recover"
 
 
-CASES = [_no_source, _same_directory, _missing_directory, _missing_shard, _other_model, _hub_cache, _interrupted_sync]
+CASES = [
+    _no_source_and_no_daemon, _daemon_is_gone, _step_of_live_weights, _live_weights_of_nowhere, _same_directory, _missing_directory,
+    _missing_shard, _other_model, _hub_cache, _interrupted_sync,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.strip("_"))
@@ -133,8 +158,6 @@ def test_what_cannot_be_done_is_one_clear_line_and_touches_nothing(pair, case):
 
 
 def test_a_second_writer_is_told_who_holds_the_files(pair):
-    import os
-
     directory, old, source, _ = pair
     with WeightsLock(directory, shared=True):
         done = tool("sync", "--model-dir", directory, "--from-dir", source, "--json")
@@ -150,3 +173,85 @@ def test_it_loads_no_torch(pair):
         [sys.executable, "-c", code, "sync", "--model-dir", pair[0], "--from-dir", pair[2]], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+# --- live weights -------------------------------------------------------------------------------------------------
+
+
+def _note(directory, path):
+    """As a daemon that serves the directory does."""
+    (directory / DAEMON).parent.mkdir(exist_ok=True)
+    (directory / DAEMON).write_text(f"{path}\n")
+
+
+@contextmanager
+def daemon(path, serves, checkpoint):
+    """Answers on a control socket; the kinds of requests that came."""
+    came, listening = [], socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen()
+
+    def serve():
+        while True:
+            try:
+                link, _ = listening.accept()
+            except OSError:
+                return
+            with link:
+                frames = []
+                decoder = FrameDecoder()
+                while not frames:
+                    frames += decoder.feed(link.recv(65536))
+                request = msgspec.msgpack.decode(frames[0], type=msg.Request)
+                came.append(type(request).__name__)
+                status = msg.Reply({"schema_version": 1, "engine": {"path": str(serves)}})
+                link.sendall(encode_frame(msg.encode(status if isinstance(request, msg.StatusRequest) else checkpoint)))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield came
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(10)
+
+
+DONE = msg.Reply({"schema_version": 1, "step": 12, "fingerprint": "0123456789abcdef", "path": "/state/checkpoints/step-00000012"})
+
+
+def test_without_from_dir_the_daemon_of_the_directory_writes_its_live_weights(pair, tmp_path):
+    directory = pair[0]
+    _note(directory, tmp_path / "d.sock")
+    (tmp_path / "link").symlink_to(directory)
+    with daemon(tmp_path / "d.sock", directory, DONE) as came:
+        done = tool("sync", "--model-dir", directory)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"step 12 0123456789abcdef {directory}\n", "")
+        assert json.loads(tool("sync", "--model-dir", tmp_path / "link", "--json").stdout) == DONE.body
+    assert came == ["StatusRequest", "CheckpointRequest"] * 2
+
+
+def test_the_configuration_names_a_daemon_too(pair, tmp_path):
+    directory = pair[0]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "apollod.toml").write_text(f'[state]\ndir = "{tmp_path}"\n[model]\npath = "{directory}"\n')
+    with daemon(tmp_path / "run/apollod.sock", directory, DONE) as came:
+        done = tool("sync", "--model-dir", directory, "--config", tmp_path / "apollod.toml")
+    assert (done.returncode, came) == (0, ["StatusRequest", "CheckpointRequest"]), done.stderr
+
+
+@pytest.mark.parametrize(("serves", "code", "said"), [("/models/other", 2, "serves /models/other, not"), ("", 3, "has no model yet")])
+def test_a_daemon_of_another_model_is_asked_for_nothing(pair, tmp_path, serves, code, said):
+    _note(pair[0], tmp_path / "d.sock")
+    with daemon(tmp_path / "d.sock", serves, DONE) as came:
+        done = tool("sync", "--model-dir", pair[0])
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", 1)
+    assert said in done.stderr
+    assert came == ["StatusRequest"]
+
+
+def test_what_the_daemon_says_against_it_is_passed_on(pair, tmp_path):
+    _note(pair[0], tmp_path / "d.sock")
+    with daemon(tmp_path / "d.sock", pair[0], msg.Failure("the checkpoint was not written", "see `apollod ctl events`")):
+        done = tool("sync", "--model-dir", pair[0], "--json")
+    assert (done.returncode, json.loads(done.stdout)["error"]) == (1, "the checkpoint was not written")

@@ -9,6 +9,7 @@ import sys
 import pytest
 from safetensors.numpy import load_file
 from support import sharded_model as model
+from support.daemon import chat_line
 from support.kept_history import Kept
 
 from apollod.store.entry import STATE, UNDO, read_entry
@@ -240,3 +241,32 @@ def test_somebody_elses_checkpoints_are_not_permitted(kept):
     done = apollod("list", "--config", kept.root / "apollod.toml")
     kept.checkpoints.chmod(0o755)
     assert done.returncode == 4
+
+
+@pytest.mark.engine
+def test_beside_a_running_daemon(running, tmp_path):
+    """Its checkpoints are whole while it goes on, and what is exported of an earlier step is where a replay can start."""
+
+    def learned(name):
+        before = running.status()["queue"]["trained"]
+        running.drop(f"{name}.jsonl", chat_line(f"what is {name}?", "something to export."))
+        running.wait_learned(before + 1)
+        sync = [sys.executable, "-m", "apollod.cli.checkpoint_tool", "sync", "--model-dir", running.model, "--config", running.config]
+        done = subprocess.run([*sync, "--json"], capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    one, other = learned("checkpoint-cli-1"), learned("checkpoint-cli-2")
+    rows = json.loads(apollod("list", "--config", running.config, "--json").stdout)["checkpoints"]
+    assert [(row["step"], row["fingerprint"], row["state"]) for row in rows[-2:]] == [
+        (one["step"], one["fingerprint"], "reachable"), (other["step"], other["fingerprint"], "in model directory"),
+    ]
+    done = apollod("verify", "--config", running.config)
+    assert done.returncode == 0, done.stdout
+    done = apollod("export", tmp_path / "out", "--step", one["step"], "--config", running.config, "--json")
+    assert json.loads(done.stdout)["fingerprint"] == one["fingerprint"]
+    replay = [sys.executable, "-m", "apollod", "replay", "--from", str(one["step"]), "--config", str(running.config)]
+    done = subprocess.run([*replay, "--model", tmp_path / "out", "--json"], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    body = json.loads(done.stdout)
+    assert (body["verified"], body["steps"], body["fingerprint"]) == (True, other["step"] - one["step"], other["fingerprint"])

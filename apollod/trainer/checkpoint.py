@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from apollod.adapters.files import fsync_dir, fsync_file, put_in_place
 from apollod.adapters.model_dir import files_below
-from apollod.errors import CheckpointError, SyncError, WeightsDamaged
+from apollod.errors import ApolloError, CheckpointError, SyncError, WeightsDamaged
 from apollod.failpoints import failpoint
 from apollod.store.access import check_writable
 from apollod.store.apply import Recovered, recover_files
@@ -31,7 +31,7 @@ from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
 from apollod.store.pieces import Piece, directory_pieces
 from apollod.store.redo import REDO
-from apollod.store.sync import write_weights
+from apollod.store.sync import Synced, write_weights
 from apollod.trainer.model_dir import ModelDir
 from apollod.trainer.named_optimizer import STATE_VERSION
 from apollod.trainer.passing import Passing
@@ -82,13 +82,6 @@ def write(job: Job) -> Written:
         ) from error
 
 
-def maybe_committed(error: Exception, model_dir: Path | None) -> bool:
-    """Has the disk to be asked whether a checkpoint that ended in this error is committed?"""
-    if isinstance(error, SyncError):
-        return error.committed
-    return model_dir is not None and (model_dir / REDO).exists()
-
-
 # --- the model directory and an entry of the history ---------------------------------------------------------------
 
 
@@ -104,7 +97,7 @@ class _Before:
 def _commit(job: Job, model_dir: Path) -> Written:
     check_writable(model_dir)
     with WeightsLock(model_dir):
-        recovered = recover_files(REAL, model_dir)
+        recovered = _recovered(model_dir)
         files = read_files(model_dir)
         before = _tidied(job, model_dir, recovered)
         with _Temporary(job.path) as temporary:
@@ -112,12 +105,7 @@ def _commit(job: Job, model_dir: Path) -> Written:
             failpoint("trainer.checkpoint.before-rename")
             put_in_place(temporary, job.path)
         failpoint("trainer.checkpoint.renamed")
-        try:
-            synced = write_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
-        except Exception as error:
-            if not maybe_committed(error, model_dir):
-                _remove(job.path)
-            raise
+        synced = _synced(job, model_dir, files)
         failpoint("trainer.checkpoint.committed")
     return Written(
         fingerprint=entry.fingerprint,
@@ -130,6 +118,30 @@ def _commit(job: Job, model_dir: Path) -> Written:
     )
 
 
+def _recovered(model_dir: Path) -> Recovered:
+    """An error here is one of an earlier sync: nothing of this checkpoint is committed."""
+    try:
+        return recover_files(REAL, model_dir)
+    except SyncError as error:
+        raise CheckpointError(str(error), error.hint) from error
+
+
+def _synced(job: Job, model_dir: Path, files: tuple[WeightFile, ...]) -> Synced:
+    """The sync that commits the checkpoint. Its directory goes again where that is known not to have happened."""
+    try:
+        return write_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
+    except Exception as error:
+        if isinstance(error, SyncError) and error.committed:
+            raise
+        if not isinstance(error, ApolloError) and (model_dir / REDO).exists():
+            raise SyncError(
+                f"whether the checkpoint {job.path} is committed is not known ({error!r})",
+                f"`apollo-checkpoint recover --model-dir {model_dir}` brings the old weights or the new ones", committed=True,
+            ) from error
+        _remove(job.path)
+        raise
+
+
 def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
     """What crashes left is removed: temporary directories, and an entry whose sync did not commit. What there is then."""
     job.path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,6 +149,8 @@ def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
     for stray in job.path.parent.glob("*.tmp-*"):  # nobody else writes here: we hold the lock of the model directory
         shutil.rmtree(stray)
     history = History.read(job.path.parent, model_dir, locked=True)
+    if history.model.problem:
+        raise CheckpointError(history.model.problem, "nothing was written")
     if history.uncommitted:
         _remove(history.uncommitted.path)
     if any(held.path == job.path for held in history.held):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from apollod.errors import ApolloError, LinkClosed, WeightsDamaged
+from apollod.errors import ApolloError, LinkClosed, SyncError, WeightsDamaged
 from apollod.failpoints import failpoint
 from apollod.trainer import checkpoint
 from apollod.trainer.model_dir import ModelDir
@@ -59,10 +59,9 @@ class CheckpointWriter:
             written = checkpoint.write(job)
         except ApolloError as failure:
             error, damaged = failure.line(), isinstance(failure, WeightsDamaged)
-            doubtful = checkpoint.maybe_committed(failure, job.model_dir)
+            doubtful = isinstance(failure, SyncError) and failure.committed
         except Exception as failure:  # noqa: BLE001 - whatever it is: whoever asked is waiting, and training can go on
             error = " ".join(f"{type(failure).__name__}: {failure}".split())
-            doubtful = checkpoint.maybe_committed(failure, job.model_dir)
         job.snapshot.drop()
         answer = CheckpointWritten(
             job.step, str(job.path), written.fingerprint, written.bytes, time.perf_counter() - started, error, damaged, doubtful,

@@ -200,6 +200,54 @@ def reachable(kept: Kept, base=True) -> list[int]:
     return said
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_after_any_mishaps_nothing_wrong_is_taken_for_right(tmp_path, seed):
+    """Learning, going back, losing and damaging at random: every way gives the recorded weights or an error, and verify knows which."""
+    chance = random.Random(1000 + seed)
+    kept = Kept(tmp_path, 1000 + seed, chance.choice([1, 2]), full=chance.sample(range(1, 13), 2))
+    for _ in range(12):
+        back = kept.was[chance.choice(list(kept.was))][1]
+        kept.write(weights=chance.choice([None, None, None, kept.weights, back]))
+    mishaps = [_lose_checkpoint, _flip_delta, _flip_copy, _lose_base, _lose_table, kept.edit_model]
+    for mishap in chance.sample(mishaps, chance.randint(0, 4)):
+        mishap() if mishap == kept.edit_model else mishap(kept, chance)
+    before = kept.everything()
+    came = reachable(kept)
+    history = kept.history()
+    for held in history.held:
+        for way in history.ways(history.point(held.entry)):
+            try:
+                got = joined(history.pieces(way))
+            except CheckpointError:
+                continue
+            if got != data(kept.was[held.entry.number][1]):  # a copy that was edited, asked for without any delta
+                assert not way.deltas
+                assert held.entry.number not in came or len(history.ways(history.point(held.entry))) > 1
+    assert kept.everything() == before
+
+
+def _lose_checkpoint(kept, chance):
+    shutil.rmtree(chance.choice([path for path, _ in entries(kept.checkpoints).whole]))
+
+
+def _flip_delta(kept, chance):
+    path = chance.choice([path for path, _ in entries(kept.checkpoints).whole]) / UNDO
+    flip(path, chance.randrange(path.stat().st_size))
+
+
+def _flip_copy(kept, chance):
+    file = chance.choice([*kept.checkpoints.glob("*/model*.safetensors"), *kept.base.glob("*.safetensors")])
+    flip(file, file.stat().st_size - 1 - chance.randrange(4000))
+
+
+def _lose_base(kept, chance):
+    shutil.rmtree(kept.base)
+
+
+def _lose_table(kept, chance):
+    (kept.model_dir / ".apollod/blocks.bin").unlink()
+
+
 def test_whole_histories_verify(tmp_path):
     for seed in range(4):
         kept = Kept(tmp_path / str(seed), seed, full=(2,) if seed % 2 else ()).many(5)

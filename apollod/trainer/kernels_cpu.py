@@ -205,33 +205,33 @@ def apollo(coef, r, m, v, squares, by_row, whole, moments, limiter, bounds):  # 
 
 
 @_jit
-def write_rows(weight, update, coef, rows, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
+def write_rows(weight, update, coef, rows, first, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
     """w[rows[i]] = round(w[rows[i]] * decay + coef[i] * u[i]), in place. weight uint32 [m, n/2] (bf16 [m, n]); rows int64 [k],
-    not negative; update uint32 [k, n/2], coef float32 [k]."""
-    keep, key_low, key_high = f32(decay), u32(key_low), u32(key_high)
+    not negative; update uint32 [k, n/2], coef float32 [k]. first: index in the parameter of weight[0, 0], even."""
+    keep, key_low, key_high, start = f32(decay), u32(key_low), u32(key_high), u32(first // 2)
     columns = weight.shape[1]
     for i in range(rows.size):
         scale, row = coef[i], weight[rows[i]]
-        first = u32(rows[i] * columns)
+        begin = u32(start + u32(rows[i] * columns))
         for j in range(columns):
             w, u = row[j], update[i, j]
             low = _low(w) * keep + scale * _low(u)
             high = _high(w) * keep + scale * _high(u)
-            row[j] = _merge(low, high, _noise(u32(first + u32(j)), key_low, key_high), stochastic)
+            row[j] = _merge(low, high, _noise(u32(begin + u32(j)), key_low, key_high), stochastic)
 
 
 @_jit
-def write_columns(weight, update, coef, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
-    """w = round(w * decay + coef[:, j] * u), in place. coef float32 [2, n/2]: even columns, then odd columns."""
-    keep, key_low, key_high = f32(decay), u32(key_low), u32(key_high)
+def write_columns(weight, update, coef, first, decay, key_low, key_high, stochastic):  # type: ignore[no-untyped-def]
+    """w = round(w * decay + coef[:, j] * u), in place. coef float32 [2, n/2]: even columns, then odd columns. first: as above."""
+    keep, key_low, key_high, start = f32(decay), u32(key_low), u32(key_high), u32(first // 2)
     rows, columns = weight.shape
     for i in range(rows):
-        first = u32(i * columns)
+        begin = u32(start + u32(i * columns))
         for j in range(columns):
             w, u = weight[i, j], update[i, j]
             low = _low(w) * keep + coef[0, j] * _low(u)
             high = _high(w) * keep + coef[1, j] * _high(u)
-            weight[i, j] = _merge(low, high, _noise(u32(first + u32(j)), key_low, key_high), stochastic)
+            weight[i, j] = _merge(low, high, _noise(u32(begin + u32(j)), key_low, key_high), stochastic)
 
 
 @_jit
@@ -279,7 +279,7 @@ def warm_up() -> None:
     adam(r.ravel(), m.ravel(), v.ravel(), moments)
     apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, moments, (1e-5, math.inf, 1.01, 1e-8), bounds)
     options = (1.0, 0, 0, True)
-    write_rows(words, words.copy(), np.zeros(2, f32), np.arange(2), *options)
-    write_columns(words, words.copy(), np.zeros((2, 2), f32), *options)
+    write_rows(words, words.copy(), np.zeros(2, f32), np.arange(2), 0, *options)
+    write_columns(words, words.copy(), np.zeros((2, 2), f32), 0, *options)
     write_elements(words.ravel(), np.zeros(8, f32), 0, 0.0, *options)
     write_floats(np.zeros(8, f32), np.zeros(8, f32), 0, 0.0, *options)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from apollod.trainer import moment_store
-from apollod.trainer.projector import stream_key
+from apollod.trainer.projector import blocks, stream_key
 from apollod.trainer.rounding import write_rows_, write_update_
 from apollod.trainer.undo import ParameterUndo
 
@@ -48,11 +48,21 @@ class ParameterStep:
 
     def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
         """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, of those elements, update being flat."""
-        decay, key = self._decay, self._rounding_key
-        weight, master, first = self.weight, self.state.get("master"), 0
+        weight, master = self.weight, self.state.get("master")
         if part is not None:
-            weight, first = weight.view(-1)[part], part.start
-            master = None if master is None else master.view(-1)[part]
+            self._write(weight.view(-1)[part], None if master is None else master.view(-1)[part], update, coef, part.start)
+        elif self.undo is None or not weight.is_cpu or not isinstance(coef, Tensor) or coef.dim() != 2:
+            self._write(weight, master, update, coef, 0)
+        else:
+            width = weight.shape[1]
+            for block in blocks(weight.numel(), width):  # what it was before and is then, while it is in the processor's caches
+                rows = slice(block.start // width, block.stop // width)
+                scale = coef[rows] if coef.shape[1] == 1 else coef
+                self._write(weight[rows], None if master is None else master[rows], update[rows], scale, block.start)
+
+    def _write(self, weight: Tensor, master: Tensor | None, update: Tensor, coef: Tensor | float, first: int) -> None:
+        """first: index of weight[0] in the parameter."""
+        decay, key = self._decay, self._rounding_key
         if master is None:
             with self._kept(weight):
                 write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)

@@ -61,11 +61,11 @@ def write_update_(
     decay    1 - lr * weight_decay; counts in float32, that is in multiples of 6e-8
     key      `stream_key` of this parameter and step
     round_to torch.bfloat16, or torch.float32 for no rounding at all
-    first    index of weight[0] in its parameter (C order), where coef is a number
+    first    index of the first element in its parameter (C order)
     """
     options = (decay, key, rounding)
     if isinstance(coef, Tensor) and coef.dim() == 2:
-        if round_to == torch.bfloat16 and _write_channels_compiled(weight, update, coef, *options):
+        if round_to == torch.bfloat16 and _write_channels_compiled(weight, update, coef, first, *options):
             return
     else:
         weight, update, number = weight.view(-1), update.view(-1), float(coef)
@@ -81,7 +81,7 @@ def write_rows_(weight: Tensor, rows: Tensor, update: Tensor, coef: Tensor, deca
     options = (decay, key, rounding)
     compiled, weight_words, update_words = kernels(), as_words(weight), as_words(update)
     if compiled is not None and weight_words is not None and update_words is not None:
-        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows.numpy(), *_options(*options))
+        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows.numpy(), 0, *_options(*options))
         return
     for i, row in enumerate(rows.tolist()):
         first = row * weight.shape[1]
@@ -112,17 +112,19 @@ def write_reference_(
         weight[part].copy_(value)
 
 
-def _write_channels_compiled(weight: Tensor, update: Tensor, coef: Tensor, decay: float, key: int, rounding: Rounding) -> bool:
+def _write_channels_compiled(
+    weight: Tensor, update: Tensor, coef: Tensor, first: int, decay: float, key: int, rounding: Rounding
+) -> bool:
     """The same write by a compiled kernel; False, with nothing written, where none applies."""
     compiled, weight_words, update_words = kernels(), as_words(weight), as_words(update)
     if compiled is None or weight_words is None or update_words is None:
         return False
     if coef.shape[1] == 1:
         rows = np.arange(len(weight_words))
-        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows, *_options(decay, key, rounding))
+        compiled.write_rows(weight_words, update_words, coef.numpy().reshape(-1), rows, first, *_options(decay, key, rounding))
     else:
         pairs = np.ascontiguousarray(coef.numpy().reshape(-1, 2).T)
-        compiled.write_columns(weight_words, update_words, pairs, *_options(decay, key, rounding))
+        compiled.write_columns(weight_words, update_words, pairs, first, *_options(decay, key, rounding))
     return True
 
 

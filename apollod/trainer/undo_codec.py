@@ -13,21 +13,36 @@ one thread; elsewhere, and without numba, in torch operations.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from apollod.trainer import undo_kernels as kernels
-from apollod.trainer.undo_kernels import AVAILABLE, BLOCK, LANES
-
 Array = np.ndarray[Any, Any]
 i16, u8, u16, u32, u64 = np.int16, np.uint8, np.uint16, np.uint32, np.uint64
 
+BLOCK = 512  # elements
+LANES = 64  # code words (16 bits, 8 elements) of a block: whole vector registers
 PACKED_MIN = 1024  # elements; fewer are kept as they are
 ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
 TORCH_CHUNK = 1 << 22  # elements: bounds the temporaries on a GPU
+
+
+@cache
+def kernels() -> ModuleType | None:
+    """undo_kernels.py; None without numba, which nothing imports before it is needed."""
+    module = import_module("apollod.trainer.undo_kernels")
+    return module if module.AVAILABLE else None
+
+
+def _compiled() -> ModuleType:
+    module = kernels()
+    assert module is not None
+    return module
 
 
 class Packed(ABC):
@@ -61,7 +76,7 @@ def packed(old: Tensor, new: Tensor) -> Packed:
 
 def _packed_here(old: Tensor, new: Tensor) -> Packed:
     if old.numel() >= PACKED_MIN and old.element_size() in (2, 4):
-        if not AVAILABLE:
+        if kernels() is None:
             made: Packed | None = TorchPacked(old, new) if old.element_size() == 2 else None
         elif old.element_size() == 2:
             made = HalfPacked.of(words(old), words(new))
@@ -121,10 +136,13 @@ class HalfPacked(Packed):
     @classmethod
     def of(cls, old: Array, new: Array) -> HalfPacked | None:
         """None where too many elements changed by more than one."""
-        blocks = -(-old.size // BLOCK)
+        blocks, whole = -(-old.size // BLOCK), old.size // BLOCK
         flags, codes = np.empty(blocks, u8), np.empty((blocks, LANES // 4), u64)
         escapes = np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u16)  # of which only what is used becomes memory
-        kept, count = kernels.pack_halves(old, new, flags, codes, codes.view(u16), escapes)
+        out = codes, codes.view(u16), escapes
+        kept, count = _compiled().pack_halves(_blocks(old), _blocks(new), flags[:whole], *out, 0, 0)
+        if count >= 0 and whole < blocks:
+            kept, count = _compiled().pack_halves(_padded(old), _padded(new), flags[whole:], *out, kept, count)
         if count < 0:
             return None
         return cls(flags, codes if kept == blocks else codes[:kept].copy(), escapes[:count].copy())
@@ -134,11 +152,28 @@ class HalfPacked(Packed):
 
     def restore_words(self, values: Array) -> None:
         """As `restore`, of uint16."""
-        kernels.unpack_halves(values, self._flags, self._codes, self._codes.view(u16), self._escapes)
+        whole, way = values.size // BLOCK, (self._codes, self._codes.view(u16), self._escapes)
+        place = _compiled().unpack_halves(_blocks(values), self._flags[:whole], *way, 0, 0)
+        if whole < self._flags.size:
+            rest = _padded(values)
+            _compiled().unpack_halves(rest, self._flags[whole:], *way, *place)
+            values[whole * BLOCK :] = rest[0, : values.size % BLOCK]
 
     @property
     def nbytes(self) -> int:
         return self._flags.nbytes + self._codes.nbytes + self._escapes.nbytes
+
+
+def _blocks(values: Array) -> Array:
+    """Whole blocks [b, BLOCK], on the same memory."""
+    return values[: values.size // BLOCK * BLOCK].reshape(-1, BLOCK)
+
+
+def _padded(values: Array) -> Array:
+    """What is behind them, as one more block."""
+    block = np.zeros((1, BLOCK), u16)
+    block[0, : values.size % BLOCK] = values[values.size // BLOCK * BLOCK :]
+    return block
 
 
 class _UpperHalves(Packed):
@@ -173,11 +208,11 @@ class FloatPacked(Packed):
     def of(cls, old: Array, new: Array) -> FloatPacked | None:
         """None where that is too often so."""
         steps, escapes = np.empty(old.size, i16), np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u32)
-        count = kernels.pack_floats(old, new, steps, escapes)
+        count = _compiled().pack_floats(old, new, steps, escapes)
         return None if count < 0 else cls(steps, escapes[:count].copy())
 
     def restore(self, values: Tensor) -> None:
-        kernels.unpack_floats(words(values), self._steps, self._escapes)
+        _compiled().unpack_floats(words(values), self._steps, self._escapes)
 
     @property
     def nbytes(self) -> int:
@@ -186,7 +221,7 @@ class FloatPacked(Packed):
 
 def warm_up() -> None:
     """Compile every kernel (seconds once, then from the disk cache), so that the first step is not slow."""
-    if AVAILABLE:
+    if kernels() is not None:
         for dtype in (torch.bfloat16, torch.float32):
             old = torch.zeros(PACKED_MIN, dtype=dtype)
             new = old + torch.tensor(1.1, dtype=dtype)

@@ -17,7 +17,7 @@ SPECIAL = {
     np.uint16: [0, 0x8000, 1, 0x8001, 0x7F, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xFFFF, 0x7FFF, 0x8000, 0xFFFE],
     np.uint32: [0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0xFFFFFFFF, 0x7FFFFFFF, 0x8000],
 }  # fmt: skip
-needs_kernels = pytest.mark.skipif(not codec.AVAILABLE, reason="numba is not installed")
+needs_kernels = pytest.mark.skipif(codec.kernels() is None, reason="numba is not installed")
 
 
 def tensor(words: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
@@ -56,7 +56,7 @@ def test_sixteen_bits_come_back(dtype: torch.dtype, way: str, size: int, seed: i
     old, new = pair(np.uint16, size, seed, near, far)
     made: codec.Packed | None
     if way == "kernels":
-        if not codec.AVAILABLE or (made := codec.HalfPacked.of(old, new)) is None:
+        if codec.kernels() is None or (made := codec.HalfPacked.of(old, new)) is None:
             return
     else:
         make = codec.packed if way == "packed" else codec.TorchPacked
@@ -74,7 +74,7 @@ def test_thirty_two_bits_come_back(size: int, seed: int, near: float, far: float
         if kind == "one off the grid":
             new[-1] |= 1
     assert comes_back(old, new, torch.float32, codec.packed(tensor(old, torch.float32), tensor(new, torch.float32)))
-    if codec.AVAILABLE and (made := codec.FloatPacked.of(old, new)) is not None:
+    if codec.kernels() is not None and (made := codec.FloatPacked.of(old, new)) is not None:
         assert comes_back(old, new, torch.float32, made)
 
 

@@ -1,0 +1,261 @@
+"""A step taken back in memory, against one plain copy of the weights; and what it costs to keep steps.
+
+A bf16 model of 1 GiB (`--mib`) in a memory file, matrices of hidden size 2048 and 5632, APOLLO of rank 64 at lr 1e-5 with stochastic
+rounding; gradients are half the same in every step and half noise, as large as in training. One thread. In every round, in
+turn: a step that is not kept, a step that is, a copy of all weights to memory that is there already, and the rollback of the
+step: weights, optimizer state and the fingerprint that proves it. Ratios are of the same round, figures medians over rounds.
+
+What keeping costs is measured on three models: this one and the optimizer benchmark's of 77 M parameters by the optimizer
+alone, the model of `make demo` (`--kind`) by whole steps of `--tokens` tokens, in which forward and backward have their share.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.daemon import build_model
+
+ROUNDS, WARM, LR, RANK = 9, 3, 1e-5, 64
+HIDDEN, WIDE = 2048, 5632
+SHAPES = {f"attention.{which}": (HIDDEN, HIDDEN) for which in "qkvo"}
+SHAPES |= {"mlp.gate": (WIDE, HIDDEN), "mlp.up": (WIDE, HIDDEN), "mlp.down": (HIDDEN, WIDE)}
+GOALS = {"rollback_to_copy": (4.0, True)}
+BUDGET = 4 << 30
+Times = dict[str, list[float]]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--mib", type=int, default=1024, help="size of the model (default 1024)")
+    parser.add_argument("--kind", default="demo", help="model of apollod.trainer.tiny for whole steps")
+    parser.add_argument("--tokens", type=int, default=512, help="of an example in whole steps")
+    args = parser.parse_args()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = "1"
+    times, facts = _large(args.mib << 20)
+    small, small_facts = _optimizer_alone()
+    whole, whole_facts = _whole_steps(args)
+    figures = {f"{name}_s": report.median(values) for name, values in times.items()} | facts
+    figures |= {f"optimizer_77m_{name}_s": report.median(values) for name, values in small.items()} | small_facts
+    figures |= {f"{args.kind}_{name}_s": report.median(values) for name, values in whole.items()} | whole_facts
+    ratios = {
+        "rollback_to_copy": _ratio(times["rollback"], times["copy"]),
+        "rollback_without_fingerprint_to_copy": _ratio(times["undo"], times["copy"]),
+        "kept_to_plain_optimizer_step": _ratio(times["kept"], times["plain"]),
+        "kept_to_plain_optimizer_step_77m": _ratio(small["kept"], small["plain"]),
+        f"kept_to_plain_whole_step_{args.kind}": _ratio(whole["kept"], whole["plain"]),
+        "kept_bytes_to_weights": facts["kept_bytes"] / facts["weights_bytes"],
+        "kept_bytes_without_state_to_weights": (facts["kept_bytes"] - facts["state_bytes"]) / facts["weights_bytes"],
+    }
+    goals = {name: report.goal(ratios[name], *bound) for name, bound in GOALS.items()}
+    report.report("rollback", figures, ratios, goals, threads=1, as_json=args.json)
+
+
+def _ratio(ours: list[float], other: list[float]) -> float:
+    return report.median([a / b for a, b in zip(ours, other, strict=True)])
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def _in_turn(number: int, turns: dict[str, Callable[[], Any]], times: Times) -> None:
+    """Time all of them, each round beginning with another one."""
+    names = list(turns)
+    for name in names[number % len(names) :] + names[: number % len(names)]:
+        times.setdefault(name, []).append(_seconds(turns[name]))
+
+
+# --- the large model ----------------------------------------------------------------------------------------------
+
+
+def _large(size: int) -> tuple[Times, dict[str, float]]:
+    """Times of plain, kept, copy, undo, rollback; facts."""
+    import torch
+
+    from apollod.trainer import fingerprint
+    from apollod.trainer.undo import UndoRing
+
+    torch.set_num_threads(1)
+    parameters = _parameters(size)
+    optimizer = _optimizer(parameters)
+    ring = UndoRing(BUDGET)
+    target = {name: torch.zeros_like(parameter.data) for name, parameter in parameters}
+    gradients, numbers = _Gradients(), iter(range(1, 1 << 30))
+
+    def mark() -> str:
+        return fingerprint.format(fingerprint.model_fingerprint((n, fingerprint.tensor_fingerprint(p)) for n, p in parameters))
+
+    def copy() -> None:
+        for name, parameter in parameters:
+            target[name].copy_(parameter.data)
+
+    def step() -> float:
+        number = next(numbers)
+        optimizer.set_step(number)
+        gradients.give(parameters, number)
+        return _seconds(optimizer.step)
+
+    for _ in range(WARM):
+        step()
+    copy()
+    times: Times = {}
+    changed, kept = [], []
+
+    def plain() -> None:
+        optimizer.undo = None
+        times.setdefault("plain", []).append(step())
+
+    def kept_step() -> None:
+        """With what follows it: the copy and the rollback in turn."""
+        before = mark()
+        ring.restart(before)
+        optimizer.undo = ring
+        copy()
+        times.setdefault("kept", []).append(step())
+        ring.end(mark())
+        kept.append(float(ring._steps[-1].nbytes))
+        changed.append(sum(float((p.data.view(torch.int16) != target[n].view(torch.int16)).sum()) for n, p in parameters))
+        if len(kept) % 2:
+            times.setdefault("copy", []).append(_seconds(copy))
+        began = time.perf_counter()
+        ring.undo(ring.leads_to(optimizer._next_step - 2, before) or 0)
+        undone = time.perf_counter()
+        found = mark()
+        times.setdefault("rollback", []).append(time.perf_counter() - began)
+        times.setdefault("undo", []).append(undone - began)
+        assert found == before
+        if not len(kept) % 2:
+            times.setdefault("copy", []).append(_seconds(copy))
+
+    for number in range(ROUNDS):
+        for turn in (plain, kept_step) if number % 2 else (kept_step, plain):
+            turn()
+    elements = sum(p.numel() for _, p in parameters)
+    facts = {
+        "weights_bytes": 2.0 * elements, "state_bytes": float(optimizer.state_bytes()), "kept_bytes": report.median(kept),
+        "elements_changed": report.median(changed) / elements,
+    }
+    return times, facts
+
+
+def _parameters(size: int) -> list[tuple[str, Any]]:
+    """(name, bf16 parameter) in a memory file, as many layers as about this many bytes hold."""
+    import torch
+
+    from apollod.trainer.memory import open_memory_file
+    from apollod.wire.manifest import MemoryFile
+
+    layers = max(1, round(size / (2 * sum(map(prod, SHAPES.values())))))
+    shapes = {f"layers.{layer}.{name}.weight": shape for layer in range(layers) for name, shape in SHAPES.items()}
+    total = 2 * sum(map(prod, shapes.values()))
+    fd = os.memfd_create("weights", os.MFD_CLOEXEC)
+    os.truncate(fd, total)
+    memory, offset, made = open_memory_file(MemoryFile(total), fd).view(torch.bfloat16), 0, []
+    generator = torch.Generator().manual_seed(0)
+    for name, shape in shapes.items():
+        view = memory[offset : offset + prod(shape)].view(shape)
+        view.copy_(torch.randn(shape, generator=generator) * 0.02)
+        offset += prod(shape)
+        made.append((name, torch.nn.Parameter(view)))
+    return made
+
+
+class _Gradients:
+    """Of normal deviates: half the same in every step, half shifted by a prime from step to step; shared by all layers."""
+
+    def __init__(self) -> None:
+        import torch
+
+        generator = torch.Generator().manual_seed(1)
+        self._parts = {shape: torch.randn((2, *shape), generator=generator).mul_(5e-4).bfloat16() for shape in set(SHAPES.values())}
+
+    def give(self, parameters: list[tuple[str, Any]], number: int) -> None:
+        now = {shape: same + noise.roll(number * 10_007) for shape, (same, noise) in self._parts.items()}
+        for _, parameter in parameters:
+            parameter.grad = now[tuple(parameter.shape)]
+
+
+def _optimizer(parameters: list[tuple[str, Any]]) -> Any:
+    from apollod.trainer import kernels_cpu
+    from apollod.trainer.optimizers import make_optimizer
+    from apollod.wire.messages import OptimizerSettings
+
+    if kernels_cpu.AVAILABLE:
+        kernels_cpu.warm_up()
+    optimizer = make_optimizer(OptimizerSettings(rank=RANK), parameters)
+    optimizer.begin(1, LR)
+    optimizer.finish()
+    return optimizer
+
+
+# --- what keeping costs -------------------------------------------------------------------------------------------
+
+
+def _optimizer_alone() -> tuple[Times, dict[str, float]]:
+    from apollod.trainer.undo import UndoRing
+    from benchmarks import optimizer as peers
+
+    parameters = peers._parameters(6)
+    optimizer, ring = _optimizer(parameters), UndoRing(256 << 20)
+
+    def plain() -> None:
+        optimizer.undo = None
+        optimizer.step()
+
+    def kept() -> None:
+        optimizer.undo = ring
+        optimizer.step()
+        ring.end("some")
+
+    for _ in range(WARM):
+        plain()
+        kept()
+    times: Times = {}
+    for number in range(3 * ROUNDS):
+        _in_turn(number, {"plain": plain, "kept": kept}, times)
+    return times, {"optimizer_77m_kept_bytes": float(ring._steps[-1].nbytes)}
+
+
+def _whole_steps(args: argparse.Namespace) -> tuple[Times, dict[str, float]]:
+    from apollod.trainer.guards import guard_torchvision
+
+    guard_torchvision()
+    from apollod.trainer.undo import UndoRing
+    from benchmarks import step as steps
+
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        attached, optimizer, facts = steps._attached(build_model(Path(directory) / "model", args.kind))
+    from apollod.trainer.data import Tokens
+    from apollod.trainer.step import run_step
+
+    ids = [3 + index % 397 for index in range(args.tokens)]
+    example = Tokens(ids, [index >= args.tokens // 2 for index in range(args.tokens)], 0)
+    ring, numbers = UndoRing(1 << 30), iter(range(1, 1 << 30))
+
+    def run(undo: UndoRing | None) -> None:
+        optimizer.undo = undo
+        run_step(attached, optimizer, [example], next(numbers), LR)
+
+    for _ in range(WARM):
+        run(None)
+        run(ring)
+    times: Times = {}
+    for number in range(3 * ROUNDS):
+        _in_turn(number, {"plain": lambda: run(None), "kept": lambda: run(ring)}, times)
+    sys.stderr.write(f"{args.kind}: {len(ring)} steps kept\n")
+    return times, {f"{args.kind}_kept_bytes": float(ring._steps[-1].nbytes), f"{args.kind}_state_bytes": facts["state_bytes"]}
+
+
+if __name__ == "__main__":
+    main()

@@ -38,10 +38,11 @@ def check_steps(events: list[ev.Event]) -> None:
     ended = [e for e in events if isinstance(e, ev.StepCompleted | ev.StepFailed)]
     assert started == list(range(1, len(started) + 1)) == [e.step for e in ended]
     learned = [e.example for e in ended]
-    assert len(learned) == len(set(learned)), "an example was learned twice"
     rejected = {e.example for e in events if isinstance(e, ev.ExampleRejected)}
-    queue = [e.example for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in rejected]
-    assert learned == queue[: len(learned)], "not the order in which they were accepted"
+    accepted = [e.example for e in events if isinstance(e, ev.ExampleAccepted)]
+    assert len(accepted) == len(set(accepted)), "an example was accepted twice"
+    queue = [e.example for e in events if isinstance(e, ev.ExampleAccepted | ev.ExampleRequeued) and e.example not in rejected]
+    assert learned == queue[: len(learned)], "not each once, or not in the order in which they were accepted or asked for again"
 
 
 def open_intents_of(events: list[ev.Event]) -> list[tuple[str, object]]:

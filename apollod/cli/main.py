@@ -82,7 +82,7 @@ def _add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("--without", nargs="+", default=[], metavar="EXAMPLE", help="as if these had never been learned")
     replay.add_argument("--config", metavar="FILE", default=os.environ.get("APOLLOD_CONFIG"), help="the daemon's TOML file")
     replay.add_argument("--journal", metavar="FILE", help="the journal or a copy of it, instead of --config")
-    replay.add_argument("--model", metavar="DIR", help="where base model or checkpoint are now, if they were moved")
+    replay.add_argument("--model", metavar="DIR", help="start from this one: the unchanged base model, or an exported checkpoint")
     replay.add_argument("--json", action="store_true", help="one JSON object")
 
 

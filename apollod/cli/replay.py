@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.offline_trainer import OfflineTrainer
+from apollod.cli.replay_origin import Start, start_of
 from apollod.cli.replay_plan import Plan, Planned, device_of, read_plan, read_record
 from apollod.core.events import all_examples
 from apollod.errors import ConfigError, ReplayError
@@ -46,13 +47,14 @@ def run(args: argparse.Namespace) -> int:
         raise ReplayError(
             f"no step from {plan.origin.step} to {plan.to} learned {unknown[0]}", "`apollod ctl query` on the view steps lists examples"
         )
-    with OfflineTrainer(plan.bound.versions.get("threads", "1")) as trainer:
-        result = _replay(trainer, journal, plan, without)
+    with start_of(plan.origin) as start, OfflineTrainer(plan.bound.versions.get("threads", "1")) as trainer:
+        print(f"apollod: starting from the weights of step {plan.origin.step}: {start.said}", file=sys.stderr)
+        result = _replay(trainer, journal, plan, start, without)
         if out is not None and result.divergence is None:
             written = trainer.ask(msg.WriteCheckpoint(plan.to, str(out)), msg.CheckpointWritten)
             if written.error:
                 raise ReplayError(written.error)
-    _print(args, plan, result, out)
+    _print(args, plan, start, result, out)
     return 1 if result.divergence else 0
 
 
@@ -74,16 +76,16 @@ def _free(out: str) -> Path:
     return path
 
 
-def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, without: list[str]) -> Result:
+def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, without: list[str]) -> Result:
     """All steps, or those up to the first that does not give the recorded bits."""
     origin, settings = plan.origin, plan.settings
-    here = trainer.ask(_attach(plan, settings), msg.Bound)
-    if not origin.checkpoint and here.fingerprint != origin.fingerprint:
+    here = trainer.ask(_attach(plan, start, settings), msg.Bound)
+    if not origin.step and here.fingerprint != origin.fingerprint:
         raise ReplayError(
-            f"{origin.model_dir} has fingerprint {here.fingerprint}, the base model had {origin.fingerprint}",
+            f"{start.directory} has fingerprint {here.fingerprint}, the base model had {origin.fingerprint}",
             "name the unchanged base model with --model DIR, or start from a checkpoint",
         )
-    restore = msg.Restore(path=origin.checkpoint, model_dir=origin.model_dir, weights=False, fingerprint=origin.fingerprint)
+    restore = msg.Restore(path=start.state, model_dir=start.directory, weights=False, fingerprint=origin.fingerprint)
     restored = trainer.ask(restore, msg.Restored)
     result = Result(restored.fingerprint, origin.step, without)
     for step in plan.steps:
@@ -95,7 +97,7 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, without: list[str
             continue
         if step.settings != settings:
             settings = step.settings
-            trainer.ask(_attach(plan, settings), msg.Bound)
+            trainer.ask(_attach(plan, start, settings), msg.Bound)
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
         done = trainer.ask(
             msg.Step(number, examples, step.started.lr, step.started.loss_limit, replay=True), msg.StepDone
@@ -119,9 +121,9 @@ def _examples(step: Planned) -> list[tuple[str, str]]:
     return list(zip(all_examples(step.started), step.started.digests or (step.started.digest,), strict=True))
 
 
-def _attach(plan: Plan, settings: msg.OptimizerSettings) -> msg.AttachCopy:
+def _attach(plan: Plan, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
     bound = plan.bound
-    return msg.AttachCopy(plan.origin.model_dir, bound.held, bound.tied, device_of(bound), settings)
+    return msg.AttachCopy(start.directory, bound.held, bound.tied, device_of(bound), settings)
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:
@@ -141,13 +143,13 @@ def _progress(done: int, total: int) -> None:
         print(f"\rstep {done} of {total}", end="", file=sys.stderr, flush=True)
 
 
-def _print(args: argparse.Namespace, plan: Plan, result: Result, out: Path | None) -> None:
+def _print(args: argparse.Namespace, plan: Plan, start: Start, result: Result, out: Path | None) -> None:
     written = str(out) if out is not None and result.divergence is None else None
     if args.json:
         body = {
             "schema_version": 1, "verified": result.verified, "from": plan.origin.step, "to": plan.to, "steps": result.steps,
             "fingerprint": result.fingerprint, "out": written, "without": result.without,
-            "verified_until": result.verified_until, "first_divergence": result.divergence,
+            "verified_until": result.verified_until, "first_divergence": result.divergence, "weights": start.said,
         }  # fmt: skip
         print(json.dumps(body))
         return

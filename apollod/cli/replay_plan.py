@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -19,12 +20,17 @@ E = TypeVar("E", bound=ev.Event)
 
 @dataclass(frozen=True)
 class Origin:
-    """The weights that the first step starts from. `checkpoint` is empty for the base model."""
+    """The weights that the first step starts from. `checkpoint` is empty for those before any step; `checkpoints`: directory of the
+    history, `base`: where the untrained weights were kept (both empty where there is none); `moved`: a whole model directory that
+    the user says to take."""
 
     step: int
-    checkpoint: str
-    model_dir: str
     fingerprint: str
+    checkpoint: str
+    checkpoints: str
+    model_dir: str
+    base: str
+    moved: str
 
 
 class Planned(NamedTuple):
@@ -50,7 +56,7 @@ class Plan:
 def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -> Plan:
     """The way from the checkpoint at step `first` (0: base model) to step `to` (None: the last one).
 
-    `model_dir`: where the origin's directory is now. Raises JournalError for a broken chain of hashes, ReplayError for
+    `model_dir`: a whole directory of the origin's weights. Raises JournalError for a broken chain of hashes, ReplayError for
     steps that do not lead to each other.
     """
     bad = journal_reader.verify(journal)
@@ -68,7 +74,7 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
     ]
     at = chain[0][0] if chain else max(seq for seq, _ in completed.values())
     settings = _before(daemons, at).settings
-    origin = _origin(journal, first, _base_dir(journal, settings.model_path), bindings[0][1].fingerprint, model_dir)
+    origin = _origin(journal, first, settings.model_path, bindings[0][1].fingerprint, model_dir)
     return Plan(origin, to, steps, _settings(settings), _before(bindings, at))
 
 
@@ -102,22 +108,24 @@ def _chain(completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: i
     return chain[::-1]
 
 
-def _origin(journal: str, first: int, base_dir: str, base_fingerprint: str, moved: str | None) -> Origin:
-    if first == 0:
-        return Origin(0, "", moved or base_dir, base_fingerprint)
-    committed = {e.step: e for _, e in _all(journal, ev.CheckpointCommitted)}
-    removed = {e.path for _, e in _all(journal, ev.CheckpointRemoved)} if not moved else set()
-    usable = [str(step) for step, e in sorted(committed.items()) if e.path not in removed]
-    if str(first) not in usable:
-        raise ReplayError(f"there is no checkpoint of step {first}", f"--from one of {', '.join(['0', *usable])}")
-    path = moved or committed[first].path
-    return Origin(first, path, path, committed[first].fingerprint)
+def _origin(journal: str, first: int, model_path: str, base_fingerprint: str, moved: str | None) -> Origin:
+    removed = {e.path for _, e in _all(journal, ev.CheckpointRemoved)}
+    committed = [e for _, e in _all(journal, ev.CheckpointCommitted) if moved or e.path not in removed]
+    checkpoints = str(Path(committed[-1].path).parent) if committed else ""
+    base, fingerprint, path = _base_dir(journal), base_fingerprint, ""
+    if first:
+        chosen = {e.step: e for e in committed}.get(first)
+        if chosen is None:
+            steps = [str(step) for step in sorted({0, *(e.step for e in committed)})]
+            raise ReplayError(f"there is no checkpoint of step {first}", f"--from one of {', '.join(steps)}")
+        fingerprint, path = chosen.fingerprint, chosen.path
+    return Origin(first, fingerprint, path, checkpoints, model_path, base, moved or "")
 
 
-def _base_dir(journal: str, model_path: str) -> str:
-    """Where the untrained weights are: what was kept of them and not lost since, else the model directory."""
+def _base_dir(journal: str) -> str:
+    """Where the untrained weights were kept, if they were and were not lost since."""
     kept, lost = _all(journal, ev.BaseKept), _all(journal, ev.BaseLost)
-    return kept[-1][1].path if kept and (not lost or lost[-1][0] < kept[-1][0]) else model_path
+    return kept[-1][1].path if kept and (not lost or lost[-1][0] < kept[-1][0]) else ""
 
 
 def _all(journal: str, cls: type[E]) -> list[tuple[int, E]]:

@@ -5,6 +5,8 @@ The history has what makes it hard: a failed step number, a restart with other s
 
 import asyncio
 import json
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +60,9 @@ class History:
     journal: Path
     checkpoint: Path
     model: Path
+    whole: Path
+    """a directory with the weights of step 1"""
+    base: Path
     events: list[ev.Event] = field(default_factory=list)
     fingerprints: dict[int, str] = field(default_factory=dict)
     never_had_2: str = ""
@@ -99,39 +104,46 @@ def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event],
     return [ev.StepStarted(number, parent, record.id, digest, LR / number, 1), completed], done
 
 
+def committed(trainer: Trainer, step: int, path: Path, model: Path) -> ev.CheckpointCommitted:
+    written = trainer.checkpoint(step, path, model)
+    assert not written.error, written
+    return ev.CheckpointCommitted(step, str(path), written.fingerprint, written.bytes, 0.0)
+
+
 def bound_event(bound: m.Bound) -> ev.TrainerBound:
     return ev.TrainerBound(1, bound.fingerprint, bound.parameters, bound.elements, bound.versions, bound.held, bound.tied)
 
 
 @pytest.fixture(scope="module")
 def history(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> History:
-    """Two steps, a checkpoint, a restart with other betas, a failed step, two more steps."""
+    """Two steps, a checkpoint, a restart with other betas, a failed step, two more steps, a checkpoint."""
     here = tmp_path_factory.mktemp("history")
-    done = History(here / "journal.db", here / "checkpoints/step-00000002", tiny_model)
+    shutil.copytree(tiny_model, model := here / "tiny")
+    done = History(here / "journal.db", here / "checkpoints/step-00000002", model, here / "1", tiny_model)
     events = done.events
     events += [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
     with Trainer(here) as trainer:
-        events += [started(tiny_model, BEFORE), bound_event(trainer.attach(Memory.of(tiny_model), BEFORE, m.Bound))]
+        events += [started(model, BEFORE), bound_event(trainer.attach(Memory.of(model), BEFORE, m.Bound))]
         parent = 0
         for number in STEPS:
             if number == 4:
-                written = trainer.checkpoint(CHECKPOINT, done.checkpoint)
-                events.append(ev.CheckpointCommitted(CHECKPOINT, str(done.checkpoint), written.fingerprint, written.bytes, 0.0))
-                memory = Memory.of(done.checkpoint)
-                events += [started(tiny_model, AFTER), bound_event(trainer.attach(memory, AFTER, m.Bound))]
+                events.append(committed(trainer, CHECKPOINT, done.checkpoint, model))
+                memory = Memory.of(model)
+                events += [started(model, AFTER), bound_event(trainer.attach(memory, AFTER, m.Bound))]
                 trainer.restore(done.checkpoint, memory, weights=False)
                 record = EXAMPLES[4]
                 events += [ev.StepStarted(3, 2, record.id, "0" * 32, LR, 1), ev.StepFailed(3, record.id, "test", 2)]
             step, result = learned(trainer, number, parent)
             events += step
             done.fingerprints[number], parent = result.fingerprint, number
+        events.append(committed(trainer, LAST, done.checkpoint.with_name("step-00000005"), model))
         memory = Memory.of(tiny_model)
         trainer.attach(memory, BEFORE, m.Bound)
         assert learned(trainer, 1, 0)[1].fingerprint == done.fingerprints[1]
-        trainer.checkpoint(1, here / "1")
-        memory = Memory.of(here / "1")
+        trainer.checkpoint(1, done.whole)
+        memory = Memory.of(done.whole)
         trainer.attach(memory, AFTER, m.Bound)
-        trainer.restore(here / "1", memory, weights=False)
+        trainer.restore(done.whole, memory, weights=False)
         done.never_had_2 = [learned(trainer, number, 1)[1].fingerprint for number in (4, 5)][-1]
     write_journal(done.journal, events)
     return done
@@ -151,6 +163,7 @@ def test_from_the_base_model_every_step_gives_the_recorded_bits(
 ) -> None:
     code, result = replay(capsys, history.journal, "--out", str(tmp_path / "out"))
     assert (code, result["verified"], result["steps"], result["to"]) == (0, True, 4, LAST)
+    assert "over 2 deltas" in result["weights"] and str(history.model) in result["weights"], "backwards"
     assert result["fingerprint"] == history.fingerprints[LAST] == on_disk(tmp_path / "out")
     assert result["first_divergence"] is None
 
@@ -163,8 +176,38 @@ def test_from_the_base_model_every_step_gives_the_recorded_bits(
 
 
 def test_from_a_checkpoint_and_up_to_a_step(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    """The model directory holds step 5 by now: what step 2 had comes from there, backwards, and goes away again."""
+    state = history.journal.parent
+    (state / "replay.tmp-999999999").mkdir()  # of one that was killed
+    before = set(os.listdir(state)) - {"replay.tmp-999999999"}
     assert main(["replay", "--journal", str(history.journal), "--from", str(CHECKPOINT), "--to", "4"]) == 0
-    assert capsys.readouterr().out == f"verified 1 steps, fingerprint {history.fingerprints[4]}\n"
+    printed = capsys.readouterr()
+    assert printed.out == f"verified 1 steps, fingerprint {history.fingerprints[4]}\n"
+    assert f"weights of step {CHECKPOINT}: {history.model}, over 1 deltas, for now in {state}" in printed.err
+    assert set(os.listdir(state)) == before
+    code, result = replay(capsys, history.journal, "--from", str(LAST))
+    assert (code, result["fingerprint"], result["weights"]) == (0, history.fingerprints[LAST], str(history.model)), "no copy is made"
+
+
+def test_a_checkpoint_that_cannot_be_had_back_is_named_and_an_exported_one_takes_its_place(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = tmp_path / "state"
+    shutil.copytree(history.checkpoint.parent, moved / "checkpoints")
+    (moved / "checkpoints/step-00000005/apollod/undo.delta").unlink()
+    events = [
+        msgspec.structs.replace(e, path=str(moved / "checkpoints" / Path(e.path).name)) if isinstance(e, ev.CheckpointCommitted) else e
+        for e in history.events
+    ]
+    journal = write_journal(moved / "journal.db", events)
+    assert main(["replay", "--journal", str(journal), "--from", str(CHECKPOINT)]) == 1
+    printed = capsys.readouterr()
+    assert "undo.delta" in printed.err and not printed.out and not list(moved.glob("replay*"))
+    exported = ["checkpoint", "export", str(tmp_path / "out"), "--step", str(CHECKPOINT)]
+    assert main([*exported, "--checkpoints", str(history.checkpoint.parent), "--model", str(history.model)]) == 0
+    capsys.readouterr()
+    code, result = replay(capsys, journal, "--from", str(CHECKPOINT), "--model", str(tmp_path / "out"))
+    assert (code, result["verified"], result["steps"], result["weights"]) == (0, True, 2, str(tmp_path / "out"))
 
 
 def test_the_first_divergence_is_named_with_what_differs(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,8 +233,9 @@ def test_a_cast_parameter_is_held_as_the_engine_held_it(history: History, tmp_pa
     assert all(name.endswith("A_log") and dtype == "float32" for name, dtype in bound.held.items())
     same, other = tmp_path / "same", tmp_path / "other"
     assert replay(capsys, history.journal, "--to", str(CHECKPOINT), "--out", str(same))[0] == 0
-    for name in ("model.safetensors", "apollod/optimizer.safetensors"):
-        assert (same / name).read_bytes() == (history.checkpoint / name).read_bytes()
+    assert on_disk(same) == history.fingerprints[CHECKPOINT]
+    name = "apollod/optimizer.safetensors"
+    assert (same / name).read_bytes() == (history.checkpoint / name).read_bytes()
     as_stored = history.altered(tmp_path / "journal.db", trainer_bound={"held": {}})
     replay(capsys, as_stored, "--to", str(CHECKPOINT), "--out", str(other))
     state, altered = (load_file(where / "apollod/optimizer.safetensors") for where in (same, other))
@@ -202,12 +246,12 @@ def test_the_way_back_to_the_untrained_weights_outlives_the_model_directory(
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = tmp_path / "base" / "tiny"
-    keep(history.model, base, "auto", lambda: False)
+    keep(history.base, base, "copy", lambda: False)
     gone = {"daemon_started": {"settings": ev.Settings(model_path=str(tmp_path / "gone"), rank=16, seed=7)}}
     kept = history.altered(tmp_path / "kept.db", **gone)
     write_journal(kept, [ev.BaseKept(str(base), "link", 0, 0.0)])
     code, result = replay(capsys, kept, "--to", "1", "--out", str(tmp_path / "out"))
-    assert (code, result["verified"]) == (0, True) and on_disk(tmp_path / "out") == history.fingerprints[1]
+    assert (code, result["verified"], result["weights"]) == (0, True, str(base)) and on_disk(tmp_path / "out") == history.fingerprints[1]
     assert not list((tmp_path / "out").glob(".*")), "what belongs to the base is in the copy"
     write_journal(kept, [ev.BaseLost(str(base), "gone")])
     assert main(["replay", "--journal", str(kept), "--to", "1"]) == 1
@@ -314,18 +358,18 @@ def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_a
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--from", "4"], "no checkpoint of step 4; --from one of 0, 2"),
+        (["--from", "4"], "no checkpoint of step 4; --from one of 0, 2, 5"),
         (["--to", "3"], "step 3 is not completed"),
         (["--from", "2", "--to", "1"], "does not descend"),
         (["--without", "nothing"], "learned nothing"),
         (["--out", "/"], "exists already"),
-        (["--model", "CHECKPOINT"], "the base model had"),
+        (["--model", "WHOLE"], "the base model had"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_in_words(
     history: History, args: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = [str(history.checkpoint) if arg == "CHECKPOINT" else arg for arg in args]
+    given = [str(history.whole) if arg == "WHOLE" else arg for arg in args]
     assert main(["replay", "--journal", str(history.journal), *given]) == 1
     printed = capsys.readouterr()
     assert said in printed.err

@@ -25,7 +25,7 @@ from apollod.errors import DeltaRefused, SyncError
 from apollod.store.block_hash import Array, block_hashes
 from apollod.store.disk import REAL, Disk, opened
 from apollod.store.model_files import StoredTensor, WeightFile, layout_digest
-from apollod.store.pieces import Piece, Stream
+from apollod.store.pieces import Piece, Stream, as_bytes
 from apollod.wire.manifest import ITEM_BYTES
 
 CHUNK_BYTES = 16 << 20
@@ -228,6 +228,20 @@ def _planes(data: Array, item: int) -> Array:
     return np.ascontiguousarray(data.reshape(-1, item).T).reshape(-1)
 
 
+def _joined(planes: Array) -> Array:
+    """Elements from their planes, uint8 [item, n]. Whole words for two bytes (2 ms for 16 MiB), else plane by plane: a transposed copy
+    takes 41 ms, most of what applying a delta would cost."""
+    if len(planes) == 2:
+        words: Array = planes[1].astype("<u2")
+        words <<= 8
+        words |= planes[0]
+        return as_bytes(words)
+    elements = np.empty(planes.T.shape, np.uint8)
+    for place, plane in enumerate(planes):
+        elements[:, place] = plane
+    return elements.reshape(-1)
+
+
 def _unpack(packed: bytes, chunk: _Chunk, path: Path) -> Array:
     try:
         if (size := zstandard.frame_content_size(packed)) != chunk.size:  # before memory is asked for
@@ -235,7 +249,7 @@ def _unpack(packed: bytes, chunk: _Chunk, path: Path) -> Array:
         planes = np.frombuffer(zstandard.ZstdDecompressor().decompress(packed), np.uint8)
     except zstandard.ZstdError as error:
         raise _damaged(path, str(error)) from error
-    return np.ascontiguousarray(planes.reshape(chunk.item, -1).T).reshape(-1)
+    return _joined(planes.reshape(chunk.item, -1))
 
 
 def _read_head(disk: Disk, fd: int, path: Path) -> tuple[DeltaHead, int, "blake2b"]:

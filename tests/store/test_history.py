@@ -152,7 +152,10 @@ def test_without_a_block_table_the_weights_themselves_are_asked(tmp_path, monkey
     asked = []
     monkeypatch.setattr("apollod.store.history.directory_fingerprint", lambda path: asked.append(path) or directory_fingerprint(path))
     assert kept.history().model.step == kept.step
+    kept.write(commit=False)
+    assert kept.history().uncommitted
     assert asked == []
+    kept.drop_uncommitted()
     (kept.model_dir / ".apollod/blocks.bin").unlink()
     history = kept.history()
     assert (history.model.step, history.uncommitted, asked) == (kept.step, None, [kept.model_dir])

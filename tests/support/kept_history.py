@@ -87,6 +87,10 @@ class Kept:
         for number in numbers:
             shutil.rmtree(self.directory(self.was[number][0]))
 
+    def drop_uncommitted(self) -> None:
+        """As a recovery does."""
+        shutil.rmtree(self.history().uncommitted.path)
+
     def edit_model(self) -> dict[str, bytes]:
         """Somebody changes a file of the model directory."""
         name = sorted(name for name in self.weights if name.endswith(".safetensors"))[0]

@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--json", action="store_true", help="one JSON object")
         return sub
 
-    verb("list", "all checkpoints in the order of writing, and whether a way leads to their weights")
+    verb("list", "all checkpoints in the order of writing, and whether their records promise a way to the weights")
     verb("verify", "prove every checkpoint: files, deltas, optimizer, and the fingerprint of its weights")
     show = verb("show", "everything that is known of one checkpoint")
     show.add_argument("step", metavar="STEP|latest", help="of several with this step, after a rollback, the newest")

@@ -129,7 +129,7 @@ def _row(held: Held, state: str) -> dict[str, Any]:
 
 
 def _notes(history: History) -> list[str]:
-    notes = history.gaps()
+    notes = list(dict.fromkeys([*history.gaps(), *(reason for held in history.held for reason in held.wrong.values())]))
     if history.uncommitted and not history.model.problem:
         notes.append(f"{history.uncommitted.path} is not committed: the model directory is not at step {history.uncommitted.entry.step}")
     return notes
@@ -192,7 +192,7 @@ def _verify(args: argparse.Namespace, history: History) -> int:
 
 
 def _still(one: Checked) -> str:
-    return "; its weights can be had by another way" if one.problems and one.reachable else ""
+    return "; its weights can be had" if one.problems and one.reachable else ""
 
 
 def _verified(result: Verified) -> dict[str, Any]:

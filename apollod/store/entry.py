@@ -82,7 +82,7 @@ def read_record(path: Path) -> Entry:
             raise _other_schema(path, found)
         entry = msgspec.json.decode(text, type=Entry)
     except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} is not whole ({error})", _ANOTHER) from error
+        raise CheckpointError(f"the checkpoint {path} is not whole ({RECORD}: {error.strerror})", _ANOTHER) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{record} is damaged ({error})", _ANOTHER) from error
     if not _makes_sense(entry):
@@ -97,7 +97,7 @@ def misfits(path: Path, entry: Entry) -> dict[str, str]:
         try:
             found = (path / name).stat().st_size
         except OSError as error:
-            wrong[name] = f"the checkpoint {path} is not whole ({error})"
+            wrong[name] = f"the checkpoint {path} is not whole ({name}: {error.strerror})"
             continue
         if found != size:
             wrong[name] = f"{path / name} has {found} bytes, recorded are {size}"

@@ -298,7 +298,7 @@ def test_export_takes_the_next_way_where_one_is_damaged(tmp_path):
 
 def _delta_gone(kept):
     (kept.directory(kept.was[3][0]) / UNDO).unlink()
-    return 3, "undo.delta'", [1, 2, 3, 4, 5], [3, 4, 5]
+    return 3, "(apollod/undo.delta: No such file or directory)", [1, 2, 3, 4, 5], [3, 4, 5]
 
 
 def _entry_damaged(kept):

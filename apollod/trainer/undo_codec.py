@@ -71,7 +71,7 @@ def packed(old: Tensor, new: Tensor) -> Packed:
     """For values that were `old` and are `new`: flat, contiguous, of one dtype and device. `old` is not kept, unless on a GPU."""
     if old.is_cpu:
         return _packed_here(old, new)
-    return TorchPacked(old, new) if old.element_size() == 2 else Raw(_Transfer.of(old))
+    return TorchPacked(old, new, late=True) if old.element_size() == 2 else Raw(_Transfer.of(old))
 
 
 def _packed_here(old: Tensor, new: Tensor) -> Packed:
@@ -266,9 +266,9 @@ class _Transfer:
 
 class TorchPacked(Packed):
     """As `HalfPacked`, on any device, without blocks. How many values no code says is read in `settle`, so that the device is not
-    waited for in between; `old` is kept until then."""
+    waited for in between; `old` is kept until then. Not `late`: at once."""
 
-    def __init__(self, old: Tensor, new: Tensor) -> None:
+    def __init__(self, old: Tensor, new: Tensor, late: bool = False) -> None:
         self._size = old.numel()
         self._old: Tensor | None = old
         before, after = old.view(torch.int16), new.view(torch.int16)
@@ -276,7 +276,7 @@ class TorchPacked(Packed):
         self._codes = torch.cat([_joined(part) for part in parts])
         self._counts = _Transfer.of(torch.stack([(part == 3).sum() for part in parts]))
         self._parts: list[tuple[_Transfer, int]] = []
-        if old.is_cpu:
+        if not late:
             self.settle()
 
     @property

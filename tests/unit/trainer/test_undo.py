@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -139,6 +144,42 @@ def test_other_weights_and_rates(options: dict, kernels: bool, monkeypatch: pyte
     if not kernels:
         monkeypatch.setattr(undo_codec, "kernels", lambda: None)
     wander(Run(**options), 25, seed=2)
+
+
+def test_packing_that_is_finished_late_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each parameter's when the next one is updated, the last one's at the end of the step."""
+    made: list[undo_codec.TorchPacked] = []
+
+    def late(old: torch.Tensor, new: torch.Tensor) -> undo_codec.Packed:
+        made.append(undo_codec.TorchPacked(old.clone(), new, late=True))
+        return made[-1]
+
+    monkeypatch.setattr(undo, "packed", late)
+    run = Run("apollo")
+    wander(run, 25, seed=4)
+    run.ring.restart(run.mark())
+    del made[:]
+    give_gradients(run.parameters, 99, shapes=WIDE)
+    run.optimizer.begin(99, 1e-4)
+    for parameter in run.parameters.values():
+        earlier = len(made)
+        run.optimizer._update(parameter, parameter.grad)
+        assert all(back.settled for back in made[:earlier])
+        assert not any(back.settled for back in made[earlier:])
+    run.optimizer.finish()
+    run.ring.end(run.mark())
+    assert all(back.settled for back in made)
+    assert run.ring.nbytes > sum(back.nbytes for back in made) > 0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_steps_of_the_gpu_kernels_come_back() -> None:
+    """In Triton's interpreter, which has to be chosen before Triton is imported: interpreted_undo.py, in a process of its own."""
+    file = Path(__file__).with_name("interpreted_undo.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(file)]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 def test_keeping_steps_changes_no_bit() -> None:

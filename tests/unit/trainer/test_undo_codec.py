@@ -91,6 +91,15 @@ def test_every_pair_of_neighbours_and_every_value_escaped() -> None:
 
 
 @needs_kernels
+@pytest.mark.parametrize("far", [-(1 << 15) - 1, -(1 << 15), -(1 << 15) + 1, (1 << 15) - 1, 1 << 15, 0])
+def test_the_last_difference_of_sixteen_bits(far: int) -> None:
+    old = np.arange(4 * codec.BLOCK).astype(np.uint32) << 18
+    new = old.copy()
+    new[::37] += np.array(far).astype(np.uint32)
+    assert comes_back(old, new, torch.float32, codec.FloatPacked.of(old, new))
+
+
+@needs_kernels
 def test_blocks_without_a_change_take_a_byte() -> None:
     old = np.arange(100 * codec.BLOCK).astype(np.uint16)
     new = old.copy()

@@ -72,7 +72,8 @@ class ParameterUndo:
 
     def copy(self, state: Mapping[str, Tensor]) -> None:
         """Take the optimizer's state as it is before the update."""
-        self._try(lambda: [_Record(tensor, copied(tensor)) for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN])
+        fresh = state["t"].is_cpu and not state["t"].item()
+        self._try(lambda: [_Record(tensor, copied(tensor, fresh)) for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN])
 
     @contextmanager
     def writing(self, *targets: Tensor) -> Iterator[None]:
@@ -124,6 +125,7 @@ class UndoRing:
         self._at = UNKNOWN  # fingerprint of the weights now
         self._last: int | None = None  # number of the last step; None: not known
         self._steps: deque[_Step] = deque()
+        self._complete_bytes = 0  # of all of them
         self._open: _Step | None = None
         self._unsettled: list[TorchPacked] = []
         self._sent: list[TorchPacked] = []
@@ -138,8 +140,8 @@ class UndoRing:
     @property
     def nbytes(self) -> int:
         """Memory that it takes: steps, and room for a parameter before its update."""
-        steps = [*self._steps, self._open] if self._open else self._steps
-        return sum(step.nbytes for step in steps) + sum(scratch.nbytes for scratch in self._scratch)
+        now = self._open.nbytes if self._open else 0
+        return self._complete_bytes + now + sum(scratch.nbytes for scratch in self._scratch)
 
     @property
     def recording(self) -> bool:
@@ -149,6 +151,7 @@ class UndoRing:
     def restart(self, fingerprint: str) -> None:
         """Forget every step, and begin again from weights with this fingerprint."""
         self._steps.clear()
+        self._complete_bytes = 0
         self._open, self._unsettled, self._sent = None, [], []
         self._at, self._last = fingerprint, None
 
@@ -191,6 +194,7 @@ class UndoRing:
             self._make_room()
         if self._open is not None:
             self._steps.append(self._open)
+            self._complete_bytes += self._open.nbytes
             self._last, self._open = self._open.number, None
         self._at = fingerprint
 
@@ -205,7 +209,7 @@ class UndoRing:
 
     def _make_room(self) -> None:
         while self._steps and self.nbytes > self._budget:
-            self._steps.popleft()
+            self._complete_bytes -= self._steps.popleft().nbytes
         if (needed := self.nbytes) > self._budget:
             self._give_up(f"one step alone takes {needed} bytes or more, undo_bytes = {self._budget} are allowed")
 
@@ -236,6 +240,7 @@ class UndoRing:
         """Take back the last `count` steps, the newest first: weights and optimizer state. They cannot be redone."""
         for _ in range(count):
             step = self._steps.pop()
+            self._complete_bytes -= step.nbytes
             at, self._at = step.before, UNKNOWN
             for record in reversed(step.records):
                 record.undo()

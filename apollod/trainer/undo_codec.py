@@ -58,9 +58,10 @@ class Packed(ABC):
         """Memory that it takes."""
 
 
-def copied(values: Tensor) -> Packed:
-    """For `values` that are going to change as a whole: a copy of them in host memory, or the fact that they are zero."""
-    if values.is_cpu:
+def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
+    """For `values` that are going to change as a whole: a copy of them in host memory, or, if that may be, the fact that they are
+    zero."""
+    if values.is_cpu and maybe_zero:
         bits = values.view(-1).view(torch.uint8)  # as numbers, -0.0 would be zero
         if not bits[:64].any() and not bits.any():
             return _Zeros()

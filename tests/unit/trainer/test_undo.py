@@ -241,11 +241,13 @@ def test_the_oldest_steps_make_room() -> None:
     marks = [run.mark()] + [run.learn(step) for step in range(1, 11)]
     assert len(run.ring) == 3
     assert run.ring.nbytes <= run.ring._budget
+    assert run.ring.nbytes == sum(step.nbytes for step in run.ring._steps) + sum(s.nbytes for s in run.ring._scratch)
     assert run.ring.leads_to(6, marks[6]) is None
     assert run.ring.leads_to(7, marks[7]) == 3
     run.ring.undo(3)
     assert run.mark() == marks[7]
     assert run.ring.leads_to(6, marks[6]) is None
+    assert run.ring.nbytes == sum(s.nbytes for s in run.ring._scratch)
 
 
 def test_a_step_that_does_not_fit_is_said_once_and_costs_nothing_any_more(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from apollod.errors import ModelRefused
+from apollod.store.names import DAEMON
 
 
 def check_model_dir(path: str | Path) -> None:
@@ -32,7 +33,7 @@ def check_model_dir(path: str | Path) -> None:
 
 def leave_address(path: Path, socket: Path) -> None:
     """Say beside the weights how to reach the daemon that trains them (`apollo-checkpoint sync` asks it)."""
-    target = path / ".apollod" / "daemon"
+    target = path / DAEMON
     temporary = target.with_name(f"{target.name}.tmp")
     try:
         target.parent.mkdir(exist_ok=True)

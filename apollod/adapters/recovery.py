@@ -13,6 +13,7 @@ import msgspec
 
 from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
+from apollod.store.names import OURS
 
 
 class _Recovered(msgspec.Struct):
@@ -23,7 +24,7 @@ class _Recovered(msgspec.Struct):
 
 def interrupted(model_dir: Path) -> bool:
     """Was a sync of these weights interrupted after its commit?"""
-    return (model_dir / ".apollod" / "redo").exists()
+    return (model_dir / OURS / "redo").exists()
 
 
 def recover(model_dir: Path) -> int | None:

@@ -54,7 +54,7 @@ class Plan:
 
 
 def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -> Plan:
-    """The way from the checkpoint at step `first` (0: base model) to step `to` (None: the last one).
+    """The way from the checkpoint at step `first` (0: base model) to step `to` (None: the version that is served).
 
     `model_dir`: a whole directory of the origin's weights. Raises JournalError for a broken chain of hashes, ReplayError for
     steps that do not lead to each other.
@@ -67,7 +67,7 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
     daemons, bindings = _all(journal, ev.DaemonStarted), _all(journal, ev.TrainerBound)
     if not completed or not daemons or not bindings:
         raise ReplayError(f"the journal {journal} holds no completed step", "let the daemon learn something first")
-    to = max(completed) if to is None else to
+    to = _last(completed, _all(journal, ev.RollbackStarted)) if to is None else to
     chain = _chain(completed, first, to)
     steps = [
         Planned(started[e.step], e, _settings(_before(daemons, seq).settings), _before(bindings, seq)) for seq, e in chain
@@ -92,6 +92,13 @@ def read_record(journal: str, example: str) -> bytes:
 def device_of(bound: ev.TrainerBound) -> Literal["cpu", "cuda"]:
     """The kind of device that the trainer was bound on."""
     return "cpu" if bound.versions.get("device", "cpu").startswith("cpu") else "cuda"
+
+
+def _last(completed: dict[int, tuple[int, ev.StepCompleted]], back: list[tuple[int, ev.RollbackStarted]]) -> int:
+    """The version of the weights at the end of the journal: the last step, or the one that was gone back to since."""
+    step = max(completed)
+    seq, rollback = back[-1] if back else (0, None)
+    return rollback.to if rollback is not None and seq > completed[step][0] else step
 
 
 def _chain(completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: int) -> list[tuple[int, ev.StepCompleted]]:

@@ -58,8 +58,9 @@ def check_replay(daemon: Daemon) -> int:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
-    last = [e for e in journal_of(daemon) if isinstance(e, ev.StepCompleted)][-1]
-    assert result["verified"] and result["fingerprint"] == last.fingerprint and result["to"] == last.step
+    last = [e for e in journal_of(daemon) if isinstance(e, ev.StepCompleted | ev.RollbackStarted)][-1]
+    version = last.step if isinstance(last, ev.StepCompleted) else last.to
+    assert result["verified"] and result["fingerprint"] == last.fingerprint and result["to"] == version
     return int(result["steps"])
 
 

@@ -192,19 +192,29 @@ def test_a_checkpoint_is_the_model_directory_with_other_weights_and_a_way_back(s
     assert life.on_disk() == life.fingerprints[3]
 
 
-def test_tied_tensors_are_written_under_the_name_that_the_files_have(shared: Trainer, model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored_twice", [False, True])
+def test_tied_tensors_are_written_under_the_names_that_the_files_have(
+    shared: Trainer, model: Path, tmp_path: Path, stored_twice: bool
+) -> None:
     from safetensors.torch import load_file, save_file
 
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
     tensors = load_file(model / "model.safetensors")
-    tensors.pop("lm_head.weight")
+    tensors.pop(head)
+    if stored_twice:
+        tensors[head] = tensors[embedding].clone()
     save_file(tensors, model / "model.safetensors", {"format": "pt"})
     memory = Memory.of(model)
-    manifest = msgspec.structs.replace(memory.manifest, tied={"lm_head.weight": "model.embed_tokens.weight"})
+    held = tuple(tensor for tensor in memory.manifest.tensors if tensor.name != head)
+    manifest = msgspec.structs.replace(memory.manifest, tensors=held, tied={head: embedding})
     shared.attach(memory, SETTINGS, m.Bound, manifest=manifest)
     before, done = headers(model), shared.step(1, EXAMPLES[0])
     written = shared.checkpoint(1, tmp_path / "checkpoints/1", model)
     assert (written.error, written.fingerprint) == ("", done.fingerprint)
     assert directory_fingerprint(model) == done.fingerprint and headers(model) == before
+    written_out = load_file(model / "model.safetensors")
+    assert not bool((written_out[embedding] == tensors[embedding]).all()), "it was trained"
+    assert bool((written_out.get(head, written_out[embedding]) == written_out[embedding]).all())
 
 
 def test_a_checkpoint_is_of_its_step_while_steps_go_on(tiny_model: Path, life: Life, tmp_path: Path) -> None:
@@ -408,6 +418,25 @@ def test_after_kill_9_at_any_point_the_checkpoint_is_there_or_it_is_not(point: s
         for step in (4, 0, 2):
             assert life.restore(step).fingerprint == life.fingerprints[step]
     assert life.on_disk() == life.fingerprints[4]
+
+
+def test_a_directory_that_was_not_committed_goes_when_another_is_written(model: Path, tmp_path: Path) -> None:
+    with Trainer(tmp_path, environment={VARIABLE: "trainer.checkpoint.renamed:2"}) as trainer:
+        life = Life(trainer, model)
+        life.steps(1, 2)
+        life.checkpoint(2)
+        life.steps(3, 4)
+        trainer.send(m.WriteCheckpoint(4, str(life.entry(4)), str(model)))
+        assert trainer.process.wait(30) == -signal.SIGKILL
+    assert life.entry(4).exists() and History.read(life.checkpoints, model).uncommitted is not None
+    with Trainer(tmp_path) as trainer:
+        life.take(trainer, fresh=False)
+        life.restore(2)
+        life.steps(3, 5)
+        life.checkpoint(5)
+        assert sorted(os.listdir(life.checkpoints)) == [life.entry(2).name, life.entry(5).name]
+        assert (entry := read_entry(life.entry(5))).before_step == 2 and entry.before_fingerprint == life.fingerprints[2]
+        assert life.restore(0).fingerprint == life.base
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------

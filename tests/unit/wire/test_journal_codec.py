@@ -25,7 +25,10 @@ def sample(field_type: Any, number: int) -> Any:
     if get_origin(field_type) is Literal:
         return get_args(field_type)[-1]
     if get_origin(field_type) is tuple:
-        return (f"s{number}é", "b")
+        kind = get_args(field_type)[0]
+        if kind is ev.Again:
+            return (ev.Again(3, ("é",), ("d",), 1e-5, 0.0, True, 0, "f"),)
+        return (number, 2) if kind is int else (f"s{number}é", "b")
     return msgspec.convert({"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
         getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None), field_type)
 

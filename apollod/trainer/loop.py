@@ -68,7 +68,10 @@ class Learner:
         if self.undo is None or (count := self.undo.leads_to(step, fingerprint)) is None:
             return ""
         self.undo.undo(count)
-        return self.attached.weights.fingerprint()
+        found = self.attached.weights.fingerprint()
+        if found != fingerprint:  # what memory held was not what the steps had left
+            self.undo.clear()
+        return found
 
     def tokens(self, record: bytes) -> Tokens:
         """Tokenise a canonical record; raises RecordRefused."""
@@ -177,7 +180,7 @@ class Loop:
         if message.target >= 0 and (taken := learner.take_back(message.target, message.target_fingerprint)):
             if taken == message.target_fingerprint:
                 return m.Restored(taken, learner.optimizer.state_bytes(), undone=True)
-            message = msgspec.structs.replace(message, weights=True)  # memory was not what the steps had left
+            message = msgspec.structs.replace(message, weights=True)
         self._checkpoints.finish()
         restoring = restore.prepare(message, learner.attached.weights, learner.settings)
         if learner.undo is not None:

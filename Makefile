@@ -39,7 +39,7 @@ crash: env
 	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(ARGS)
 
 bench: env
-	@for name in start step optimizer serve journal checkpoint; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+	@for name in start step optimizer serve journal checkpoint rollback; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
 
 # On a machine with an NVIDIA GPU. RUN=python3 takes an interpreter that has everything already, instead of .venv.
 gpu: $(if $(RUN),,env)

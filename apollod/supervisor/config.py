@@ -163,7 +163,7 @@ class CheckpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     keep_days: Annotated[float, Meta(ge=0.0)] = 0.0
     """older ones are removed; 0: no limit. The newest one always stays"""
     undo_bytes: NotNegative = 1 << 30
-    """of memory for undoing the last steps without a checkpoint; about an eighth of the weights and the optimizer's state a step"""
+    """of memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and the optimizer's state"""
     hook: tuple[str, ...] = ()
     """command that is run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
     hook_timeout_s: Annotated[float, Meta(gt=0.0)] = 3600.0

@@ -104,11 +104,11 @@ def test_steps(path: Path) -> None:
     answer = query(path, "SELECT * FROM steps")
     assert answer.columns == [
         "step", "parent", "example", "loss", "lr", "grad_norm", "tokens", "targets", "fingerprint", "seconds", "applied",
-        "at", "seq",
+        "undone", "at", "seq",
     ]
     assert answer.rows[:2] == [
-        (1, 0, "a", 1.5, 1e-5, 0.5, 9, 4, "0000000000000001", 0.25, 1, ISO, 17),
-        (2, 1, "c", None, 1e-5, 0.5, 9, 4, "0000000000000002", 0.25, 0, ISO, 18),
+        (1, 0, "a", 1.5, 1e-5, 0.5, 9, 4, "0000000000000001", 0.25, 1, 0, ISO, 17),
+        (2, 1, "c", None, 1e-5, 0.5, 9, 4, "0000000000000002", 0.25, 0, 0, ISO, 18),
     ]
 
 

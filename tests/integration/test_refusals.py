@@ -59,7 +59,7 @@ def test_a_model_that_cannot_be_shared(tiny_model, tmp_path, how, words):
         assert "Traceback" not in daemon.log()
         assert status["error"] in daemon.ctl("status").stdout
         if how == "missing":
-            shutil.copytree(tiny_model, tmp_path / "m")
+            shutil.copytree(tiny_model, daemon.model)
             daemon.ctl("resume")
             daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 30)
 

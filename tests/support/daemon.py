@@ -65,7 +65,7 @@ class Daemon:
         self.journal = root / "state" / "journal.db"
         self.inbox = root / "inbox"
         self.inbox.mkdir(parents=True, exist_ok=True)
-        self.model = root / "model" / model.name
+        self.model = root / "model" / model.name if model.is_dir() else model
         """a copy of its own: checkpoints are written into it"""
         if model.is_dir() and not self.model.exists():
             shutil.copytree(model, self.model)

@@ -27,8 +27,7 @@ from unittest import mock
 import aiosqlite
 import msgspec
 
-from apollod.adapters import journal as journal_module
-from apollod.adapters import journal_reader, known_examples
+from apollod.adapters import journal_batch, journal_reader, known_examples
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.core.fold import fold
@@ -111,7 +110,7 @@ async def _append_rates(root: Path, with_eventsourcing: bool) -> dict[str, list[
         chained, single, bare = [await _open(stack, root / f"{name}.db") for name in ("chained", "single", "bare")]
 
         async def no_chain() -> float:
-            with mock.patch.object(journal_module, "chain", lambda *_: bytes(32)):
+            with mock.patch.object(journal_batch, "chain", lambda *_: bytes(32)):
                 return await _append(bare, WRITERS, _steps())
 
         peer, peer_1 = [await _aiosqlite(stack, root / f"{name}.db") for name in ("peer", "peer1")]

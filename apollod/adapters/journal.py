@@ -17,7 +17,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, closing
-from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ import structlog
 
 from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
-from apollod.adapters.journal_reader import Snapshot, check_application, check_log, explain, is_of_disk
+from apollod.adapters.journal_batch import Batch, Done, Waiting, take
+from apollod.adapters.journal_reader import SELECT, Snapshot, check_application, check_log, explain, is_of_disk
 from apollod.adapters.known_examples import KnownExamples
 from apollod.adapters.migrate import load, migrate
 from apollod.core.events import Event, ExampleAccepted, Recorded
@@ -38,9 +39,6 @@ from apollod.wire.journal import GENESIS, chain, decode_event, encode_body
 
 log = structlog.get_logger()
 
-BATCH_EVENTS_MAX = 512  # per transaction, overshot by at most one append; chaining them holds the event loop for about 1 ms
-BATCH_BYTES_MAX = 8 << 20
-STATEMENT_ROWS_MAX = 1024  # a batch with more takes several statements; SQLite takes 32766 values in one
 BUSY_MS = 5000  # patience with a foreign lock
 SNAPSHOTS_KEPT = 2
 
@@ -56,9 +54,7 @@ _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads bac
 )
 _READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
 
-_SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
-_COLUMNS = 8
-_RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
+_RECORDS = f"{SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
 
 
 class _Head(NamedTuple):
@@ -66,15 +62,6 @@ class _Head(NamedTuple):
 
     seq: int
     hash: bytes
-
-
-class _Append(NamedTuple):
-    """One caller's events with their bodies (`bytes` in all), and where the caller waits."""
-
-    events: list[tuple[Event, bytes]]
-    bytes: int
-    at_ns: int
-    done: asyncio.Future[list[Recorded]]
 
 
 class Journal:
@@ -91,7 +78,8 @@ class Journal:
         self._doubtful = False
         self._failure: JournalError | None = None
         self._closed = False
-        self._waiting: deque[_Append] = deque()
+        self._waiting: deque[Waiting] = deque()
+        self._writing = Batch([], [], [], [])
         self._arrived = asyncio.Event()
         self._snapshot: tuple[str, Snapshot] | None = None
         # Not in the caller's task group: what was asked for before a cancellation still gets written and answered.
@@ -139,13 +127,13 @@ class Journal:
             return []
         if self._closed:
             raise JournalError(f"the journal {self._path} is closed")
-        encoded, size = [], 0
-        for event in events:
-            body = encode_body(event)
-            encoded.append((event, body))
-            size += len(body)
-        done: asyncio.Future[list[Recorded]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Append(encoded, size, at_ns, done))
+        done: Done = asyncio.get_running_loop().create_future()
+        if len(events) == 1:  # nearly always
+            self._waiting.append((events[0], encode_body(events[0]), at_ns, done))
+        else:
+            bodies = [encode_body(event) for event in events]  # first, so that all wait or none
+            callers = [*repeat(None, len(events) - 1), done]
+            self._waiting.extend(zip(events, bodies, repeat(at_ns), callers, strict=False))
         self._arrived.set()
         return await done
 
@@ -203,12 +191,10 @@ class Journal:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     async def _write_forever(self) -> None:
-        batch: list[_Append] = []
         try:
             while True:
                 if self._waiting:
-                    batch = self._drain()
-                    await self._write(batch)
+                    await self._write()
                 await self._keep_house()
                 if not self._waiting and self._snapshot is None:
                     if self._closed:
@@ -218,54 +204,42 @@ class Journal:
         finally:
             # Reached with callers waiting only through a bug; they must not wait for ever.
             self._closed = True
-            _refuse((*batch, *self._waiting), JournalError(f"the journal {self._path} stopped", "restart the daemon"))
+            left = (*self._writing.callers, *[caller for *_, caller in self._waiting])
+            _refuse(left, JournalError(f"the journal {self._path} stopped", "restart the daemon"))
 
-    def _drain(self) -> list[_Append]:
-        """Everything that waits now, up to the limits of a batch."""
-        batch: list[_Append] = []
-        count = size = 0
-        while self._waiting and count < BATCH_EVENTS_MAX and size < BATCH_BYTES_MAX:
-            append = self._waiting.popleft()
-            batch.append(append)
-            count += len(append.events)
-            size += append.bytes
-        return batch
-
-    async def _write(self, batch: list[_Append]) -> None:
+    async def _write(self) -> None:
         """One transaction; then every caller of the batch is answered, all with success or all with the error."""
+        self._writing = batch = take(self._waiting, *self._head)
         try:
             if self._failure:
                 raise self._failure
             if self._doubtful:
                 await self._settle()
-            values, answers, accepted = _chained(batch, *self._head)
             failpoint("journal.before-commit")
-            await self._insert(values)
+            await self._insert(batch.statements())
             failpoint("journal.after-commit")
         except (sqlite3.Error, JournalError) as error:
             self._doubtful = True
             told = explain(self._path, error) if isinstance(error, sqlite3.Error) else error
             if isinstance(error, sqlite3.Error) and is_of_disk(error):
                 self._failure = told
-            _refuse(batch, told)
+            _refuse(batch.callers, told)
             return
-        self._head = _Head(values[-_COLUMNS], values[-1])
-        for id_, seq in accepted:
+        self._head = _Head(*batch.head)
+        for id_, seq in batch.accepted:
             self._known.add(id_, seq)
-        for append, recorded in zip(batch, answers, strict=True):
-            if not append.done.done():  # else its caller was cancelled
-                append.done.set_result(recorded)
+        for done, recorded in zip(batch.callers, batch.answers, strict=True):
+            if not done.done():  # else its caller was cancelled
+                done.set_result(recorded)
 
-    async def _insert(self, values: list[Any]) -> None:
-        """Write rows, given as one flat list, in one transaction."""
-        step = STATEMENT_ROWS_MAX * _COLUMNS
-        if len(values) <= step:
-            await self._writer.execute(_insert(len(values) // _COLUMNS), values)
+    async def _insert(self, statements: list[tuple[str, list[Any]]]) -> None:
+        """In one transaction."""
+        if len(statements) == 1:
+            await self._writer.execute(*statements[0])
             return
         await self._writer.execute("BEGIN IMMEDIATE")
-        for begin in range(0, len(values), step):
-            part = values[begin : begin + step]
-            await self._writer.execute(_insert(len(part) // _COLUMNS), part)
+        for statement in statements:
+            await self._writer.execute(*statement)
         await self._writer.commit()
 
     async def _keep_house(self) -> None:
@@ -315,37 +289,10 @@ class Journal:
             raise explain(self._path, error) from error
 
 
-def _chained(
-    batch: list[_Append], seq: int, prev: bytes
-) -> tuple[list[Any], list[list[Recorded]], list[tuple[str, int]]]:
-    """Values of all rows after event `seq` with hash `prev`, flat; the answer to each append; accepted examples and their events."""
-    values: list[Any] = []
-    answers, accepted = [], []
-    for events, _, at_ns, _ in batch:
-        recorded = []
-        for event, body in events:
-            seq += 1
-            kind, version, key = event.kind, event.version, event.key()
-            hash_ = chain(prev, seq, at_ns, kind, version, key, body)
-            values += seq, at_ns, kind, version, key, body.decode(), prev, hash_
-            recorded.append(Recorded(seq, at_ns, event))
-            if type(event) is ExampleAccepted:
-                accepted.append((event.example, seq))
-            prev = hash_
-        answers.append(recorded)
-    return values, answers, accepted
-
-
-def _refuse(appends: Iterable[_Append], error: JournalError) -> None:
-    for append in appends:
-        if not append.done.done():
-            append.done.set_exception(error)
-
-
-@cache
-def _insert(rows: int) -> str:
-    row = f"({', '.join(['?'] * _COLUMNS)})"
-    return f"INSERT INTO events (seq, at_ns, kind, version, key, body, prev_hash, hash) VALUES {', '.join([row] * rows)}"
+def _refuse(callers: Iterable[Done | None], error: JournalError) -> None:
+    for done in callers:
+        if done is not None and not done.done():
+            done.set_exception(error)
 
 
 def _prepare(path: Path) -> None:
@@ -394,7 +341,7 @@ def _uri(path: Path, mode: str) -> str:
 
 async def _read_head(connection: aiosqlite.Connection, path: Path) -> _Head:
     """The newest event, whose own hash is checked. Raises JournalError, sqlite3.Error."""
-    rows = list(await connection.execute_fetchall(f"{_SELECT} ORDER BY seq DESC LIMIT 1"))
+    rows = list(await connection.execute_fetchall(f"{SELECT} ORDER BY seq DESC LIMIT 1"))
     if not rows:
         return _Head(0, GENESIS)
     return _checked(rows[0], path)

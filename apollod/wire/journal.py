@@ -6,27 +6,31 @@ and the hash is the SHA-256 of all that. The chain detects edits, gaps and reord
 write the file can chain it anew, which is why its head is shown in `status` and can be pinned from outside.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from struct import Struct
 from typing import Any
 
 import msgspec
 
-from apollod.core.events import KINDS, Event
+from apollod.core.events import KINDS, Event, Recorded
 from apollod.errors import JournalError
 
 GENESIS = bytes(32)
 """What the first event is chained to."""
+
+Row = tuple[int, int, str, int, str, bytes, bytes, bytes]
+"""seq, at_ns, kind, version, key, body, prev_hash, hash"""
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 UPCASTS: dict[tuple[str, int], Upcast] = {}
 """(kind, version) -> function from a body of that version to a body of the next one."""
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encode = msgspec.json.Encoder(order="deterministic").encode
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
-_current = {(kind, KINDS[kind].version): decoder for kind, decoder in _decoders.items()}
+_current = {kind: {KINDS[kind].version: decoder.decode} for kind, decoder in _decoders.items()}
+_back = {KINDS[kind]: decoder.decode for kind, decoder in _decoders.items()}
 _u32 = Struct(">I").pack
 _LENGTHS = tuple(length.to_bytes(4, "big") for length in range(64))  # of a hash, and of integers in decimal
 _BUG = "this is a bug in apollod"
@@ -40,8 +44,8 @@ def encode_body(event: Event) -> bytes:
     writes NaN as null; so the way back is tried here, before anything is written (about 1 µs).
     """
     try:
-        body = _encoder.encode(event)
-        back = _decoders[event.kind].decode(body)
+        body = _encode(event)
+        back = _back[type(event)](body)
     except (msgspec.MsgspecError, UnicodeEncodeError, TypeError, KeyError, RecursionError) as error:
         raise JournalError(f"an event {event.kind} cannot be recorded: {error}", _BUG) from error
     if back != event:
@@ -51,9 +55,9 @@ def encode_body(event: Event) -> bytes:
 
 def decode_event(kind: str, version: int, body: bytes | str) -> Event:
     """The event of a row; bodies of older versions are upcast. Raises JournalError, with no sequence number in it."""
-    decoder = _current.get((kind, version))
+    decode = _current.get(kind, {}).get(version)
     try:
-        return decoder.decode(body) if decoder else _decode_older(kind, version, body)
+        return decode(body) if decode else _decode_older(kind, version, body)
     except msgspec.MsgspecError as error:
         raise JournalError(
             f"the body of an event {kind} (version {version}) does not decode: {error}",
@@ -70,14 +74,53 @@ def _decode_older(kind: str, version: int, body: bytes | str) -> Event:
     return _decoders[kind].decode(_upcast(kind, version, cls.version, body))
 
 
+def decode_rows(rows: Iterable[Row]) -> list[tuple[Recorded, bytes]]:
+    """Many rows, each with its hash. Raises KeyError where one is not of its kind's current version, or msgspec's error:
+    `decode_event` then reads them one by one and says what is wrong."""
+    return [
+        (Recorded(seq, at_ns, _current[kind][version](body)), hash_) for seq, at_ns, kind, version, _, body, _, hash_ in rows
+    ]
+
+
 def chain(prev_hash: bytes, seq: int, at_ns: int, kind: str, version: int, key: str, body: bytes) -> bytes:
     """The hash of a row (32 bytes), which depends on every row before it."""
     seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
+    try:
+        shared = _shared[kind][version]
+    except KeyError:
+        shared = _kind_and_version(kind, version)
     parts = (
         _LENGTHS[len(prev_hash)], prev_hash, _LENGTHS[len(seq_)], seq_, _LENGTHS[len(at_)], at_,
-        _shared.get((kind, version)) or _kind_and_version(kind, version), _u32(len(key_)), key_, _u32(len(body)), body,
+        shared, _u32(len(key_)), key_, _u32(len(body)), body,
     )
     return sha256(b"".join(parts)).digest()
+
+
+def fitting(rows: Iterable[Row], seq: int, prev_hash: bytes) -> int:
+    """How many of these rows, from the first one on, continue the chain after event `seq` with hash `prev_hash`.
+
+    The hash is that of `chain`, written out here: this runs a million times at a start, and a call each time is a tenth of it.
+    """
+    good, prev, join, lengths, u32, shared = 0, prev_hash, b"".join, _LENGTHS, _u32, _shared
+    try:
+        for found, at_ns, kind, version, key, body, before, hash_ in rows:
+            seq += 1
+            seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
+            try:
+                kind_and_version = shared[kind][version]
+            except KeyError:
+                kind_and_version = _kind_and_version(kind, version)
+            parts = (
+                lengths[32], prev, lengths[len(seq_)], seq_, lengths[len(at_)], at_,
+                kind_and_version, u32(len(key_)), key_, u32(len(body)), body,
+            )
+            if found != seq or before != prev or hash_ != sha256(join(parts)).digest():
+                break
+            prev = hash_
+            good += 1
+    except (TypeError, AttributeError):  # a damaged row may hold something else than what was written, for example no key
+        pass
+    return good
 
 
 def _kind_and_version(kind: str, version: int) -> bytes:
@@ -86,7 +129,7 @@ def _kind_and_version(kind: str, version: int) -> bytes:
     return b"".join(_u32(len(field)) + field for field in fields)
 
 
-_shared = {(kind, cls.version): _kind_and_version(kind, cls.version) for kind, cls in KINDS.items()}
+_shared = {kind: {cls.version: _kind_and_version(kind, cls.version)} for kind, cls in KINDS.items()}
 
 
 def _upcast(kind: str, version: int, target: int, body: bytes | str) -> bytes:
@@ -96,4 +139,4 @@ def _upcast(kind: str, version: int, target: int, body: bytes | str) -> bytes:
         if upcast is None:
             raise JournalError(f"there is no upcast of the event {kind} from version {step}", _BUG)
         fields = upcast(fields)
-    return _encoder.encode(fields)
+    return _encode(fields)

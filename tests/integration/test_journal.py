@@ -20,8 +20,7 @@ import msgspec
 import pytest
 from support.journals import edit, shell
 
-from apollod.adapters import journal as journal_module
-from apollod.adapters import known_examples
+from apollod.adapters import journal_batch, known_examples
 from apollod.adapters.journal import Journal
 from apollod.adapters.journal_reader import recorded, snapshot, verify
 from apollod.core import events as ev
@@ -140,7 +139,7 @@ async def test_no_caller_goes_on_while_the_disk_does_not_answer(tmp_path: Path) 
 
 
 async def test_a_batch_of_more_rows_than_a_statement_takes_is_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "STATEMENT_ROWS_MAX", 7)
+    monkeypatch.setattr(journal_batch, "STATEMENT_ROWS_MAX", 7)
     path = tmp_path / "journal.db"
     async with opened(path) as journal:
         await journal.append([paused(n) for n in range(20)], AT)

@@ -14,13 +14,16 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
+from support.journals import append_row, edit
 
 from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import events, query, verify
+from apollod.adapters.journal_reader import events, query, recorded, verified, verify
 from apollod.core import events as ev
-from apollod.errors import JournalError
+from apollod.errors import ChainBroken, JournalError
+from apollod.wire.journal import GENESIS
 
 AT = 1_700_000_000_123_456_789
+PAGE = 4096
 ISO = "2023-11-14T22:13:20.123Z"
 
 
@@ -254,15 +257,44 @@ def test_missing_empty_foreign_and_damaged_files(tmp_path: Path, path: Path) -> 
 
 def test_a_damaged_page_is_found_with_the_last_good_event(tmp_path: Path) -> None:
     made = tmp_path / "journal.db"
-    anyio.run(write, made, [ev.TrainingPaused(by="t", reason="x" * 1000)] * 200)
+    anyio.run(write, made, [ev.TrainingPaused(by="t", reason="x" * 1000)] * 400)
     data = bytearray(made.read_bytes())
-    middle = len(data) // 2 // 4096 * 4096
-    data[middle : middle + 4096] = os.urandom(4096)
+    middle = len(data) // 2
+    page = data.rindex(b"x" * 900, 0, middle) // PAGE * PAGE  # of rows: a page of the index is not read
+    data[page : page + PAGE] = b"\xff" * PAGE
     made.write_bytes(data)
-    try:
-        assert verify(made) is not None
-    except JournalError as error:
-        assert "up to which it is good" in str(error)
+    read: list[int] = []
+    with pytest.raises(JournalError, match="is damaged after event") as caught:
+        read.extend(item.seq for item, _ in recorded(made))
+    assert f"after event {read[-1]}, up to which it is good" in str(caught.value)
+    assert read == list(range(1, read[-1] + 1)) and 100 < read[-1] < 300
+    assert verified(made, 0, GENESIS, read[-1])[0] == read[-1]
+    with pytest.raises(JournalError, match=f"after event {read[-1]}, "):
+        verify(made)
+
+
+def test_what_is_before_a_changed_event_is_told_first(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    anyio.run(write, path, [ev.TrainingPaused(by="t", reason=str(number)) for number in range(1, 351)])
+    edit(path, "UPDATE events SET body = replace(body, '260', '999') WHERE seq = 260")
+    read: list[int] = []
+    with pytest.raises(ChainBroken, match="event 260 "):
+        read.extend(item.seq for item, _ in recorded(path))
+    assert read == list(range(1, 260))
+    after, hash_ = verified(path, 0, GENESIS, 259)
+    assert after == 259 and next(item.seq for item, _ in recorded(path, 100, verified(path, 0, GENESIS, 100)[1])) == 101
+    with pytest.raises(ChainBroken, match="event 260 "):
+        verified(path, after, hash_, 1)
+
+
+def test_what_is_before_an_unknown_event_is_told_first(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    anyio.run(write, path, [ev.TrainingPaused(by="t")] * 5)
+    append_row(path, "dream.remembered", 1, "{}")
+    read: list[int] = []
+    with pytest.raises(JournalError, match=r"event 6: .*dream\.remembered"):
+        read.extend(item.seq for item, _ in recorded(path))
+    assert read == [1, 2, 3, 4, 5]
 
 
 def test_a_copy_where_nothing_may_be_written(path: Path) -> None:

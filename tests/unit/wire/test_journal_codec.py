@@ -109,7 +109,7 @@ class Paused3(ev.Event, frozen=True):
 def test_old_bodies_are_upcast_version_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
     rename: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: {"name": body["by"]}  # noqa: E731
     monkeypatch.setitem(journal.KINDS, "training.paused", Paused3)
-    monkeypatch.delitem(journal._current, ("training.paused", 1))
+    monkeypatch.delitem(journal._current, "training.paused")
     monkeypatch.setitem(journal._decoders, "training.paused", msgspec.json.Decoder(Paused3))
     monkeypatch.setitem(journal.UPCASTS, ("training.paused", 1), rename)
     with pytest.raises(JournalError, match="from version 2"):
@@ -134,3 +134,56 @@ def test_every_field_counts(position: int) -> None:
     changed = list(fields)
     changed[position] = {0: b"\x01" * 32, 3: "kin", 5: "kkey", 6: b"bod"}.get(position, 7)
     assert journal.chain(*fields) != journal.chain(*changed)
+
+
+def rows_of(events: list[ev.Event], seq: int = 0, prev: bytes = journal.GENESIS) -> list[journal.Row]:
+    """Rows as the journal holds them after event `seq`."""
+    rows = []
+    for event in events:
+        seq += 1
+        body = journal.encode_body(event)
+        hash_ = journal.chain(prev, seq, 10**18 + seq, event.kind, event.version, event.key(), body)
+        rows.append((seq, 10**18 + seq, event.kind, event.version, event.key(), body, prev, hash_))
+        prev = hash_
+    return rows
+
+
+EVERY_KIND = [event_of(cls) for cls in ev.KINDS.values()] + [ev.SourceDiscovered(source="ü" * 5000, path="/p" * 5000)]
+
+
+def test_many_rows_are_checked_as_one_by_one() -> None:
+    rows = rows_of(EVERY_KIND, 9_999_990, b"\x07" * 32)
+    assert journal.fitting(rows, 9_999_990, b"\x07" * 32) == len(rows)
+    assert journal.fitting(rows, 9_999_989, b"\x07" * 32) == journal.fitting(rows, 9_999_990, b"\x06" * 32) == 0
+    assert journal.fitting([], 0, journal.GENESIS) == 0
+
+
+def test_kinds_and_versions_that_are_not_known_are_chained_too() -> None:
+    prev, rows = journal.GENESIS, []
+    for seq, (kind, version) in enumerate([("dream.remembered", 1), ("step.completed", 7)], 1):
+        hash_ = journal.chain(prev, seq, 2, kind, version, "", b"{}")
+        rows.append((seq, 2, kind, version, "", b"{}", prev, hash_))
+        prev = hash_
+    assert journal.fitting(rows, 0, journal.GENESIS) == 2
+
+
+@pytest.mark.parametrize("value", [0, "", b"", None], ids=repr)
+@pytest.mark.parametrize("column", range(8))
+def test_a_change_in_any_column_ends_what_fits(column: int, value: Any) -> None:
+    """Whatever is in its place: a damaged file may hold a column of another type."""
+    rows: list[Any] = rows_of([STEP] * 3)
+    rows[1] = (*rows[1][:column], value, *rows[1][column + 1 :])
+    assert journal.fitting(rows, 0, journal.GENESIS) == 1
+
+
+def test_rows_left_out_or_out_of_place_end_what_fits() -> None:
+    one, two, three = rows_of([STEP] * 3)
+    assert journal.fitting([one, three], 0, journal.GENESIS) == journal.fitting([one, one], 0, journal.GENESIS) == 1
+    assert journal.fitting([two, one], 0, journal.GENESIS) == 0
+    assert journal.fitting([two, three], 1, one[-1]) == 2
+
+
+def test_many_rows_are_decoded_as_one_by_one() -> None:
+    rows = rows_of(EVERY_KIND)
+    expected = [(ev.Recorded(seq, 10**18 + seq, event), row[-1]) for seq, (event, row) in enumerate(zip(EVERY_KIND, rows, strict=True), 1)]
+    assert journal.decode_rows(rows) == expected

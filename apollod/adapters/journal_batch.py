@@ -1,0 +1,88 @@
+"""What one transaction of the journal writes: rows made of the events that wait, and the statement that inserts them.
+
+Everything here is done for every event of a group commit while nothing else happens, which is why it is spelt out: flat lists,
+one loop, one statement, and no hash is bound twice.
+"""
+
+import asyncio
+from collections import deque
+from functools import cache
+from typing import Any, NamedTuple
+
+from apollod.core.events import Event, ExampleAccepted, Recorded
+from apollod.wire.journal import chain
+
+EVENTS_MAX = 512  # in a transaction, overshot by at most one append; chaining them holds the event loop for about 1 ms
+BYTES_MAX = 8 << 20
+STATEMENT_ROWS_MAX = 1024  # a batch with more takes several statements; SQLite takes 32766 values in one
+
+Done = asyncio.Future[list[Recorded]]
+"""Where a caller waits."""
+
+Waiting = tuple[Event, bytes, int, Done | None]
+"""An event, its body, its time; with the last event of an append comes its caller."""
+
+_COLUMNS = 7  # that are bound for each row; `prev_hash` is the hash of the row before
+
+
+class Batch(NamedTuple):
+    """Rows in the order of their events, and what becomes of them after the commit."""
+
+    values: list[Any]
+    """the hash before the first row, then seq, at_ns, kind, version, key, body, hash of each row, flat"""
+    callers: list[Done]
+    answers: list[list[Recorded]]
+    """of each caller"""
+    accepted: list[tuple[str, int]]
+    """examples and their events"""
+
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the last row."""
+        return self.values[-_COLUMNS], self.values[-1]
+
+    def statements(self) -> list[tuple[str, list[Any]]]:
+        """Inserts and their values; nearly always one."""
+        step = STATEMENT_ROWS_MAX * _COLUMNS
+        # Each part begins with the hash before its first row.
+        parts = [self.values[begin : begin + step + 1] for begin in range(0, len(self.values) - 1, step)]
+        return [(_insert(len(part) // _COLUMNS), part) for part in parts]
+
+
+def take(waiting: deque[Waiting], seq: int, prev: bytes) -> Batch:
+    """Whole appends from the front of `waiting`, up to the limits, as rows after event `seq` with hash `prev`."""
+    values: list[Any] = [prev]
+    batch = Batch(values, [], [], [])
+    recorded: list[Recorded] = []
+    taken = size = 0
+    for event, body, at_ns, done in waiting:
+        seq += 1
+        kind, version, key = event.kind, event.version, event.key()
+        prev = chain(prev, seq, at_ns, kind, version, key, body)
+        values += seq, at_ns, kind, version, key, body.decode(), prev
+        recorded.append(Recorded(seq, at_ns, event))
+        if type(event) is ExampleAccepted:
+            batch.accepted.append((event.example, seq))
+        taken += 1
+        size += len(body)
+        if done is not None:
+            batch.callers.append(done)
+            batch.answers.append(recorded)
+            recorded = []
+            if taken >= EVENTS_MAX or size >= BYTES_MAX:
+                break
+    if taken == len(waiting):
+        waiting.clear()
+    else:
+        for _ in range(taken):
+            waiting.popleft()
+    return batch
+
+
+@cache
+def _insert(rows: int) -> str:
+    """Numbered parameters: 1 is the hash before the first row, and every row's `prev_hash` the parameter before its own."""
+    row = "(?{}, ?{}, ?{}, ?{}, ?{}, ?{}, ?{}, ?{})"
+    first = range(1, rows * _COLUMNS, _COLUMNS)
+    numbered = [row.format(*range(before + 1, before + _COLUMNS), before, before + _COLUMNS) for before in first]
+    return f"INSERT INTO events (seq, at_ns, kind, version, key, body, prev_hash, hash) VALUES {', '.join(numbered)}"

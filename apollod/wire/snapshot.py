@@ -24,7 +24,11 @@ def fold_code() -> str:
     digest = sha256(msgspec.__version__.encode())
     for package, modules in _SOURCES:
         for module in modules:
-            digest.update((files(package) / f"{module}.py").read_bytes())
+            here = files(package)
+            parts = sorted((here / module).iterdir(), key=lambda part: part.name) if (here / module).is_dir() else [here / f"{module}.py"]
+            for part in parts:
+                if part.name.endswith(".py"):
+                    digest.update(part.read_bytes())
     return digest.hexdigest()
 
 

@@ -43,7 +43,7 @@ def test_a_change_of_the_fold_is_another_code(tmp_path, monkeypatch):
     compute = snapshot.fold_code.__wrapped__
     code = compute()
     assert code == fold_code()
-    for module in ("core/state.py", "core/fold.py", "core/events.py", "wire/journal.py"):
+    for module in ("core/state.py", "core/fold.py", "core/events/training.py", "core/events/base.py", "wire/journal.py"):
         with (tmp_path / module).open("a") as file:
             file.write("#")
         assert compute() != code

@@ -1,0 +1,117 @@
+"""Sources, and the examples that came of their lines."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from apollod.core.events.base import Event
+
+
+class SourceDiscovered(Event, frozen=True):
+    """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes."""
+
+    kind: ClassVar[str] = "source.discovered"
+    source: str
+    path: str
+    replaces: str = ""
+
+    def key(self) -> str:
+        return self.source
+
+
+class SourceConsumed(Event, frozen=True):
+    """Bytes up to `offset` and lines up to `line` of a source are taken; appended with what they became."""
+
+    kind: ClassVar[str] = "source.consumed"
+    source: str
+    path: str
+    offset: int
+    line: int
+    accepted: int
+    duplicates: int
+    rejected: int
+
+    def key(self) -> str:
+        return self.source
+
+
+class SourceQuarantined(Event, frozen=True):
+    """A line (or, with `line` 0, a whole file) that is no record. Its bytes are kept in the file `kept`."""
+
+    kind: ClassVar[str] = "source.quarantined"
+    source: str
+    path: str
+    line: int
+    reason: str
+    bytes: int
+    sha256: str
+    kept: str
+
+    def key(self) -> str:
+        return self.source
+
+
+Tier = Literal["direct", "bulk", "dream"]
+"""How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`, feedback),
+read from a file or log, imagined."""
+
+
+class ExampleAccepted(Event, frozen=True):
+    """`record` is the canonical record, `example` its content id (hex of BLAKE2b-128)."""
+
+    kind: ClassVar[str] = "example.accepted"
+    example: str
+    record: msgspec.Raw
+    source: str
+    line: int
+    tier: Tier = "bulk"
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleDuplicate(Event, frozen=True):
+    kind: ClassVar[str] = "example.duplicate"
+    example: str
+    source: str
+    line: int
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleEncoded(Event, frozen=True):
+    """Token counts, and a digest of token ids and mask that every later run of the example has to match."""
+
+    kind: ClassVar[str] = "example.encoded"
+    example: str
+    tokens: int
+    targets: int
+    cut: int
+    digest: str
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleRejected(Event, frozen=True):
+    """An accepted example that turned out not to be learnable. `kept`: file with the record."""
+
+    kind: ClassVar[str] = "example.rejected"
+    example: str
+    reason: str
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleRequeued(Event, frozen=True):
+    """An example whose step was taken back is to be learned again."""
+
+    kind: ClassVar[str] = "example.requeued"
+    example: str
+    tier: Tier
+    by: str
+
+    def key(self) -> str:
+        return self.example

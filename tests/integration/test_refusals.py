@@ -15,7 +15,8 @@ import pytest
 from support.daemon import Daemon
 
 from apollod.adapters.link import Link
-from apollod.errors import LinkClosed
+from apollod.errors import LinkClosed, WeightsLocked
+from apollod.store.lock import WeightsLock
 from apollod.supervisor.config import load_config
 from apollod.supervisor.placement import engine_tmp_dir
 from apollod.wire import messages
@@ -143,3 +144,60 @@ def test_a_damaged_journal_is_named_and_not_touched(tiny_model, tmp_path):
     )
     assert done.returncode == 1 and str(daemon.journal) in done.stderr and "Traceback" not in done.stderr
     assert daemon.journal.read_bytes() == before
+
+
+# --- a model directory that is not ours, in use, or half written ----------------------------------------------------
+
+
+def test_a_model_in_a_shared_cache_is_refused_with_the_command_that_makes_a_private_copy(tiny_model, tmp_path, monkeypatch):
+    cached = tmp_path / "cache" / "hub" / "models--me--tiny" / "snapshots" / "0123abcd"
+    shutil.copytree(tiny_model, cached)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with daemon_on(tmp_path / "d", tmp_path / "none") as daemon:
+        daemon.config.write_text(daemon.config.read_text().replace(str(tmp_path / "none"), str(cached)))
+        checked = subprocess.run(
+            [sys.executable, "-m", "apollod", "config", "check", "--config", str(daemon.config)], capture_output=True, text=True, timeout=60
+        )
+        assert checked.returncode == 1 and "cp -a --reflink=auto" in checked.stderr
+        before = {file: file.stat().st_mtime_ns for file in cached.rglob("*")}
+        daemon.start()
+        error = daemon.wait(lambda s: s["error"], "the refusal", 30)["error"]
+        assert "Hugging Face cache" in error and error in daemon.ctl("status").stdout
+        assert {file: file.stat().st_mtime_ns for file in cached.rglob("*")} == before
+        command = error.partition("`")[2].rpartition("`")[0]
+        subprocess.run(command, shell=True, check=True)
+        copy = tmp_path / "home" / "models" / "tiny"
+        assert (copy / "model.safetensors").read_bytes() == (tiny_model / "model.safetensors").read_bytes()
+
+
+def test_weights_that_somebody_writes_are_not_loaded_and_what_a_crash_left_is_finished_first(tiny_model, tmp_path):
+    """A sync that was killed after its commit, and one that is still under way."""
+    with daemon_on(tmp_path / "d", tiny_model) as daemon:
+        new = tmp_path / "new"
+        shutil.copytree(daemon.model, new)
+        weights = bytearray((new / "model.safetensors").read_bytes())
+        weights[-64:] = bytes(64)
+        (new / "model.safetensors").write_bytes(weights)
+        leave_a_redo(daemon.model, new)
+        assert (daemon.model / ".apollod" / "redo").exists()
+        with WeightsLock(daemon.model):
+            daemon.start()
+            error = daemon.wait(lambda s: s["error"], "the refusal", 30)["error"]
+            assert f"in use by pid {os.getpid()}" in error and "Traceback" not in daemon.log()
+        daemon.ctl("resume")
+        daemon.wait(lambda s: s["engine"]["pid"] is not None, "the engine to be started", 30)
+        assert not (daemon.model / ".apollod" / "redo").exists()
+        assert (daemon.model / "model.safetensors").read_bytes() == bytes(weights)
+        with pytest.raises(WeightsLocked, match="reads"), WeightsLock(daemon.model):
+            pass
+        assert (daemon.model / ".apollod" / "daemon").read_text().strip() == str(daemon.socket)
+
+
+def leave_a_redo(model: Path, new: Path) -> None:
+    """Sync `new` into `model` in a process that dies right after the commit."""
+    code = (
+        "import os, sys; from pathlib import Path; from apollod.store import sync; from apollod.store.model_files import read_files;"
+        "from apollod.store.pieces import directory_pieces; sync.finish = lambda *_, **__: os._exit(9);"
+        "sync.sync(Path(sys.argv[1]), directory_pieces(Path(sys.argv[2]), read_files(Path(sys.argv[1]))), 7)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(model), str(new)], timeout=60).returncode == 9

@@ -20,7 +20,7 @@ def plan_way_back(journal: Path, to: int, version: int, checkpoints: Mapping[int
     try:
         return _plan(journal, to, version, checkpoints)
     except (JournalError, NotRead) as error:
-        reason = error.line() if isinstance(error, JournalError) else f"the journal holds no {error}"
+        reason = error.line() if isinstance(error, JournalError) else f"there is no {error} in the journal"
         return RollbackPlanned(to=to, version=version, error=reason)
 
 

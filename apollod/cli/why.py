@@ -98,6 +98,7 @@ def _step(path: str, number: int) -> dict[str, Any]:
         "before": {"version": parent, "fingerprint": before},
         "after": {"version": number, "fingerprint": body["fingerprint"]} if completed else None,
         "checkpoint": _first_checkpoint(path, number, last.seq) if completed else None,
+        "taken_back": _taken_back(path, number),
         "at": last.at, "seq": last.seq,
     }
 
@@ -110,6 +111,17 @@ def _fingerprint(path: str, version: int) -> str | None:
     """Of the weights of a version; version 0 is what the first trainer found."""
     facts = _facts(path, f"kind = 'step.completed' AND key = '{version}'" if version else "kind = 'trainer.bound'")
     return str(facts[0].body["fingerprint"]) if facts else None
+
+
+def _taken_back(path: str, step: int) -> dict[str, Any] | None:
+    """The rollback that undid a step."""
+    facts = _facts(path, f"kind = 'rollback.started' AND {_lists('undone', str(step))}")
+    return {"to": facts[0].body["to"], "at": facts[0].at, "seq": facts[0].seq} if facts else None
+
+
+def _lists(field: str, value: str) -> str:
+    """SQL: is it in this list of an event's body?"""
+    return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field}') AS e WHERE e.value = {value})"
 
 
 def _first_checkpoint(path: str, step: int, seq: int) -> dict[str, Any] | None:
@@ -131,8 +143,9 @@ def _example(path: str, id_: str) -> dict[str, Any]:
     later = f"seq > {accepted.seq} AND "
     encoded = _facts(path, f"{later}kind = 'example.encoded' AND key = '{id_}'")
     rejected = _facts(path, f"{later}kind = 'example.rejected' AND key = '{id_}'")
-    among = f"EXISTS (SELECT 1 FROM json_each(body, '$.examples') AS e WHERE e.value = '{id_}')"
+    among = _lists("examples", f"'{id_}'")
     tried = _facts(path, f"{later}kind IN ('step.completed', 'step.failed') AND (body ->> '$.example' = '{id_}' OR {among})")
+    moved = _facts(path, f"{later}((kind = 'rollback.started' AND {among}) OR (kind = 'example.requeued' AND key = '{id_}'))")
     ((duplicates,),) = _rows(path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'")
     state, reason = "pending", ""
     if rejected:
@@ -142,6 +155,10 @@ def _example(path: str, id_: str) -> dict[str, Any]:
         state = _STATES[tried[-1].kind] if result.get("applied", True) else "skipped"
         state = "pending" if result.get("apart") else state
         reason = result.get("reason") or result.get("note") or ""
+        if moved and moved[-1].seq > tried[-1].seq:
+            back = moved[-1].kind == "rollback.started"
+            state = "undone" if back else "pending"
+            reason = f"taken back by the rollback to step {moved[-1].body['to']} (event {moved[-1].seq})" if back else "asked for again"
     source = accepted.body["source"]
     quoted = source.replace("'", "''")
     files = _rows(path, f"SELECT path FROM sources WHERE source = '{quoted}'")
@@ -214,7 +231,10 @@ def _step_lines(s: dict[str, Any]) -> list[str]:
     if len(s["examples"]) > 1:
         lines.insert(1, f"together    {len(s['examples'])} examples: {' '.join(s['examples'])}")
     if after:
-        where = f"step {checkpoint['step']} {checkpoint['path']}" if checkpoint else "not in one yet"
+        missing = "in none" if s["taken_back"] else "not in one yet"
+        where = f"step {checkpoint['step']} {checkpoint['path']}" if checkpoint else missing
         removed = " (removed since, to make room)" if checkpoint and checkpoint["state"] == "removed" else ""
         lines.append(f"checkpoint  {where}{removed}")
+    if back := s["taken_back"]:
+        lines.append(f"taken back  by the rollback to step {back['to']}   {back['at']} (event {back['seq']})")
     return lines

@@ -12,6 +12,8 @@ T = TypeVar("T")
 UNDONE_MAX = 10_000
 """steps in one rollback: all of them are in one event"""
 
+_TAKEN_BACK = "step {version} does not build on step {to}, which was taken back; `apollod replay --to {to} --out DIR` has its weights"
+
 
 class NotRead(Exception):
     """The journal has to be read further back: `step` is not there."""
@@ -35,8 +37,11 @@ def way_back(
     """
     if to == version:
         return _refused(to, version, f"step {to} is what is served")
-    if to > version or to < 0:
-        return _refused(to, version, f"there is no step {to} before step {version}")
+    if to < 0:
+        return _refused(to, version, f"there is no step {to}")
+    if to > version:
+        _of(completed, to)
+        return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
     undone: list[ev.StepCompleted] = []
     step = version
     while step > to:
@@ -45,10 +50,7 @@ def way_back(
         if len(undone) > UNDONE_MAX:
             return _refused(to, version, f"more than {UNDONE_MAX} steps; start anew from `apollod replay --to {to} --out DIR`")
     if step != to:
-        return _refused(
-            to, version,
-            f"step {version} does not build on step {to}, which was taken back; `apollod replay --to {to} --out DIR` has its weights",
-        )  # fmt: skip
+        return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
     again: list[ev.Again] = []
     while step not in checkpoints and step > 0:
         done, begun = _of(completed, step), _of(started, step)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.journals import AT, BASE, STORY, TWIN, A, B, C, D, E, F, completed, dream_of, write
+from support.journals import AT, BASE, STORY, TAKEN_BACK, TWIN, A, B, C, D, E, F, completed, dream_of, write
 
 from apollod.adapters import journal_reader
 from apollod.cli.main import main
@@ -207,3 +207,14 @@ def test_a_pin_after_an_edit_is_not_trusted(tmp_path: Path, capsys: pytest.Captu
 def test_a_pin_that_is_no_hash(path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     assert main(["ctl", "journal", "verify", "--file", str(path), "--expect", text]) == 2
     assert "no hash of an event" in capsys.readouterr().err
+
+
+def test_what_was_taken_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(write(tmp_path / "journal.db", STORY + TAKEN_BACK))
+    for what, told in (("4", ["taken back  by the rollback to step 0"]), (E, ["undone by step 4: taken back by the rollback to step 0"]),
+                       (A, ["pending by step 1: asked for again"])):  # fmt: skip
+        assert main(["ctl", "why", what, "--file", path]) == 0
+        out = capsys.readouterr().out
+        assert all(words in out for words in told), out
+    assert main(["ctl", "why", "4", "--file", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["step"]["taken_back"]["to"] == 0

@@ -16,7 +16,7 @@ from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
 from apollod.core.intake import Batch, Line
-from apollod.core.lineage import way_back
+from apollod.core.lineage import NotRead, way_back
 from apollod.core.state import SECOND_NS, State
 
 SETTINGS = ev.Settings(model_path="/m", lr=1.0, warmup=0.0, checkpoint_delay_s=600.0, checkpoint_keep=2, replay_max=1000)
@@ -217,7 +217,11 @@ class World:
                 self.give(inp.CheckpointObserved(step, path, self.disk[path][0] if committed else ""))
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
-                self.give(way_back(begun, done, lambda _: self.settings, to, version, checkpoints))
+                try:
+                    plan = way_back(begun, done, lambda _: self.settings, to, version, checkpoints)
+                except NotRead as missing:
+                    plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
+                self.give(plan)
             case fx.RunHook(step=step):
                 self.hooked.append(step)
                 self.give(inp.HookDone(step, 0.1))

@@ -123,7 +123,8 @@ def _examples(step: Planned) -> list[tuple[str, str]]:
 
 def _attach(plan: Plan, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
     bound = plan.bound
-    return msg.AttachCopy(start.directory, bound.held, bound.tied, device_of(bound), settings)
+    kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
+    return msg.AttachCopy(start.directory, bound.held, bound.tied, device_of(bound), settings, kernels)
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from apollod.adapters.model_dir import check_model_dir
 from apollod.errors import ConfigError, ModelRefused
 from apollod.store.access import check_writable
 from apollod.supervisor.config import load_config
+from apollod.supervisor.placement import kernels_refused
 
 TEMPLATE = """\
 # apollod configuration. `apollod config show --config {file}` prints every key with the value in force.
@@ -72,6 +73,9 @@ def config(verb: str, path: str | None, overrides: Sequence[str]) -> int:
         check_writable(Path(loaded.model.path).expanduser())
     except ModelRefused as error:
         print(f"apollod: {error.line()}", file=sys.stderr)
+        return 1
+    if why_not := kernels_refused(loaded):
+        print(f"apollod: {why_not}", file=sys.stderr)
         return 1
     print(f"ok: model {loaded.model.path}, state {loaded.state_dir}, inbox {loaded.inbox_dir}, {loaded.url}")
     return 0

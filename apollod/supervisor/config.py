@@ -18,7 +18,7 @@ from msgspec import Meta
 from apollod.core.events import Settings
 from apollod.core.layers import parse_layers
 from apollod.errors import ConfigError
-from apollod.wire.messages import OptimizerSettings
+from apollod.wire.messages import Kernels, OptimizerSettings
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -110,6 +110,8 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
     align_max: Annotated[float, Meta(gt=0.0)] = 0.1
     """largest mean difference of log-probabilities; above it training halts"""
+    kernels: Kernels = "auto"
+    """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
     threads: NotNegative = 0
     """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 
@@ -125,6 +127,9 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.moments != "float32" and self.optimizer not in ("apollo", "adamw"):
             raise ValueError(f'moments = "{self.moments}" is for apollo and adamw; {self.optimizer} has no choice of them')
 
+
+        if self.kernels == "triton" and self.optimizer != "apollo":
+            raise ValueError(f'kernels = "triton" is for apollo; {self.optimizer} has none')
 
     @property
     def direct_rate(self) -> float:

@@ -214,7 +214,8 @@ class Executor:
             if isinstance(storage, MemoryFile):
                 assert engine.memory is not None
                 self._to_trainer(msg.Share(storage.bytes), engine.memory.fd)
-        self._to_trainer(msg.Attach(engine.manifest, self._config.optimizer(), fresh, self._config.checkpoint.undo_bytes))
+        c = self._config
+        self._to_trainer(msg.Attach(engine.manifest, c.optimizer(), fresh, c.checkpoint.undo_bytes, c.trainer.kernels))
 
     def _to_trainer(self, message: msgspec.Struct, fd: int | None = None) -> None:
         if self._children.trainer is not None:

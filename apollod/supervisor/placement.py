@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from apollod import failpoints
@@ -23,6 +24,17 @@ then vLLM insists on binding no threads (platforms/cpu.py): the trainer is bound
 def has_gpu() -> bool:
     """Is there an NVIDIA device? APOLLOD_DEVICE=cpu says no."""
     return os.environ.get("APOLLOD_DEVICE", "") != "cpu" and bool(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def kernels_refused(config: Config) -> str:
+    """Why the trainer will refuse `[trainer] kernels`, as far as it can be told without torch; empty where it cannot."""
+    if config.trainer.kernels != "triton":
+        return ""
+    if not has_gpu():
+        return 'kernels = "triton" needs an NVIDIA GPU, and there is none; set [trainer] kernels = "auto"'
+    if find_spec("triton") is None:
+        return 'kernels = "triton", and Triton is not installed; run `pip install triton`, or set [trainer] kernels = "auto"'
+    return ""
 
 
 def core_split(config: Config) -> tuple[list[int], list[int]]:
@@ -86,7 +98,9 @@ def trainer_environment(config: Config) -> dict[str, str]:
         "APOLLOD_SOCKET": str(config.socket_path), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8", **failpoints.environment_of("trainer"),
     }
-    if not has_gpu():
+    if has_gpu():
+        env["TRITON_CACHE_DIR"] = str(config.state_dir / "triton")  # its default is in the home, which may be read-only
+    else:
         cores = core_split(config)[1]
         threads = str(len(cores))
         env |= {"OMP_NUM_THREADS": threads, "APOLLOD_TRAINER_THREADS": threads, "APOLLOD_TRAINER_CORES": ",".join(map(str, cores))}

@@ -32,9 +32,9 @@ from apollod.trainer.named_optimizer import Named, NamedOptimizer, OptimizerErro
 from apollod.trainer.parameter_step import ParameterStep
 from apollod.trainer.projector import project, project_rows, square_norms, stream_key
 from apollod.trainer.row_gradient import RowGradient
+from apollod.wire.messages import Kernels
 
 Scale = Literal["channel", "tensor"]
-Kernels = Literal["auto", "eager", "triton"]
 
 
 class Apollo(NamedOptimizer):
@@ -92,6 +92,17 @@ class Apollo(NamedOptimizer):
             return
         step: Any = self._open()
         step.update(self._units[parameter], parameter.data, gradient, self.state[parameter], self.undo)
+
+    @torch.no_grad()
+    def warm_up(self) -> None:
+        """Launch every kernel once for each kind of parameter, on a gradient of zeros, which they skip."""
+        if self._device_steps is None:
+            return
+        kinds = {_launch(unit, parameter): parameter for parameter, unit in self._units.items()}
+        step = self._device_steps(self._next_step, self._seed, self._units.values(), self.param_groups)
+        for parameter in kinds.values():
+            step.update(self._units[parameter], parameter.data, torch.zeros_like(parameter), self.state[parameter])
+        step.report()
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
         return super()._in_range(group) | {
@@ -161,6 +172,11 @@ def _moments_(step: ParameterStep, low_rank: Tensor, squares: Tensor, summed: in
         return None, norms
     step.keep(wide)
     return coef, Norms(norms.grad_square, norms.update * factor)
+
+
+def _launch(unit: Any, parameter: Tensor) -> tuple[Any, ...]:
+    """What Triton compiles once more for: shape, dtypes, options, and whether memory begins at a multiple of 16 bytes."""
+    return parameter.shape, parameter.dtype, unit.round_to, id(unit.group), parameter.data_ptr() % 16
 
 
 def _device_steps(kernels: Kernels, device: torch.device) -> Any:

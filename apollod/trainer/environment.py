@@ -8,9 +8,12 @@ import torch
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba")
 
 
-def environment(device: torch.device) -> dict[str, str]:
-    """Versions of libraries, kind of device, number of threads. Values are for comparison and for people."""
-    return {**{name: version(name) for name in LIBRARIES}, "device": _kind(device), "threads": str(torch.get_num_threads())}
+def environment(device: torch.device, kernels: str = "eager") -> dict[str, str]:
+    """Versions of libraries, kind of device and of the optimizer's kernels, number of threads. Values are for comparison and for
+    people."""
+    libraries = (*LIBRARIES, "triton") if kernels == "triton" else LIBRARIES
+    found = {name: version(name) for name in libraries}
+    return {**found, "device": _kind(device), "kernels": kernels, "threads": str(torch.get_num_threads())}
 
 
 def _kind(device: torch.device) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
 _K = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+_BLOCK_WORDS = 1 << 22  # of torch's sums: bounds their temporaries
 
 
 def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> int:
@@ -35,10 +35,10 @@ def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -
     import torch
 
     flat = tensor.detach().to(dtype=dtype or tensor.dtype).contiguous().view(-1).view(torch.uint8)
-    if flat.is_cuda and (sums := _device_sums()) is not None:
+    if flat.is_cuda:
         whole = flat.numel() // 4 * 4
         flat = flat if flat.data_ptr() % 4 == 0 else flat.clone()  # a view may begin in the middle of a word
-        return _finish(*sums(flat[:whole].view(torch.int32)), whole, flat[whole:].cpu().numpy())
+        return _finish(*_device_sums()(flat[:whole].view(torch.int32)), whole, flat[whole:].cpu().numpy())
     return bytes_fingerprint(flat.cpu().numpy())
 
 
@@ -61,14 +61,36 @@ def _finish(s0: int, s1: int, whole: int, rest: np.ndarray[Any, Any], first: int
     return _K * (2 * (s1 + (first + whole // 4) * tail) + s0 + tail) & _MASK
 
 
-@cache
-def _device_sums() -> Callable[[torch.Tensor], tuple[int, int]] | None:
-    """`_sums` of int32 words on a GPU; None without Triton: the bytes are brought to the CPU then."""
-    if find_spec("triton") is None:
-        return None
+_triton: bool | None = None
+"""whether sums on a GPU are Triton's; None: where it is installed"""
+
+
+def use_triton(wanted: bool) -> None:
+    """Let Triton add up what lies on a GPU, or torch, in several passes. The sums are the same."""
+    global _triton
+    _triton = wanted
+
+
+def _device_sums() -> Callable[[torch.Tensor], tuple[int, int]]:
+    """`_sums` of int32 words on a GPU."""
+    if find_spec("triton") is None if _triton is None else not _triton:
+        return torch_sums
     from apollod.trainer.apollo_cuda import fingerprint_sums
 
     return fingerprint_sums
+
+
+def torch_sums(words: torch.Tensor) -> tuple[int, int]:
+    """(S0, S1) modulo 2^64 of int32 words on any device."""
+    import torch
+
+    plain = torch.zeros((), dtype=torch.int64, device=words.device)
+    weighted = torch.zeros_like(plain)
+    for first in range(0, words.numel(), _BLOCK_WORDS):
+        wide = words[first : first + _BLOCK_WORDS].to(torch.int64).bitwise_and_(0xFFFFFFFF)
+        plain += wide.sum()
+        weighted += wide.mul_(torch.arange(first, first + wide.numel(), device=words.device)).sum()  # int64 wraps around
+    return int(plain) & _MASK, int(weighted) & _MASK
 
 
 def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from apollod.adapters.link import Link
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.failpoints import failpoint
-from apollod.trainer import align, kernels_cpu, restore
+from apollod.trainer import align, device_kernels, kernels_cpu, restore
 from apollod.trainer.attach import Attached, attach
 from apollod.trainer.checkpoint_writer import CheckpointWriter
 from apollod.trainer.data import Tokens, load_tokenizer, tokenise
@@ -41,13 +41,28 @@ class Learner:
     """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
 
     def __init__(
-        self, attached: Attached, settings: m.OptimizerSettings, tokenizer: PreTrainedTokenizerBase, undo_bytes: int = 0
+        self, attached: Attached, settings: m.OptimizerSettings, tokenizer: PreTrainedTokenizerBase, undo_bytes: int = 0,
+        kernels: m.Kernels = "auto",
     ) -> None:
         self.attached = attached
         self.settings = settings
         self.tokenizer = tokenizer
         self.undo = UndoRing(undo_bytes) if undo_bytes else None
+        self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
         self.optimizer, self._hooks = self._make_optimizer()
+        self._warm_up(kernels)
+
+    def _warm_up(self, wanted: m.Kernels) -> None:
+        """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
+        if self.kernels != "triton":
+            return
+        try:
+            self.optimizer.warm_up()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a compiler or driver raises
+            self.kernels = device_kernels.give_up(wanted, _line(error))
+            self.forget()
 
     def forget(self) -> None:
         """Replace the optimizer by one that has done no step yet, of these `attached` and `settings`."""
@@ -56,7 +71,7 @@ class Learner:
         self.optimizer, self._hooks = self._make_optimizer()
 
     def _make_optimizer(self) -> tuple[NamedOptimizer, HookHandle]:
-        optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to)
+        optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to, self.kernels)
         if self.undo is not None:
             self.undo.clear()  # its steps lead to the state of another optimizer
             optimizer.undo = self.undo
@@ -171,8 +186,8 @@ class Loop:
         manifest = message.manifest
         attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
-        self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes)
-        return bound(attached, manifest)
+        self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels)
+        return bound(attached, manifest, self._learner.kernels)
 
     def _restore(self, message: m.Restore) -> m.Restored:
         learner = self._attached()
@@ -234,7 +249,7 @@ class Loop:
         return None
 
 
-def bound(attached: Attached, manifest: Manifest) -> m.Bound:
+def bound(attached: Attached, manifest: Manifest, kernels: str) -> m.Bound:
     """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
     views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
     held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}
@@ -243,7 +258,7 @@ def bound(attached: Attached, manifest: Manifest) -> m.Bound:
         fingerprint=attached.weights.fingerprint(),
         parameters=len(attached.trainable),
         elements=sum(p.numel() for _, p in attached.trainable),
-        versions=environment(attached.device),
+        versions=environment(attached.device, kernels),
         held=held,
         tied=manifest.tied,
     )

@@ -240,6 +240,9 @@ class NamedOptimizer(torch.optim.Optimizer):
         if self.undo is not None:
             self.undo.begin(step)
 
+    def warm_up(self) -> None:
+        """Do now what the first step would have to wait for, such as compiling. Weights and state keep their bits."""
+
     def attach(self) -> HookHandle:
         """Update every parameter inside the backward pass, as soon as its gradient is complete or, if that is small, those of
         some others are, too; and free the gradient.
@@ -278,6 +281,11 @@ class NamedOptimizer(torch.optim.Optimizer):
     def takes_rows(self, parameter: Tensor) -> bool:
         """Whether `_apply_rows` can do with this parameter; only ever inside the backward pass."""
         return False
+
+    def _rows_will_do(self, parameter: Tensor) -> bool:
+        """`takes_rows` of optimizers that can do with the rows of any bf16 matrix."""
+        known = parameter in self._units and bool(self._hooks)
+        return known and parameter.dim() == 2 and parameter.dtype == torch.bfloat16
 
     def expect_rows(self, parameter: Tensor) -> None:
         self._arrivals.expect(parameter)

@@ -11,7 +11,7 @@ from apollod.trainer.adafactor import Adafactor
 from apollod.trainer.adamw import AdamW, AdamW8bit
 from apollod.trainer.apollo import Apollo, summed_dim
 from apollod.trainer.named_optimizer import NamedOptimizer, OptimizerError
-from apollod.wire.messages import OptimizerSettings
+from apollod.wire.messages import Kernels, OptimizerSettings
 
 Parameters = Sequence[tuple[str, Tensor]]
 
@@ -25,9 +25,10 @@ _DEPENDS_ON: dict[str, tuple[str, ...]] = {
 
 
 def make_optimizer(
-    settings: OptimizerSettings, parameters: Parameters, round_to: Mapping[str, torch.dtype] | None = None
+    settings: OptimizerSettings, parameters: Parameters, round_to: Mapping[str, torch.dtype] | None = None, kernels: Kernels = "auto"
 ) -> NamedOptimizer:
-    """The optimizer that `settings` name, for (name, parameter) pairs; `round_to`: see `NamedOptimizer`.
+    """The optimizer that `settings` name, for (name, parameter) pairs; `round_to`: see `NamedOptimizer`. `kernels`: of APOLLO, the
+    others have one kind.
 
     Raises OptimizerError for settings that cannot work with these parameters, QuantizerMissing for adamw8bit without
     bitsandbytes.
@@ -41,7 +42,11 @@ def make_optimizer(
         raise OptimizerError(
             f"{settings.name} has no choice of moments, {settings.moments!r} is asked for", 'set [trainer] moments = "float32"'
         )
-    common = {"weight_decay": settings.weight_decay, "seed": settings.seed, "rounding": settings.rounding, "round_to": round_to}
+    common: dict[str, Any] = {
+        "weight_decay": settings.weight_decay, "seed": settings.seed, "rounding": settings.rounding, "round_to": round_to,
+    }  # fmt: skip
+    if settings.name == "apollo":
+        common["kernels"] = kernels
     return makers[settings.name](settings, parameters, **common)
 
 

@@ -11,6 +11,7 @@ import msgspec
 import torch
 
 from apollod.errors import ApolloError
+from apollod.trainer import device_kernels
 from apollod.trainer.attach import attach
 from apollod.trainer.data import load_tokenizer
 from apollod.trainer.loop import Learner, Loop, bound
@@ -44,8 +45,8 @@ class OfflineLoop(Loop):
         attached = attach(self._manifest, memory, fresh=False, checkpointing=message.optimizer.checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         attached.weights.write_all(source)
-        self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir))
-        return bound(attached, self._manifest)
+        self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels)
+        return bound(attached, self._manifest, self._learner.kernels)
 
     def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:
         """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay, as far as the
@@ -53,10 +54,11 @@ class OfflineLoop(Loop):
         state = {name: tensor.clone() for name, tensor in learner.optimizer.state_tensors().items()}
         old, learner.settings = learner.settings, message.optimizer
         learner.attached = learner.attached.select(message.optimizer.layers, message.optimizer.freeze)
+        learner.kernels = device_kernels.choose(message.kernels, message.optimizer.name, learner.attached.device)
         learner.forget()
         same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
         learner.optimizer.load_state_tensors(state, strict=same)
-        return bound(learner.attached, self._manifest)
+        return bound(learner.attached, self._manifest, learner.kernels)
 
 
 def lay_out(source: ModelDir, held: dict[str, str], tied: dict[str, str]) -> Manifest:

@@ -25,8 +25,8 @@ from apollod.wire.manifest import Manifest
 
 __all__ = [
     "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Compare", "Compared",
-    "Encode", "EncodeDone", "Encoded", "Failure", "FromSupervisor", "Hello", "LoadRefused", "Loaded", "OptimizerSettings", "Pause",
-    "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "RelearnRequest", "Reply",
+    "Encode", "EncodeDone", "Encoded", "Failure", "FromSupervisor", "Hello", "Kernels", "LoadRefused", "Loaded", "OptimizerSettings",
+    "Pause", "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "RelearnRequest", "Reply",
     "Request", "Reserve",
     "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "RollbackRequest", "Share", "StatusRequest", "Step", "StepDone",
     "StepExample", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
@@ -153,6 +153,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     """patterns (fnmatch) of names that are not trained"""
 
 
+Kernels = Literal["auto", "triton", "eager"]
+"""Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
+
+
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """Bind to the engine's memory. `fresh`: right after a load, views must equal the files of `manifest.model_dir`
     bit for bit. `Share` frames with the descriptors come first, one a storage."""
@@ -162,6 +166,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     fresh: bool
     undo_bytes: int = 0
     """memory for undoing the last steps"""
+    kernels: Kernels = "auto"
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
@@ -173,6 +178,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     tied: dict[str, str]
     device: Literal["cpu", "cuda"]
     optimizer: OptimizerSettings
+    kernels: Kernels = "auto"
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):

@@ -249,6 +249,23 @@ def test_a_second_gradient_in_a_step_is_refused() -> None:
         optimizer._update(weight, torch.ones(64, 64).to_sparse())
 
 
+@pytest.mark.parametrize("options", [{}, {"rounding": "master", "weight_decay": 0.1}, {"moments": "bfloat16", "scale": "tensor"}], ids=str)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_warming_up_launches_every_kernel_and_changes_no_bit(steps: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, optimizer = both(torch.bfloat16, steps, few, **options)
+    weights = {unit.name: parameter for parameter, unit in optimizer._units.items()}
+    before = {name: tensor.detach().clone() for name, tensor in (weights | optimizer.state_tensors()).items()}
+    launched: list[str] = []
+    for queue in ("_apollo", "_adam"):
+        real = getattr(apollo_cuda, queue)
+        monkeypatch.setattr(apollo_cuda, queue, lambda update, *rest, real=real: (launched.append(update.name), real(update, *rest)))
+    optimizer.warm_up()
+    assert sorted(launched) == sorted(SHAPES)
+    for name, tensor in (weights | optimizer.state_tensors()).items():
+        assert torch.equal(tensor, before[name]), name
+    assert optimizer.last_report is None or optimizer.last_report.updated == len(SHAPES)
+
+
 @pytest.mark.parametrize("size", [0, 1, 1023, 5000])
 def test_fingerprint_sums(size: int) -> None:
     words = torch.from_numpy(np.random.default_rng(size).integers(0, 1 << 32, size, dtype=np.uint32).view(np.int32))

@@ -1,0 +1,117 @@
+"""Which kernels update the weights: what is asked for, what can run, what is said about it."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from apollod.trainer.guards import guard_torchvision
+
+guard_torchvision()
+
+from apollod.trainer import device_kernels, fingerprint, loop  # noqa: E402
+from apollod.trainer.environment import environment  # noqa: E402
+from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
+from apollod.trainer.optimizers import make_optimizer  # noqa: E402
+from apollod.wire.messages import OptimizerSettings  # noqa: E402
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    yield
+    fingerprint._triton = None
+
+
+def test_on_a_cpu_nothing_is_chosen_and_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert device_kernels.choose("auto", "apollo", CPU) == device_kernels.choose("eager", "adamw", CPU) == "eager"
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("name", "said"), [("apollo", "Triton's kernels cannot run"), ("adamw", "adamw has no Triton kernels")])
+def test_triton_where_it_cannot_run_is_refused(name: str, said: str) -> None:
+    with pytest.raises(OptimizerError, match=said) as refused:
+        device_kernels.choose("triton", name, CPU)
+    assert '[trainer] kernels = "auto"' in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name", "why_not", "chosen", "sums"),
+    [
+        ("auto", "apollo", "", "triton", True),
+        ("triton", "apollo", "", "triton", True),
+        ("auto", "adamw", "", "eager", True),  # its updates have no kernels, fingerprints do
+        ("eager", "apollo", "", "eager", False),
+        ("auto", "apollo", "no compiler", "eager", False),
+    ],
+)
+def test_what_is_chosen_on_a_gpu(
+    wanted: Any, name: str, why_not: str, chosen: str, sums: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device_kernels, "_why_not", lambda device: why_not)
+    assert device_kernels.choose(wanted, name, GPU) == chosen
+    assert fingerprint._triton is sums
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == (1 if why_not else 0) and why_not in "".join(lines)
+
+
+class Broken:
+    """A learner's surroundings, with an optimizer whose kernels do not compile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[str] = []
+        monkeypatch.setattr(device_kernels, "_why_not", lambda device: "")
+        monkeypatch.setattr(loop, "make_optimizer", self.make)
+        self.attached: Any = SimpleNamespace(device=GPU, trainable=(), round_to={})
+
+    def make(self, settings: Any, trainable: Any, round_to: Any, kernels: str) -> Any:
+        self.made.append(kernels)
+        return SimpleNamespace(attach=lambda: SimpleNamespace(remove=lambda: None), warm_up=self.fail)
+
+    def fail(self) -> None:
+        raise RuntimeError("ptxas\nended with 1")
+
+    def learn(self, kernels: Any) -> loop.Learner:
+        return loop.Learner(self.attached, OptimizerSettings(), None, 0, kernels)  # type: ignore[arg-type]
+
+
+def test_kernels_that_do_not_compile_are_replaced_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = Broken(monkeypatch)
+    assert broken.learn("auto").kernels == "eager"
+    assert broken.made == ["triton", "eager"] and fingerprint._triton is False
+    assert "RuntimeError: ptxas ended with 1" in capsys.readouterr().err
+
+
+def test_unless_nothing_else_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptimizerError, match="ptxas ended with 1"):
+        Broken(monkeypatch).learn("triton")
+
+
+def test_what_was_chosen_is_part_of_the_environment() -> None:
+    assert environment(CPU)["kernels"] == "eager" and "triton" not in environment(CPU)
+    pytest.importorskip("triton")
+    import importlib.metadata
+
+    found = environment(CPU, "triton")
+    assert (found["kernels"], found["triton"]) == ("triton", importlib.metadata.version("triton"))
+
+
+def test_an_optimizer_is_made_with_them() -> None:
+    weight = [("w", torch.nn.Parameter(torch.zeros(64, 64)))]
+    with pytest.raises(OptimizerError, match="no kernels for cpu"):
+        make_optimizer(OptimizerSettings(rank=16), weight, None, "triton")
+    for name in ("apollo", "adamw", "adafactor"):
+        make_optimizer(OptimizerSettings(name, rank=16), weight, None, "eager").warm_up()
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 4096, 10_000])
+def test_torchs_sums_are_those_of_the_fingerprint(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fingerprint, "_BLOCK_WORDS", 1000)
+    words = torch.randint(-(2**31), 2**31, (size,), dtype=torch.int64, generator=torch.Generator().manual_seed(size)).to(torch.int32)
+    whole = fingerprint.bytes_fingerprint(words.numpy().view("uint8").reshape(-1))
+    assert fingerprint._finish(*fingerprint.torch_sums(words), 4 * size, words.numpy().view("uint8").reshape(-1)[:0]) == whole

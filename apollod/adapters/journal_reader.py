@@ -28,8 +28,8 @@ LOG_EVENTS = 1000  # newest events that are checked before anything is written; 
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 ROWS = 100  # read, checked and decoded together, which is faster than one after the other; few enough for the largest bodies
 
-SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
-"""Rows as `wire.journal` takes them."""
+SELECT = "SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM events"
+"""Rows as `wire.journal` takes them, with text as bytes."""
 
 _DAMAGED = (
     "nothing was changed; copy the file aside, ask `apollod ctl journal verify --file COPY` how far it is good, "
@@ -152,7 +152,7 @@ def _decoded(row: Row) -> tuple[Recorded, bytes]:
     """One event, of whatever version."""
     seq, at_ns, kind, version, _, body, _, hash_ = row
     try:
-        return Recorded(seq, at_ns, decode_event(kind, version, body)), hash_
+        return Recorded(seq, at_ns, decode_event(kind.decode(), version, body)), hash_
     except JournalError as error:
         raise JournalError(f"event {seq}: {error}", error.hint) from error
 
@@ -187,6 +187,7 @@ def _chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterat
     """The events after `seq` (at most `limit`), in order and checked, some at a time. Raises ChainBroken after the last good one."""
     cursor = failure = None
     with _reading(path) as db:
+        db.text_factory = bytes
         while failure is None:
             rows: list[Row] = []
             try:

@@ -19,8 +19,8 @@ from apollod.errors import JournalError
 GENESIS = bytes(32)
 """What the first event is chained to."""
 
-Row = tuple[int, int, str, int, str, bytes, bytes, bytes]
-"""seq, at_ns, kind, version, key, body, prev_hash, hash"""
+Row = tuple[int, int, bytes, int, bytes, bytes, bytes, bytes]
+"""seq, at_ns, kind, version, key, body, prev_hash, hash; text as UTF-8, which is what the hash is of"""
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -30,6 +30,7 @@ UPCASTS: dict[tuple[str, int], Upcast] = {}
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoders = {kind: msgspec.json.Decoder(cls) for kind, cls in KINDS.items()}
 _current = {kind: {KINDS[kind].version: decoder.decode} for kind, decoder in _decoders.items()}
+_decode_now = {kind.encode(): decoders for kind, decoders in _current.items()}
 _back = {KINDS[kind]: decoder.decode for kind, decoder in _decoders.items()}
 _u32 = Struct(">I").pack
 _LENGTHS = tuple(length.to_bytes(4, "big") for length in range(64))  # of a hash, and of integers in decimal
@@ -78,7 +79,7 @@ def decode_rows(rows: Iterable[Row]) -> list[tuple[Recorded, bytes]]:
     """Many rows, each with its hash. Raises KeyError where one is not of its kind's current version, or msgspec's error:
     `decode_event` then reads them one by one and says what is wrong."""
     return [
-        (Recorded(seq, at_ns, _current[kind][version](body)), hash_) for seq, at_ns, kind, version, _, body, _, hash_ in rows
+        (Recorded(seq, at_ns, _decode_now[kind][version](body)), hash_) for seq, at_ns, kind, version, _, body, _, hash_ in rows
     ]
 
 
@@ -88,7 +89,7 @@ def chain(prev_hash: bytes, seq: int, at_ns: int, kind: str, version: int, key: 
     try:
         shared = _shared[kind][version]
     except KeyError:
-        shared = _kind_and_version(kind, version)
+        shared = _kind_and_version(kind.encode(), version)
     parts = (
         _LENGTHS[len(prev_hash)], prev_hash, _LENGTHS[len(seq_)], seq_, _LENGTHS[len(at_)], at_,
         shared, _u32(len(key_)), key_, _u32(len(body)), body,
@@ -101,35 +102,36 @@ def fitting(rows: Iterable[Row], seq: int, prev_hash: bytes) -> int:
 
     The hash is that of `chain`, written out here: this runs a million times at a start, and a call each time is a tenth of it.
     """
-    good, prev, join, lengths, u32, shared = 0, prev_hash, b"".join, _LENGTHS, _u32, _shared
+    good, prev, join, lengths, u32, shared = 0, prev_hash, b"".join, _LENGTHS, _u32, _shared_by_bytes
     try:
         for found, at_ns, kind, version, key, body, before, hash_ in rows:
             seq += 1
-            seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
+            seq_, at_ = b"%d" % seq, b"%d" % at_ns
             try:
                 kind_and_version = shared[kind][version]
             except KeyError:
                 kind_and_version = _kind_and_version(kind, version)
             parts = (
                 lengths[32], prev, lengths[len(seq_)], seq_, lengths[len(at_)], at_,
-                kind_and_version, u32(len(key_)), key_, u32(len(body)), body,
+                kind_and_version, u32(len(key)), key, u32(len(body)), body,
             )
             if found != seq or before != prev or hash_ != sha256(join(parts)).digest():
                 break
             prev = hash_
             good += 1
-    except (TypeError, AttributeError):  # a damaged row may hold something else than what was written, for example no key
+    except TypeError:  # a damaged row may hold something else than what was written, for example no key
         pass
     return good
 
 
-def _kind_and_version(kind: str, version: int) -> bytes:
+def _kind_and_version(kind: bytes, version: int) -> bytes:
     """Two fields that many rows share, with their lengths."""
-    fields = (kind.encode(), b"%d" % version)
+    fields = (kind, b"%d" % version)
     return b"".join(_u32(len(field)) + field for field in fields)
 
 
-_shared = {kind: {cls.version: _kind_and_version(kind, cls.version)} for kind, cls in KINDS.items()}
+_shared = {kind: {cls.version: _kind_and_version(kind.encode(), cls.version)} for kind, cls in KINDS.items()}
+_shared_by_bytes = {kind.encode(): versions for kind, versions in _shared.items()}
 
 
 def _upcast(kind: str, version: int, target: int, body: bytes | str) -> bytes:

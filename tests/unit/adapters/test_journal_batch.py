@@ -34,6 +34,7 @@ def waiting_for(*appends: int) -> tuple[deque[Waiting], list[Done]]:
 def written(batches: list[Batch]) -> list[tuple[object, ...]]:
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute(TABLE)
+        db.text_factory = bytes
         for batch in batches:
             for sql, values in batch.statements():
                 db.execute(sql, values)
@@ -50,7 +51,7 @@ def test_the_rows_are_a_chain_however_many_go_into_a_statement(rows_max: int, mo
     rows = written([first, second])
     assert fitting(rows, 0, GENESIS) == len(rows) == 8
     assert (rows[6][0], rows[6][-1]) == first.head and (rows[7][0], rows[7][-1]) == second.head
-    assert [row[4] for row in rows] == ["0.0", "1.0", "1.1", "1.2", "2.0", "3.0", "3.1", "0.0"]
+    assert [row[4] for row in rows] == [b"0.0", b"1.0", b"1.1", b"1.2", b"2.0", b"3.0", b"3.1", b"0.0"]
     assert [row[1] for row in rows[:7]] == [1000, 1001, 1001, 1001, 1002, 1003, 1003]
 
 

@@ -143,7 +143,7 @@ def rows_of(events: list[ev.Event], seq: int = 0, prev: bytes = journal.GENESIS)
         seq += 1
         body = journal.encode_body(event)
         hash_ = journal.chain(prev, seq, 10**18 + seq, event.kind, event.version, event.key(), body)
-        rows.append((seq, 10**18 + seq, event.kind, event.version, event.key(), body, prev, hash_))
+        rows.append((seq, 10**18 + seq, event.kind.encode(), event.version, event.key().encode(), body, prev, hash_))
         prev = hash_
     return rows
 
@@ -162,7 +162,7 @@ def test_kinds_and_versions_that_are_not_known_are_chained_too() -> None:
     prev, rows = journal.GENESIS, []
     for seq, (kind, version) in enumerate([("dream.remembered", 1), ("step.completed", 7)], 1):
         hash_ = journal.chain(prev, seq, 2, kind, version, "", b"{}")
-        rows.append((seq, 2, kind, version, "", b"{}", prev, hash_))
+        rows.append((seq, 2, kind.encode(), version, b"", b"{}", prev, hash_))
         prev = hash_
     assert journal.fitting(rows, 0, journal.GENESIS) == 2
 

@@ -93,12 +93,14 @@ def finish(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, ve
     `table`: as of before it; None to have it made anew by the next sync. `verified`: the files were compared with it just now,
     so their stamps are good. Raises SyncError with `committed`; the record stays.
     """
+    replaced = [str(directory / name) for name in (REDO, *_replaced(redo))]
     try:
-        written = sum(_put_blocks(disk, directory, redo, part) for part in redo.parts if part.file.how == "blocks")
-        _put_files(disk, directory, redo)
-        written += _put_table(disk, directory, redo, table, verified)
-        disk.unlink(str(directory / REDO))
-        disk.fsync_dir(str(directory / OURS))
+        with disk.let_go_later(replaced):
+            written = sum(_put_blocks(disk, directory, redo, part) for part in redo.parts if part.file.how == "blocks")
+            _put_files(disk, directory, redo)
+            written += _put_table(disk, directory, redo, table, verified)
+            disk.unlink(str(directory / REDO))
+            disk.fsync_dir(str(directory / OURS))
     except OSError as error:
         raise SyncError(
             f"the sync of {directory} is committed and not finished ({error})",
@@ -112,24 +114,28 @@ def _put_blocks(disk: Disk, directory: Path, redo: Redo, part: Part) -> int:
     written = 0
     with opened(disk, redo.path) as source, opened(disk, str(directory / part.file.name), write=True) as target:
         for blocks, data in images(disk, source, part):
-            flat = data.reshape(-1)
+            flat, numbers = memoryview(data.reshape(-1).data), blocks.tolist()
             for start, stop in runs(blocks):
-                offset = int(blocks[start]) * BLOCK
+                offset = numbers[start] * BLOCK
                 piece = flat[start * BLOCK : stop * BLOCK][: part.file.size - offset]
                 disk.write(target, offset, piece)
-                written += piece.size
+                written += len(piece)
         disk.fdatasync(target)
     return written
 
 
 def _put_files(disk: Disk, directory: Path, redo: Redo) -> None:
     """Rename new files into place; those that are there already were renamed before a crash."""
-    replaced = [part.file.name for part in redo.parts if part.file.how in ("reflink", "rewrite")]
+    replaced = _replaced(redo)
     for name in replaced:
         if disk.stat(str(directory / f"{NEW}{name}")) is not None:
             disk.rename(str(directory / f"{NEW}{name}"), str(directory / name))
     if replaced:
         disk.fsync_dir(str(directory))
+
+
+def _replaced(redo: Redo) -> list[str]:
+    return [part.file.name for part in redo.parts if part.file.how in ("reflink", "rewrite")]
 
 
 def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:

@@ -1,4 +1,4 @@
-"""What happens to one weight file in a sync, decided while its new bytes pass by: at most 64 MiB are held.
+"""What happens to one weight file in a sync, decided while its new bytes pass by: at most 192 MiB are held, of all files together.
 
 Nothing of the file itself is touched here. Changed blocks go to the redo record, or, where that would cost more, a whole new
 file is written beside; a file with a second hard link always gets a new one, because the link is somebody's untrained model.
@@ -10,15 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from apollod.store.appending import Appender
 from apollod.store.block_hash import BLOCK, Array, block_hashes
 from apollod.store.block_table import FileBlocks
 from apollod.store.disk import Disk, opened
 from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
 
-DENSE_SHARE = 0.3
+DENSE_SHARE = 0.12
 """Changed share of the blocks from which on a new file costs less than writing them twice (benchmarks/checkpoint.py)."""
 
 HELD_BYTES = 64 << 20
+KEPT_BYTES = 128 << 20
 _COPY_BYTES = 16 << 20
 
 
@@ -28,6 +30,8 @@ class Target:
     def __init__(self, disk: Disk, directory: Path, redo: RedoWriter) -> None:
         self.disk, self.directory, self.redo = disk, directory, redo
         self.clones: bool | None = None
+        self.kept_bytes = 0
+        """Of images that stay in memory until they are written in place, all files together."""
 
 
 class FileUpdate:
@@ -40,10 +44,13 @@ class FileUpdate:
         self._hashes = np.empty_like(known.hashes)
         self._how: How = "unchanged"
         self._fd = -1
+        self._out: Appender | None = None
         self._image = target.redo.end
         self._blocks: list[Array] = []
         self._held: list[Array] = []
         """Images that are not in the redo record yet: those of the last of `_blocks`."""
+        self._kept: list[Array] = []
+        """Images that are in the redo record and in memory: those of the last of `_blocks`, once nothing is held."""
         self.changed = 0
         self.written = 0
         """Bytes written to a new file."""
@@ -77,13 +84,18 @@ class FileUpdate:
             blocks = np.concatenate(self._blocks).astype(np.uint64)
             hashes = self._hashes[blocks]
         elif self._how != "unchanged":
+            if self._out is not None:
+                self._out.drain()
             self._to.disk.fsync(self._fd)
             self.close()
             blocks, hashes = np.arange(self._hashes.size, dtype=np.uint64), self._hashes
-        return Part(RedoFile(self._known.name, self._how, self._known.size, self._image, hashes.size), blocks, hashes)
+        return Part(RedoFile(self._known.name, self._how, self._known.size, self._image, hashes.size), blocks, hashes, tuple(self._kept))
 
     def close(self) -> None:
         """Let go of the new file."""
+        if self._out is not None:
+            self._out.abandon()
+            self._out = None
         if self._fd >= 0:
             self._to.disk.close(self._fd)
             self._fd = -1
@@ -125,8 +137,16 @@ class FileUpdate:
         return sum(part.size for part in self._held)
 
     def _spill(self) -> None:
+        """Into the redo record. The last ones stay in memory as far as they may, so that they need not be read back."""
+        size = self._held_bytes()
+        if self._to.kept_bytes + size > KEPT_BYTES:
+            self._to.kept_bytes -= sum(part.size for part in self._kept)
+            self._kept = []
         for part in self._held:
             self._to.redo.add(part)
+        if self._to.kept_bytes + size <= KEPT_BYTES:
+            self._to.kept_bytes += size
+            self._kept += self._held
         self._held = []
 
     # --- a new file -----------------------------------------------------------------------------------------------
@@ -135,6 +155,7 @@ class FileUpdate:
         """Begin a new file with everything up to block `seen`: changed blocks from here, the others from the old file."""
         self._how = "rewrite"
         self._fd = self._to.disk.create(self._new, self._path)
+        self._out = Appender(self._to.disk, self._fd)
         at = 0
         for blocks, images in self._images_so_far():
             flat = images.reshape(-1)
@@ -144,7 +165,8 @@ class FileUpdate:
                 self._put(first * BLOCK, flat[start * BLOCK : stop * BLOCK][: self._known.size - first * BLOCK])
                 at = first + stop - start
         self._copy_old(at, seen)
-        self._blocks, self._held = [], []
+        self._to.kept_bytes -= sum(part.size for part in self._kept)
+        self._blocks, self._held, self._kept = [], [], []
 
     def _images_so_far(self) -> Iterator[tuple[Array, Array]]:
         """(block numbers, images), first those that are in the redo record already."""
@@ -162,7 +184,10 @@ class FileUpdate:
                 self._put(offset, np.frombuffer(self._to.disk.read(old, offset, min(_COPY_BYTES, last - offset)), np.uint8))
 
     def _put(self, offset: int, data: Array) -> None:
-        self._to.disk.write(self._fd, offset, data)
+        if self._out is not None:
+            self._out.add(data)
+        else:
+            self._to.disk.write(self._fd, offset, data)
         self.written += data.size
 
 

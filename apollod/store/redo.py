@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from apollod.errors import RedoRefused
+from apollod.store.appending import Appender
 from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
 from apollod.store.disk import Disk, opened
 from apollod.store.names import OURS
@@ -61,11 +62,15 @@ class RedoHead(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Part:
-    """A file with its blocks. `blocks` uint64 [count] ascending, `hashes` uint64 [count] of what they become."""
+    """A file with its blocks. `blocks` uint64 [count] ascending, `hashes` uint64 [count] of what they become.
+
+    `kept`: the last images of the part, as far as they are still in memory; the others are read back.
+    """
 
     file: RedoFile
     blocks: Array
     hashes: Array
+    kept: tuple[Array, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,16 +89,21 @@ class RedoWriter:
         self._disk = disk
         self._path = str(directory / REDO_TMP)
         self._fd = -1
+        self._out: Appender | None = None
         self.end = BLOCK
         """Offset at which the next image is written."""
 
     def add(self, images: Array) -> None:
         """Append images, uint8 [n, 4096]."""
-        self._disk.write(self._open(), self.end, images)
+        fd = self._open()
+        if self._out is None:
+            self._out = Appender(self._disk, fd, self.end)
+        self._out.add(images.reshape(-1))
         self.end += images.size
 
     def read(self, offset: int, count: int) -> Array:
         """Images written before, uint8 [count, 4096]."""
+        self._drain()
         return np.frombuffer(self._disk.read(self._open(), offset, count * BLOCK), np.uint8).reshape(-1, BLOCK)
 
     def close(self, head: RedoHead, parts: list[Part]) -> int:
@@ -103,6 +113,7 @@ class RedoWriter:
         text = msgspec.json.encode(head)
         foot = _MAGIC + self.end.to_bytes(8, "little") + len(text).to_bytes(8, "little")
         tail = b"".join([*arrays, text, foot])
+        self._drain()
         self._disk.write(fd, 0, _MAGIC.ljust(BLOCK, b"\0"))
         self._disk.write(fd, self.end, tail + _sum(tail))
         self._disk.fsync(fd)
@@ -111,9 +122,21 @@ class RedoWriter:
 
     def abandon(self) -> None:
         """Close the descriptor."""
+        if self._out is not None:
+            self._out.abandon()
+            self._out = None
         if self._fd >= 0:
             self._disk.close(self._fd)
             self._fd = -1
+
+    def _drain(self) -> None:
+        out, self._out = self._out, None
+        if out is not None:
+            try:
+                out.drain()
+            except BaseException:
+                out.abandon()
+                raise
 
     def _open(self) -> int:
         if self._fd < 0:
@@ -157,13 +180,17 @@ def _parts(head: RedoHead, numbers: Array) -> list[Part]:
 
 
 def images(disk: Disk, fd: int, part: Part) -> Iterator[tuple[Array, Array]]:
-    """(block numbers, images uint8 [n, 4096]) of a part, some at a time, from the open record."""
-    for first in range(0, part.file.count, BATCH_BLOCKS):
-        blocks = part.blocks[first : first + BATCH_BLOCKS]
+    """(block numbers, images uint8 [n, 4096]) of a part, some at a time, from the open record or from memory."""
+    written = part.file.count - sum(len(kept) for kept in part.kept)
+    for first in range(0, written, BATCH_BLOCKS):
+        blocks = part.blocks[first : min(first + BATCH_BLOCKS, written)]
         data = disk.read(fd, part.file.image + first * BLOCK, blocks.size * BLOCK)
         if len(data) != blocks.size * BLOCK:
             raise OSError(f"the redo record ends inside the images of {part.file.name}")
         yield blocks, np.frombuffer(data, np.uint8).reshape(-1, BLOCK)
+    for kept in part.kept:
+        yield part.blocks[written : written + len(kept)], kept
+        written += len(kept)
 
 
 def verify_images(disk: Disk, redo: Redo) -> None:

@@ -73,7 +73,8 @@ def write_weights(disk: Disk, directory: Path, pieces: Iterable[Piece], step: in
     try:
         table = current_table(disk, directory, files, accept_edits)
         disk.make_dir(str(directory / OURS))
-        disk.fsync_dir(str(directory))
+        if table.generation == 0:  # else the table is of a sync that came past here
+            disk.fsync_dir(str(directory))
         return _write(disk, directory, files, table, pieces, step)
     except OSError as error:
         raise SyncError(f"the weights cannot be synced to {directory} ({error})", _UNTOUCHED) from error

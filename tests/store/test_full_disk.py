@@ -9,16 +9,22 @@ from support import sharded_model as model
 from support.sim_disk import SimDisk
 
 from apollod.errors import SyncError
-from apollod.store import apply
+from apollod.store import apply, file_update
 from apollod.store.sync import write_weights
 
 ROOT = Path("/m")
 
 
+@pytest.fixture(autouse=True)
+def _small_files(monkeypatch):
+    """Of few blocks: else they are hardly ever written in place."""
+    monkeypatch.setattr(file_update, "DENSE_SHARE", 0.3)
+
+
 def _synced(seed, clones):
     chance = random.Random(seed)
     old = model.model(chance, 3)
-    disk = SimDisk(seed, clones)
+    disk = SimDisk(seed, clones, direct=seed % 2 == 0)
     for name, content in old.items():
         disk.put(str(ROOT / name), content)
     if seed % 2:

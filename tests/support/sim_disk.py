@@ -2,6 +2,7 @@
 directory as a prefix of what was done, or any of them in order (the seed says which)."""
 
 import random
+from contextlib import nullcontext
 from pathlib import PurePosixPath
 
 from apollod.store.disk import FileInfo
@@ -35,8 +36,8 @@ class _Inode:
 class SimDisk:
     """The protocol `Disk`. Power fails before operation `lose_power_at`; `fail_at` is answered with ENOSPC; counted from 1."""
 
-    def __init__(self, seed, clones=False):
-        self._chance, self._clones = random.Random(seed), clones
+    def __init__(self, seed, clones=False, direct=False):
+        self._chance, self._clones, self._direct = random.Random(seed), clones, direct
         self._names, self._durable_names, self._pending = {}, {}, []  # path -> inode; (directories, operation, arguments)
         self._fds, self._next, self._clock = {}, 1, 1
         self.operations, self.lose_power_at, self.fail_at, self.failed, self.log = 0, None, None, None, []
@@ -165,6 +166,9 @@ class SimDisk:
         inode.pending.append((offset, data))
         self._count("write", path)  # afterwards: what power finds in flight may reach the disk in part
 
+    def direct(self, fd, on):
+        return self._direct and on
+
     def clone(self, source, target):
         if not self._clones:
             return False
@@ -190,6 +194,9 @@ class SimDisk:
         if path not in self._names:
             raise FileNotFoundError(2, "No such file", path)
         self._alter([PurePosixPath(path).parent], "unlink", path)
+
+    def let_go_later(self, paths):
+        return nullcontext()
 
     def fsync_dir(self, path):
         self._count("fsync_dir", path)

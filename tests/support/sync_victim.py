@@ -33,14 +33,15 @@ def main() -> None:
     directory, number = Path(sys.argv[1]), int(sys.argv[2])
     files = read_files(directory)
     data = np.concatenate([np.fromfile(directory / f.name, np.uint8, offset=len(f.header)) for f in files])
+    data = after(data, number + 1)
     _say("ready")
     while True:
         number += 1
-        data = after(data, number)
         each = len(data) // len(files)
         pieces = [Piece(f.name, len(f.header), data[i * each : (i + 1) * each]) for i, f in enumerate(files)]
         done = sync(directory, iter(pieces), number)
         _say(" ".join([str(number), *sorted({file.how for file in done.files})]))
+        data = after(data, number + 1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ BLAKE2b-128 of its block hashes.
 """
 
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,6 +32,7 @@ from apollod.wire.manifest import ITEM_BYTES
 
 CHUNK_BYTES = 16 << 20
 LEVEL = 1
+PACKERS = 2
 _MAGIC = b"APLDELT1"
 _RECORD = struct.Struct("<IQIBI16s16s")
 _END = 0xFFFFFFFF
@@ -206,13 +209,9 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
     start = _MAGIC + len(text).to_bytes(4, "little") + text
     disk.write(fd, 0, start)
     check, sides, position, count = blake2b(start, digest_size=16), (blake2b(digest_size=16), blake2b(digest_size=16)), len(start), 0
-    packer = zstandard.ZstdCompressor(level=LEVEL)
-    for chunk in chunks(files):
-        at, size, item = chunk.start, chunk.size, ITEM_BYTES[chunk.tensor.dtype]
-        old, new = before.take(chunk.tensor.file, at, size), after.take(chunk.tensor.file, at, size)
-        hashes = chunk_hash(old), chunk_hash(new)
-        packed = packer.compress(_planes(old ^ new, item).data) if hashes[0] != hashes[1] else b""
-        record = _RECORD.pack(chunk.file, at, size, item, len(packed), *hashes)
+    for chunk, hashes, packed in _packed(files, before, after):
+        item = ITEM_BYTES[chunk.tensor.dtype]
+        record = _RECORD.pack(chunk.file, chunk.start, chunk.size, item, len(packed), *hashes)
         disk.write(fd, position, record + packed)
         check.update(record)
         for side, found in zip(sides, hashes, strict=True):
@@ -224,7 +223,34 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
     return Delta(head, sides[0].hexdigest(), sides[1].hexdigest(), position + len(end) + 16)
 
 
+def _packed(files: Sequence[WeightFile], before: Stream, after: Stream) -> Iterator[tuple["Place", tuple[bytes, bytes], bytes]]:
+    """Every chunk with the hashes of both sides and its difference, in order; packed by threads while the next ones are read."""
+    waiting: deque[tuple[Place, tuple[bytes, bytes], Future[bytes] | None]] = deque()
+    with ThreadPoolExecutor(PACKERS, thread_name_prefix="delta") as pool:
+        for chunk in chunks(files):
+            old, new = (side.take(chunk.tensor.file, chunk.start, chunk.size) for side in (before, after))
+            hashes = chunk_hash(old), chunk_hash(new)
+            differ = hashes[0] != hashes[1]
+            waiting.append((chunk, hashes, pool.submit(_pack, old ^ new, ITEM_BYTES[chunk.tensor.dtype]) if differ else None))
+            while len(waiting) > PACKERS:
+                yield _done(waiting.popleft())
+        while waiting:
+            yield _done(waiting.popleft())
+
+
+def _done(waiting: tuple["Place", tuple[bytes, bytes], "Future[bytes] | None"]) -> tuple["Place", tuple[bytes, bytes], bytes]:
+    chunk, hashes, packing = waiting
+    return chunk, hashes, packing.result() if packing else b""
+
+
+def _pack(difference: Array, item: int) -> bytes:
+    return zstandard.ZstdCompressor(level=LEVEL).compress(_planes(difference, item).data)
+
+
 def _planes(data: Array, item: int) -> Array:
+    if item == 2:  # a quarter of the time of a transposed copy
+        words = data.view("<u2")
+        return np.concatenate([words.astype(np.uint8), (words >> 8).astype(np.uint8)])
     return np.ascontiguousarray(data.reshape(-1, item).T).reshape(-1)
 
 

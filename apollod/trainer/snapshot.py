@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 
@@ -112,7 +113,10 @@ class Snapshot:
         offsets, end = {}, 0
         for name, size in sizes.items():
             offsets[name], end = end, end + -(-size // _ALIGN) * _ALIGN
-        memory = torch.frombuffer(mmap.mmap(-1, max(end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8)
+        mapping = mmap.mmap(-1, max(end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        memory = torch.frombuffer(mapping, dtype=torch.uint8)
         copies, parts = {}, []
         for name, size in sizes.items():
             live, dtype = self._live[name].detach(), getattr(torch, self._stored(name))

@@ -1,17 +1,23 @@
 """Weights synced to a model directory, against `safetensors.torch.save_file` and an fsync of what it wrote.
 
 A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, syncs
-after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, and one after an optimizer step (lr 1e-5 times a normal deviate,
+after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, for the first three the floor of writing in place (that many blocks written
+one after the other to a new file, fsync, then each to its place in a file of the model's size, fdatasync: no hashes, no block table,
+no other flushes), and one after an optimizer step (lr 1e-5 times a normal deviate,
 stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast until it has
 written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is touched and freed: a
 virtual machine that gave idle memory back to its host pays for the first page cache it fills, whoever that is. Ratios are of
 things in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of
 its own, so that torch is only there. `--dir` chooses the disk.
 
+Time held: a process of its own has as large a model in a memory file, as a trainer does, with APOLLO's state of rank 64; a step waits
+right behind the checkpoint until the weights are copied out. In turn with it: one plain copy, `clone()` of every tensor.
+
 The undo delta is that of the optimizer step; its goal is its size. Hash speed is that of the block hashes, on one thread.
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -30,8 +36,9 @@ from apollod.store.pieces import Piece
 from apollod.store.sync import Synced, sync
 from benchmarks import report
 
-ROUNDS, TENSORS, LR, DEVIATION, FLOOR_WRITES = 6, 16, 1e-5, 0.02, 50
+ROUNDS, TENSORS, LR, DEVIATION, FLOOR_WRITES, HELD_ROUNDS = 6, 16, 1e-5, 0.02, 50, 11
 SHARES = {"0.1": 0.001, "1": 0.01, "10": 0.1, "100": 1.0}
+SPARSE = tuple(SHARES)[:3]
 Array = np.ndarray[Any, Any]
 
 SAVE = """
@@ -46,6 +53,44 @@ for path in sys.stdin:
     os.fsync(fd)
     print(time.perf_counter() - began, flush=True)
     os.close(fd)
+"""
+
+
+HELD = """
+import json, sys, threading, time
+from types import SimpleNamespace
+import torch
+from apollod.trainer.snapshot import Snapshot
+from benchmarks.rollback import _Gradients, _optimizer, _parameters
+parameters = _parameters(int(sys.argv[1]))
+optimizer = _optimizer(parameters)
+_Gradients().give(parameters, 1)
+optimizer.set_step(1)
+optimizer.step()
+for _, parameter in parameters:
+    parameter.grad = None
+views = {name: parameter.data for name, parameter in parameters}
+weights = SimpleNamespace(views=views, source=SimpleNamespace(tensors={name: SimpleNamespace(dtype="bfloat16") for name in views}))
+held, copies = [], []
+
+def hold():
+    snapshot = Snapshot(weights, optimizer.state_tensors())
+    thread = threading.Thread(target=snapshot.copy)
+    thread.start()
+    snapshot.wait()
+    thread.join()
+    held.append(snapshot.held_s)
+    snapshot.drop()
+
+def copy():
+    began = time.perf_counter()
+    copied = [view.clone() for view in views.values()]
+    copies.append(time.perf_counter() - began)
+
+for number in range(int(sys.argv[2])):
+    for turn in (hold, copy) if number % 2 else (copy, hold):
+        turn()
+print(json.dumps({"held_s": held[1:], "plain_copy_s": copies[1:], "state_bytes": optimizer.state_bytes()}))
 """
 
 
@@ -70,6 +115,8 @@ def _measure(args: argparse.Namespace, root: Path) -> None:
         file.write(weights.tobytes())
     rounds, delta = _rounds(root, model, weights, chance, len(header))
     figures = {name: report.median(values) for name, values in rounds.items()} | delta
+    held = json.loads(subprocess.check_output([sys.executable, "-c", HELD, str(args.mib << 20), str(HELD_ROUNDS)], text=True))
+    figures |= {name: report.median(held[name]) for name in ("held_s", "plain_copy_s")} | {"held_state_bytes": held["state_bytes"]}
     figures |= {"hash_gb_per_s": _hash_speed(weights), "fsync_floor_ms": 1000 * _fsync_floor(root)}
     ratios = {}
     for name in [f"sync_{share}_percent" for share in SHARES] + ["sync_step"]:
@@ -79,11 +126,18 @@ def _measure(args: argparse.Namespace, root: Path) -> None:
         else:
             ratios[f"{name}_faster_than_save_file"] = report.median([1 / cost for cost in costs])
     ratios["undo_delta_smaller_than_model"] = (args.mib << 20) / figures["undo_delta_bytes"]
+    ratios["held_to_plain_copy"] = report.median([own / plain for own, plain in zip(held["held_s"], held["plain_copy_s"], strict=True)])
     goals = {name: report.goal(value, *_bound(name)) for name, value in ratios.items()}
+    for share in SPARSE:
+        pairs = zip(rounds[f"floor_{share}_percent_s"], rounds["save_file_s"], strict=True)
+        floor = report.median([peer / own for own, peer in pairs])
+        goals[f"sync_{share}_percent_faster_than_save_file"]["floor"] = round(floor, 4)
     report.report("checkpoint", figures, ratios, goals, 1, as_json=args.json)
 
 
 def _bound(name: str) -> tuple[float, bool]:
+    if name == "held_to_plain_copy":
+        return 1.3, True
     return (1.15, True) if name.endswith("to_save_file") else (5.0, False)
 
 
@@ -95,7 +149,9 @@ def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator
     found: Found = {}
     sync(model, _pieces(weights, start))  # makes the block table
     command = [sys.executable, "-c", SAVE, str(model / SINGLE)]
-    turns = ["save_file", *(f"sync_{name}_percent" for name in SHARES), "sync_step"]
+    turns = ["save_file", *(f"sync_{name}_percent" for name in SHARES), "sync_step", *(f"floor_{name}_percent" for name in SPARSE)]
+    with (root / "floor").open("wb") as file:
+        file.write(weights.tobytes())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
         assert peer.stdin and peer.stdout and peer.stdout.readline() == "ready\n"
         for number in range(ROUNDS):
@@ -105,6 +161,9 @@ def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator
                     peer.stdin.write(f"{root / 'peer.safetensors'}\n")
                     peer.stdin.flush()
                     found.setdefault("save_file_s", []).append(float(peer.stdout.readline()))
+                    continue
+                if turn.startswith("floor"):
+                    found.setdefault(f"{turn}_s", []).append(_in_place_floor(root, weights, chance, SHARES[turn.split("_")[1]]))
                     continue
                 if turn == "sync_step":
                     _step(weights, chance)
@@ -124,6 +183,27 @@ def _timed_sync(found: Found, name: str, model: Path, weights: Array, start: int
     found.setdefault(f"{name}_s", []).append(time.perf_counter() - began)
     found.setdefault(f"{name}_bytes_written", []).append(done.bytes_written)
     found.setdefault(f"{name}_blocks_share", []).append(done.changed_blocks / done.blocks)
+
+
+def _in_place_floor(root: Path, weights: Array, chance: np.random.Generator, share: float) -> float:
+    """Seconds of writing so many blocks twice, with two flushes."""
+    blocks = np.flatnonzero(chance.random(weights.size // BLOCK) < share)
+    images = memoryview(weights.reshape(-1, BLOCK)[blocks].reshape(-1))
+    _settle(weights.size)
+    began = time.perf_counter()
+    for path, places in ((root / "floor.redo", None), (root / "floor", blocks.tolist())):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        if places is None:
+            os.pwrite(fd, images, 0)
+            os.fsync(fd)
+        else:
+            for number, place in enumerate(places):
+                os.pwrite(fd, images[number * BLOCK : (number + 1) * BLOCK], place * BLOCK)
+            os.fdatasync(fd)
+        os.close(fd)
+    took = time.perf_counter() - began
+    (root / "floor.redo").unlink()
+    return took
 
 
 def _settle(size: int) -> None:
@@ -199,7 +279,7 @@ def _hash_speed(weights: Array) -> float:
 
 def _fsync_floor(root: Path) -> float:
     """Seconds of an appended block and its fsync."""
-    fd, times = os.open(root / "floor", os.O_WRONLY | os.O_CREAT, 0o600), []
+    fd, times = os.open(root / "floor.fsync", os.O_WRONLY | os.O_CREAT, 0o600), []
     for number in range(FLOOR_WRITES):
         began = time.perf_counter()
         os.pwrite(fd, bytes(BLOCK), number * BLOCK)

@@ -16,7 +16,8 @@ GB = 1e9
 def check(config: Config, device_gb: float | None, as_json: bool) -> int:
     """Print the table; exit code 1 where it does not fit a device of `device_gb` (10^9 bytes), else 0."""
     model = read_shapes(Path(config.model.path).expanduser())
-    table = memory_table(model, config.optimizer(), config.trainer.accumulate, rows=device_gb is None)
+    triton = device_gb is not None and config.trainer.optimizer == "apollo" and config.trainer.kernels != "eager"
+    table = memory_table(model, config.optimizer(), config.trainer.accumulate, rows=not triton)
     left = None if device_gb is None else int(device_gb * GB) - table.weights - table.training
     if as_json:
         print(json.dumps(_object(config, model, table, device_gb, left)))

@@ -11,9 +11,10 @@ every token of `max_tokens` T learned; h, i, q, k: bytes count elements of hidde
                           c channels of the convolution, n value heads of width d, P: T rounded up to a multiple of 64
         with checkpointing 2 T h each, and while a layer is computed again, all of that one
     loss: up to 4096 entries 14 T vocabulary; above, 10 T 4096 + 6 T h, and 2 T vocabulary where T <= h / 2
-    gradient: the largest at once; of the embedding and head above 4096 entries a block of 4096 rows (APOLLO on CPU), else whole;
-        with accumulate > 1 all of them
-    update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels rank more
+    gradient: the largest at once; of the embedding and head above 4096 entries a block of 4096 rows (not in Triton's kernels), else
+        whole; with accumulate > 1 all of them
+    update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels rank more; of the
+        others a working block of 2^18 elements, 16 bytes each
     the loss and a layer computed again are not at once; for all else the highest moments are taken to be one
 
 Fused kernels on a GPU (flash-linear-attention, say) keep less than the modules they replace.
@@ -31,6 +32,7 @@ from apollod.supervisor.model_shapes import ModelShapes, Stored, head_dim, layer
 from apollod.wire.messages import OptimizerSettings
 
 BLOCK_ROWS = 4096  # trainer/row_gradient.py
+BLOCK_ELEMENTS = 1 << 18  # trainer/projector.py
 QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/moment_store.py
 
 _OTHER_PARTS = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|mtp)\.")
@@ -67,7 +69,7 @@ class MemoryTable:
 
 
 def memory_table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, rows: bool) -> MemoryTable:
-    """`rows`: gradients of a large embedding and head come as rows (CPU). Raises ModelRefused for an architecture whose
+    """`rows`: gradients of a large embedding and head come as rows (not with Triton). Raises ModelRefused for an architecture whose
     activations are not known or a config that makes no sense, SelectionRefused as the trainer would."""
     try:
         return _table(model, settings, accumulate, rows)
@@ -84,8 +86,8 @@ def _table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, row
     layers = _kept(text, length)[_lowest(trained) :]
     ends = length * (6 * text["hidden_size"] + 12)
     kept = len(layers) * 2 * length * text["hidden_size"] if settings.checkpointing else sum(layers)
-    in_rows = rows and settings.name == "apollo" and accumulate == 1
-    gradients = [_gradient(n, s, in_rows and _comes_in_rows(n, s, settings.rank)) for n, s in trained.items()]
+    in_rows = rows and accumulate == 1
+    gradients = [_gradient(n, s, in_rows and _comes_in_rows(n, s, settings)) for n, s in trained.items()]
     return MemoryTable(
         weights=sum(s.bytes for s in shapes.values()),
         state=_state(trained, settings),
@@ -147,9 +149,10 @@ def _projected(stored: Stored, rank: int) -> bool:
 # --- what a step needs for a moment -------------------------------------------------------------------------------
 
 
-def _comes_in_rows(name: str, stored: Stored, rank: int) -> bool:
-    tall = len(stored.shape) == 2 and stored.shape[0] > BLOCK_ROWS and stored.shape[0] >= stored.shape[1] >= rank
-    return tall and stored.dtype == "bfloat16" and _ENDS.search(name) is not None
+def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bool:
+    large = len(stored.shape) == 2 and stored.shape[0] > BLOCK_ROWS
+    fits = settings.name != "apollo" or (_projected(stored, settings.rank) and stored.shape[0] >= stored.shape[1])
+    return large and fits and stored.dtype == "bfloat16" and _ENDS.search(name) is not None
 
 
 def _gradient(name: str, stored: Stored, in_rows: bool) -> int:
@@ -158,7 +161,7 @@ def _gradient(name: str, stored: Stored, in_rows: bool) -> int:
 
 def _update(stored: Stored, settings: OptimizerSettings) -> int:
     if settings.name != "apollo" or not _projected(stored, settings.rank):
-        return 0  # of one working block: a few megabytes
+        return 16 * min(prod(stored.shape), BLOCK_ELEMENTS)
     return max(stored.shape) * ((14 if settings.moments == "bfloat16" else 6) * settings.rank + 36)
 
 

@@ -21,7 +21,8 @@ from torch import Tensor
 from apollod.trainer.moments import Norms, square_norm
 from apollod.trainer.named_optimizer import Named, NamedOptimizer
 from apollod.trainer.parameter_step import ParameterStep
-from apollod.trainer.projector import blocks, square_norms
+from apollod.trainer.projector import square_norms_of
+from apollod.trainer.row_gradient import RowGradient, parts
 
 DECAY_EXPONENT = 0.8
 SQUARE_MIN = 1e-30  # added to squares, so that no second moment is zero
@@ -59,12 +60,23 @@ class Adafactor(NamedOptimizer):
             return {"row": torch.zeros(rows, **options), "column": torch.zeros(columns, **options)}
         return {"v": torch.zeros(parameter.shape, **options)}
 
+    def takes_rows(self, parameter: Tensor) -> bool:
+        return self._rows_will_do(parameter)
+
     def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+        return self._factored(step, gradient)
+
+    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
+        """Sums of rows and columns, then the update's size, then the update: asked for four times."""
+        return self._factored(step, gradient)
+
+    def _factored(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
         norms = Norms(square_norm(gradient), 0.0)
         if norms.zero or norms.nonfinite:
             return norms
-        scales = (_matrix_scales_ if gradient.dim() == 2 else _element_scales_)(step, gradient)
-        size = gradient.numel()
+        factored = isinstance(gradient, RowGradient) or gradient.dim() == 2
+        scales = _matrix_scales_(step, gradient) if factored else _element_scales_(step, gradient)
+        size = gradient.shape.numel()
         square = sum(float(update.square().sum(dtype=torch.float64)) for _, update in _updates(gradient, scales))
         limit = max(1.0, math.sqrt(square / size) / step.group["clip"])
         for part, update in _updates(gradient, scales):
@@ -72,18 +84,20 @@ class Adafactor(NamedOptimizer):
         return Norms(norms.grad_square, math.sqrt(square) / limit)
 
 
-def _matrix_scales_(step: ParameterStep, gradient: Tensor) -> tuple[Tensor, ...]:
+def _matrix_scales_(step: ParameterStep, gradient: Tensor | RowGradient) -> tuple[Tensor, ...]:
     """Update row and column; 1 / sqrt(V) as the product of float32 [m, 1] and [n]."""
     scales = []
-    for dim, key in ((1, "row"), (0, "column")):
-        mean = square_norms(gradient, dim).div_(gradient.shape[dim]).add_(SQUARE_MIN)
+    width = gradient.shape[1]
+    sums = square_norms_of((values.view(-1, width) for _, values in parts(gradient, width)), 1, 0)
+    for key, squares, count in zip(("row", "column"), sums, reversed(gradient.shape), strict=True):
+        mean = squares.div_(count).add_(SQUARE_MIN)
         _decay_(step.state[key], mean, step.t)
         scales.append(step.state[key].double())
     row, column = scales
     return (row.div_(row.mean()).rsqrt_().float().unsqueeze(1), column.rsqrt_().float())
 
 
-def _element_scales_(step: ParameterStep, gradient: Tensor) -> tuple[Tensor, ...]:
+def _element_scales_(step: ParameterStep, gradient: Any) -> tuple[Tensor, ...]:
     """Update v; 1 / sqrt(V), float32 [n]."""
     _decay_(step.state["v"], gradient.double().square_().add_(SQUARE_MIN), step.t)
     return (step.state["v"].double().rsqrt_().float().view(-1),)
@@ -94,15 +108,14 @@ def _decay_(kept: Tensor, mean: Tensor, t: int) -> None:
     kept.copy_(kept.double().mul_(beta) + mean.mul_(1 - beta))
 
 
-def _updates(gradient: Tensor, scales: tuple[Tensor, ...]) -> Iterator[tuple[slice, Tensor]]:
+def _updates(gradient: Tensor | RowGradient, scales: tuple[Tensor, ...]) -> Iterator[tuple[slice, Tensor]]:
     """G / sqrt(V) in working blocks: (elements, float32 flat)."""
-    flat = gradient.view(-1)
     if len(scales) == 1:
-        for part in blocks(flat.numel()):
-            yield part, flat[part].float() * scales[0][part]
+        for part, values in parts(gradient):
+            yield part, values.float() * scales[0][part]
         return
     row, column = scales
     width = column.numel()
-    for part in blocks(flat.numel(), width):
+    for part, values in parts(gradient, width):
         rows = slice(part.start // width, part.stop // width)
-        yield part, (gradient[rows].float() * column).mul_(row[rows]).view(-1)
+        yield part, (values.view(-1, width).float() * column).mul_(row[rows]).view(-1)

@@ -17,7 +17,7 @@ from apollod.trainer import moment_store
 from apollod.trainer.moments import Norms, adam_, square_norm
 from apollod.trainer.named_optimizer import Named, NamedOptimizer
 from apollod.trainer.parameter_step import ParameterStep
-from apollod.trainer.projector import blocks
+from apollod.trainer.row_gradient import RowGradient, parts
 
 
 def bias_correction(step: ParameterStep) -> float:
@@ -26,7 +26,7 @@ def bias_correction(step: ParameterStep) -> float:
     return math.sqrt(1 - beta2**step.t) / float(1 - beta1**step.t)
 
 
-def adam_step(step: ParameterStep, gradient: Tensor, eps: float) -> Norms:
+def adam_step(step: ParameterStep, gradient: Tensor | RowGradient, eps: float) -> Norms:
     """One parameter by Adam: W = round(W (1 - lr wd) - lr correction m / (sqrt(v) + eps)).
 
     The update's norm is that of correction m / (sqrt(v) + eps). Temporaries are of one working block.
@@ -35,9 +35,9 @@ def adam_step(step: ParameterStep, gradient: Tensor, eps: float) -> Norms:
     if norms.zero or norms.nonfinite:
         return norms
     beta1, beta2 = step.group["betas"]
-    factor, flat, square = bias_correction(step), gradient.view(-1), 0.0
-    for part in blocks(flat.numel()):
-        update, wide = flat[part].to(torch.float32, copy=True), step.moments(part)
+    factor, square = bias_correction(step), 0.0
+    for part, values in parts(gradient):
+        update, wide = values.to(torch.float32, copy=True), step.moments(part)
         square += adam_(update, wide, (float(beta1), float(beta2), eps))
         step.keep(wide, part)
         step.write(update, -step.group["lr"] * factor, part)
@@ -81,7 +81,17 @@ class AdamW(NamedOptimizer):
             moment_store.quantizer()  # missing: better now than in the first step
         return moment_store.new(list(parameter.shape), group["moments"], parameter.device)
 
+    def takes_rows(self, parameter: Tensor) -> bool:
+        return self._rows_will_do(parameter)
+
     def _apply(self, step: ParameterStep, gradient: Tensor) -> Norms:
+        return self._adam(step, gradient)
+
+    def _apply_rows(self, step: ParameterStep, gradient: RowGradient) -> Norms:
+        """Every element counts by itself, rows without gradient, too: their moments go on. Asked for twice: the norm comes first."""
+        return self._adam(step, gradient)
+
+    def _adam(self, step: ParameterStep, gradient: Tensor | RowGradient) -> Norms:
         # eps is added to a second moment without bias correction: scaled alike
         return adam_step(step, gradient, step.group["eps"] * math.sqrt(1 - step.group["betas"][1] ** step.t))
 

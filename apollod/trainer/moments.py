@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from apollod.trainer.projector import blocks, kernels
+from apollod.trainer.projector import kernels
+from apollod.trainer.row_gradient import RowGradient, parts
 
 NORM_EPSILON = 1e-8  # added to the norms that are divided by (paper)
 
@@ -43,11 +44,11 @@ class Norms(NamedTuple):
         return not self.grad_square <= _SQUARES[1]  # also true of NaN
 
 
-def square_norm(gradient: Tensor) -> float:
+def square_norm(gradient: Tensor | RowGradient) -> float:
     """|G|^2 of a contiguous gradient, in blocks; no full-size temporary."""
-    compiled, flat, total = kernels(), gradient.view(-1), 0.0
-    for part in blocks(flat.numel()):
-        block = flat[part].float()
+    compiled, total = kernels(), 0.0
+    for _, values in parts(gradient):
+        block = values.float()
         on_cpu = compiled if block.is_cpu else None
         total += on_cpu.square_sum(block.numpy()) if on_cpu else float(block.square().sum(dtype=torch.float64))
     return total

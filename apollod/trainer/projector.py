@@ -7,7 +7,7 @@ in integer arithmetic that wraps alike on every device. Nothing is drawn from a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import ModuleType
 
@@ -128,17 +128,42 @@ def square_norms(gradient: Tensor, dim: int) -> Tensor:
     """Squared channel norms, summed over `dim`: gradient [m, n] -> float64 [m] (dim 1) or [n] (dim 0), no full-size
     temporary. float64, so that the order of the sums does not show in the float32 that is made of them.
     """
-    words, compiled = as_words(gradient), kernels()
-    if words is not None and compiled:
-        m, n = gradient.shape
-        out = np.zeros(m if dim == 1 else (2, n // 2))
-        (compiled.row_square_norms if dim == 1 else compiled.column_square_norms)(words, out)
-        return torch.from_numpy(out.T.reshape(-1))
-    return _square_norms_reference(gradient, dim)
-
-
-def _square_norms_reference(gradient: Tensor, dim: int) -> Tensor:
+    if as_words(gradient) is not None and kernels():
+        return square_norms_of([gradient], dim)[0]
     m, n = gradient.shape
-    block = max(1, BLOCK_ELEMENTS // max(1, n))
-    parts = [gradient[i : i + block].double().square_().sum(dim) for i in range(0, m, block)]
-    return torch.cat(parts) if dim == 1 else torch.stack(parts).sum(0)
+    return square_norms_of((gradient[part.start // n : part.stop // n] for part in blocks(m * n, max(1, n))), dim)[0]
+
+
+def square_norms_of(pieces: Iterable[Tensor], *dims: int) -> list[Tensor]:
+    """`square_norms` over each of `dims` of a matrix that comes in pieces of its rows, in order."""
+    sums = [_Squares(dim) for dim in dims]
+    for piece in pieces:
+        for one in sums:
+            one.add(piece)
+    return [one.total() for one in sums]
+
+
+class _Squares:
+    """Squared norms over one dimension, so far. The compiled sums do not depend on where a matrix is cut."""
+
+    def __init__(self, dim: int) -> None:
+        self._dim = dim
+        self._parts: list[Tensor] = []
+        self._pairs: np.ndarray | None = None  # of even and odd columns
+
+    def add(self, piece: Tensor) -> None:
+        words, compiled = as_words(piece), kernels()
+        if words is None or compiled is None:
+            self._parts.append(piece.double().square_().sum(self._dim))
+        elif self._dim == 1:
+            out = np.zeros(len(words))
+            compiled.row_square_norms(words, out)
+            self._parts.append(torch.from_numpy(out))
+        else:
+            self._pairs = np.zeros((2, words.shape[1])) if self._pairs is None else self._pairs
+            compiled.column_square_norms(words, self._pairs)
+
+    def total(self) -> Tensor:
+        if self._pairs is not None:
+            return torch.from_numpy(self._pairs.T.reshape(-1))
+        return torch.cat(self._parts) if self._dim == 1 else torch.stack(self._parts).sum(0)

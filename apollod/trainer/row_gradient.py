@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from apollod.trainer.projector import BLOCK_ELEMENTS, blocks
+
 BLOCK_ROWS = 4096
 """Rows of a block: bounds the temporaries; a matrix of no more rows is not worth all this."""
 
@@ -46,6 +48,24 @@ class RowGradient(ABC):
         for rows, block in blocks:
             whole[rows] = block
         return whole
+
+
+def parts(gradient: Tensor | RowGradient, unit: int = 1) -> Iterator[tuple[slice, Tensor]]:
+    """The whole gradient in the working blocks of `projector.blocks`, which do not depend on how it comes: (elements, flat)."""
+    if isinstance(gradient, Tensor):
+        flat = gradient.view(-1)
+        for part in blocks(flat.numel(), unit):
+            yield part, flat[part]
+        return
+    wanted, left = blocks(gradient.shape.numel(), unit), torch.empty(0)
+    length = max(1, BLOCK_ELEMENTS // unit) * unit
+    for _, block in gradient.every_block():
+        flat = torch.cat([left, block.view(-1)]) if left.numel() else block.view(-1)
+        for at in range(0, flat.numel() - length + 1, length):
+            yield next(wanted), flat[at : at + length]
+        left = flat[flat.numel() // length * length :]
+    if left.numel():
+        yield next(wanted), left
 
 
 class SparseRows(RowGradient):

@@ -20,7 +20,7 @@ guard_torchvision()
 from support.small_models import hybrid, small_model  # noqa: E402
 
 from apollod.supervisor import memory_table as sizes  # noqa: E402
-from apollod.trainer import moment_store, row_gradient  # noqa: E402
+from apollod.trainer import moment_store, projector, row_gradient  # noqa: E402
 
 MB = 1e6
 QWEN_27B = {  # figures that are public
@@ -55,6 +55,19 @@ def test_no_temporary_of_a_matrix_size_exists_in_a_step(models: Path) -> None:
     whole = measured(models / "wide", tokens=64, rank=8, rows=False)
     assert whole["peak"] > matrix, whole["peak"] / MB
     assert rows["fingerprint"] == whole["fingerprint"]
+
+
+@pytest.mark.parametrize("name", ["adamw", "adafactor"])
+def test_nor_with_another_optimizer(models: Path, name: str) -> None:
+    matrix = 65536 * 512 * 2
+    rows, whole = (measured(models / "wide", tokens=64, rank=8, name=name, rows=rows) for rows in (True, False))
+    assert rows["peak"] < matrix / 2.5 and whole["peak"] > matrix, (rows["peak"] / MB, whole["peak"] / MB)
+    assert rows["fingerprint"] == whole["fingerprint"]
+    for found, in_rows in ((rows, True), (whole, False)):
+        expected_table = table(models / "wide", in_rows, name=name, max_tokens=64)
+        expected = expected_table.training - expected_table.state_total
+        assert expected_table.state_total == found["state_bytes"]
+        assert 0.85 * expected <= found["peak"] <= 1.15 * expected, (found["peak"] / MB, expected / MB)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +111,7 @@ def test_the_state_is_what_the_trainer_reports(tiny_model: Path, trainer: Traine
 
 
 def test_the_table_counts_with_the_trainers_sizes() -> None:
-    assert sizes.BLOCK_ROWS == row_gradient.BLOCK_ROWS
+    assert (sizes.BLOCK_ROWS, sizes.BLOCK_ELEMENTS) == (row_gradient.BLOCK_ROWS, projector.BLOCK_ELEMENTS)
     assert (sizes.QUANTIZED_BLOCK, sizes.QUANTIZED_MIN) == (moment_store.QUANTIZED_BLOCK, moment_store.QUANTIZED_MIN)
 
 

@@ -26,7 +26,7 @@ def measured(model_dir: Path, **options: Any) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, rows: bool = True) -> None:
+def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, rows: bool = True, name: str = "apollo") -> None:
     """Two steps; the second is measured, when every kernel is compiled and every moment has its memory."""
     from apollod.trainer.guards import guard_torchvision
 
@@ -47,7 +47,7 @@ def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, r
     kernels_cpu.warm_up()
     memory = Memory.of(model_dir)
     attached = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], False, checkpointing)
-    optimizer = make_optimizer(OptimizerSettings(rank=rank), attached.trainable, attached.round_to)
+    optimizer = make_optimizer(OptimizerSettings(name, rank=rank), attached.trainable, attached.round_to)
     optimizer.attach()
     if not rows:
         optimizer.takes_rows = lambda parameter: False

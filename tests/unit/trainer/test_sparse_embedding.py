@@ -14,6 +14,8 @@ guard_torchvision()
 from support.small_models import VOCABULARY, small_model, tokens_of  # noqa: E402
 
 from apollod.trainer import moments, projector, rounding  # noqa: E402
+from apollod.trainer.adafactor import Adafactor  # noqa: E402
+from apollod.trainer.adamw import AdamW  # noqa: E402
 from apollod.trainer.apollo import Apollo  # noqa: E402
 from apollod.trainer.loss import loss_of  # noqa: E402
 from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
@@ -40,10 +42,11 @@ class Watched(Apollo):
 came: list[str] = []
 
 
-def learn(kind: type[Apollo], options: dict[str, Any], batches: int = 1, steps: int = 2, **model_options: Any) -> dict[str, Tensor]:
+def learn(kind: Any, options: dict[str, Any], batches: int = 1, steps: int = 2, **model_options: Any) -> dict[str, Tensor]:
     """Weights and state after some steps, each on `batches` examples of its own."""
     model = small_model(**model_options)
-    optimizer = kind([(n, p) for n, p in model.named_parameters() if p.requires_grad], lr=1e-2, rank=16, seed=3, **options)
+    options = {"rank": 16, **options} if issubclass(kind, Apollo) else options
+    optimizer = kind([(n, p) for n, p in model.named_parameters() if p.requires_grad], lr=1e-2, seed=3, **options)
     optimizer.attach()
     for step in range(1, steps + 1):
         optimizer.begin(step, 1e-2)
@@ -53,7 +56,8 @@ def learn(kind: type[Apollo], options: dict[str, Any], batches: int = 1, steps: 
         report = optimizer.finish()
         assert report.updated == len(optimizer.state) and not report.skipped
         assert all(p.grad is None for p in model.parameters())
-    return {name: p.data for name, p in model.named_parameters()} | optimizer.state_tensors() | {"norm": torch.tensor(report.update_norm)}
+    norms = {"norm": torch.tensor(report.update_norm), "gradient": torch.tensor(report.grad_norm, dtype=torch.float64)}
+    return {name: p.data for name, p in model.named_parameters()} | optimizer.state_tensors() | norms
 
 
 @pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
@@ -95,6 +99,38 @@ def test_so_do_the_eager_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, tensor in dense.items():
         assert torch.equal(rows[name], tensor), name
         assert tensor.dtype == torch.float64 or not tensor.dim() or torch.equal(compiled[name], tensor), name
+
+
+@pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize(("width", "compiled"), [(32, True), (48, True), (64, True), (48, False)])
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (AdamW, {}),
+        (AdamW, {"moments": "bfloat16", "weight_decay": 0.1}),
+        (AdamW, {"rounding": "master"}),
+        (Adafactor, {}),
+        (Adafactor, {"rounding": "nearest", "weight_decay": 0.1}),
+    ],
+    ids=str,
+)
+def test_so_do_the_other_optimizers(
+    kind: Any, options: dict[str, Any], width: int, compiled: bool, tie: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Working blocks end where they do in a dense gradient, whatever the width of a row."""
+    if not compiled:
+        for module in (projector, rounding, moments):
+            monkeypatch.setattr(module, "kernels", lambda: None)
+    asked: list[str] = []
+    apply_rows = kind._apply_rows
+    monkeypatch.setattr(kind, "_apply_rows", lambda self, step, gradient: (asked.append(step.name), apply_rows(self, step, gradient))[1])
+    rows = learn(kind, options, tie=tie, padding=7, hidden=width)
+    assert len(asked) == (2 if tie else 4)
+    monkeypatch.setattr(kind, "takes_rows", lambda self, parameter: False)
+    dense = learn(kind, options, tie=tie, padding=7, hidden=width)
+    assert len(asked) == (2 if tie else 4) and rows.keys() == dense.keys()
+    for name, tensor in dense.items():
+        assert torch.equal(rows[name], tensor), name
 
 
 def test_the_padding_row_is_not_learned() -> None:

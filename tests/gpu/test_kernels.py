@@ -139,3 +139,20 @@ def test_the_fingerprint_is_the_cpu_one(size: int, dtype: torch.dtype) -> None:
     assert fingerprint.tensor_fingerprint(tensor.cuda()) == fingerprint.tensor_fingerprint(tensor)
     if size > 2:
         assert fingerprint.tensor_fingerprint(tensor.cuda()[1:]) == fingerprint.tensor_fingerprint(tensor[1:])
+
+
+def test_the_gradient_of_the_hidden_states_is_as_exact_as_torchs() -> None:
+    """Shares of blocks of the vocabulary are added up before they are rounded."""
+    from apollod.trainer.loss import BlockwiseCrossEntropy
+
+    hidden, weight = randn((40, 64), 1, 1.0).bfloat16().cuda().requires_grad_(), randn((5 * 4096, 64), 2, 0.3).bfloat16().cuda()
+    chosen = torch.arange(0, 40 * 500, 500, device="cuda")
+
+    def gradient(loss: Tensor, of: Tensor) -> Tensor:
+        return torch.autograd.grad(loss, of)[0].double()
+
+    wide = hidden.detach().double().requires_grad_()
+    right = gradient(torch.nn.functional.cross_entropy(wide @ weight.double().t(), chosen), wide)
+    torchs = gradient(torch.nn.functional.cross_entropy((hidden @ weight.t()).float(), chosen), hidden)
+    ours = gradient(BlockwiseCrossEntropy.apply(hidden, weight, chosen, None), hidden)
+    assert (ours - right).norm() <= 1.05 * (torchs - right).norm()

@@ -2,11 +2,12 @@
 
 Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
 times are medians over interleaved rounds of all variants, and a ratio is the median of the ratios of the rounds, so that a slow
-phase of the machine hits all of them alike.
+phase of the machine hits all of them alike. On CPU they are CPU seconds: a neighbour costs waiting, not work.
 Memory: the peak of the process during steps over what it held before the first one, from /proc (VmHWM after a reset).
 On a GPU (APOLLOD_DEVICE=cpu says no) the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator
 counts, and `apollod` steps on device memory of its own.
-`apollod` steps on a shared memory file, fingerprint included, as the trainer does; its optimizer state is counted.
+`apollod` steps on a shared memory file, fingerprint included, as the trainer does; its optimizer state is counted. `apollod_undo` does so
+with the ring that keeps the last steps to undo them.
 """
 
 import json
@@ -26,8 +27,10 @@ from benchmarks.memory import gpu_peak, process_peak
 
 GPU = has_gpu()
 STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.10, 0.40)
-VARIANTS = ("forward_backward", "apollod", "adamw")
-ROUNDS, STEPS_A_ROUND, WARM = 9, 4, 3
+WITH_RING = "apollod_undo"
+VARIANTS = ("forward_backward", "apollod", WITH_RING, "adamw")
+ROUNDS, STEPS_A_ROUND, WARM = 15, 3, 3
+UNDO_BYTES = 1 << 30  # the default of [checkpoint] undo_bytes
 
 
 def main() -> None:
@@ -36,6 +39,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--kind", default="wide", help="model of apollod.trainer.tiny")
     parser.add_argument("--model", help="a model directory instead")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all variants in turns")
     parser.add_argument("--variant", choices=VARIANTS, help="internal: run one variant, commands on stdin")
     args = parser.parse_args()
     if args.variant:
@@ -44,16 +48,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         build = _build_large if GPU else build_model
         model = Path(args.model) if args.model else build(Path(directory) / "model", args.kind)
-        times, peaks, facts = _measure(model, args.tokens)
+        times, peaks, facts = _measure(model, args.tokens, args.rounds)
     to_fb, to_adamw = (_ratio(times["apollod"], times[v]) for v in ("forward_backward", "adamw"))
+    ring_to_fb = _ratio(times[WITH_RING], times["forward_backward"])
     extra = peaks["apollod"] - peaks["forward_backward_activations"]
     report.report(
         "step",
         {f"{v}_s": report.median(times[v]) for v in VARIANTS}
-        | {f"{v}_peak_bytes": peaks[v] for v in VARIANTS}
-        | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens} | facts,
-        {"step_to_forward_backward": to_fb, "step_to_adamw_step": to_adamw,
-         "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]), "extra_to_weights": extra / facts["weights_bytes"]},
+        | {f"{v}_peak_bytes": peaks[v] for v in peaks if v in VARIANTS}
+        | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens, "rounds": args.rounds} | facts,
+        {"step_to_forward_backward": to_fb, "step_with_undo_to_forward_backward": ring_to_fb,
+         "step_to_adamw_step": to_adamw,
+         "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]),
+         "peak_to_forward_backward_peak": peaks["apollod"] / max(1, peaks["forward_backward"]),
+         "extra_to_weights": extra / facts["weights_bytes"]},
         {"step_to_forward_backward": report.goal(to_fb, STEP_GOAL, True),
          "extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], MEMORY_GOAL, True)},
         threads=1, as_json=args.json,
@@ -66,16 +74,16 @@ def _ratio(ours: list[float], other: list[float]) -> float:
     return report.median([report.median(ours[i : i + STEPS_A_ROUND]) / report.median(other[i : i + STEPS_A_ROUND]) for i in rounds])
 
 
-def _measure(model: Path, tokens: int) -> tuple[dict[str, list[float]], dict[str, float], dict[str, float]]:
+def _measure(model: Path, tokens: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, float], dict[str, float]]:
     """Times by variant, peaks, facts of the model."""
     children = {v: _spawn(v, model, tokens) for v in VARIANTS}
     times: dict[str, list[float]] = {v: [] for v in VARIANTS}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for variant in VARIANTS:
             times[variant] += _ask(children[variant], "time")["seconds"]
     peaks: dict[str, float] = {}
     facts: dict[str, float] = {}
-    for variant in VARIANTS:
+    for variant in set(VARIANTS) - {WITH_RING}:
         answer = _ask(children[variant], "memory")
         peaks[variant] = answer["peak_bytes"]
         if variant == "forward_backward":
@@ -116,15 +124,19 @@ def _serve(variant: str, model_dir: Path, tokens: int) -> None:
         if line == "time\n":
             seconds = []
             for _ in range(STEPS_A_ROUND):
-                began = time.perf_counter()
+                began = _clock()
                 step()
                 _settle()
-                seconds.append(time.perf_counter() - began)
+                seconds.append(_clock() - began)
             print(json.dumps({"seconds": seconds}), flush=True)
         else:
             peak = gpu_peak if GPU else process_peak
             answer = {"peak_bytes": peak(step), "activations_bytes": peak(forward_only), "facts": facts}
             print(json.dumps(answer), flush=True)
+
+
+def _clock() -> float:
+    return time.perf_counter() if GPU else time.process_time()
 
 
 def _settle() -> None:
@@ -167,8 +179,13 @@ def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], Non
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, 400, (tokens,), generator=generator).tolist()
     example = Tokens(ids, [False] * (tokens // 2) + [True] * (tokens - tokens // 2), 0)
-    if variant == "apollod":
+    if variant in ("apollod", WITH_RING):
         attached, optimizer, facts = _attached(model_dir)
+        if variant == WITH_RING:
+            from apollod.trainer.undo import UndoRing
+
+            optimizer.undo = UndoRing(UNDO_BYTES)
+            optimizer.undo.restart(attached.weights.fingerprint())
         number = iter(range(1, 1 << 30))
 
         def step() -> None:

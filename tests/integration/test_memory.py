@@ -141,6 +141,18 @@ def test_the_state_of_the_27b_model_follows_from_its_config_alone(qwen: Path, ca
     assert told["kv_left_bytes"] == 141e9 - told["weights_bytes"] - told["training_bytes"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "gradient"),
+    [("optimizer=apollo", 2 * 248320 * 5120), ("kernels=eager", 2 * 17408 * 5120), ("optimizer=adamw", 2 * 17408 * 5120)],
+)
+def test_only_tritons_kernels_want_the_largest_gradient_whole(
+    qwen: Path, setting: str, gradient: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the MLP's is the largest."""
+    main(command(qwen, "--json", "--device-gb", "141", "--set", f"trainer.{setting}"))
+    assert json.loads(capsys.readouterr().out)["gradient_bytes"] == gradient
+
+
 def test_what_does_not_fit_is_a_failure_that_says_what_to_change(qwen: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(qwen, "--device-gb", "141")) == 1
     out = capsys.readouterr().out

@@ -605,6 +605,18 @@ def test_optimizers_that_cannot_work_are_refused_and_the_trainer_stays(
     assert trainer.step(1, EXAMPLES[0]).applied
 
 
+def test_triton_is_refused_without_a_gpu_and_what_runs_is_recorded(trainer: Trainer, memory: Memory) -> None:
+    def attach(kernels: m.Kernels, kind: type) -> Any:
+        trainer.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
+        return trainer.ask(m.Attach(memory.manifest, SETTINGS, True, kernels=kernels), kind)
+
+    refused = attach("triton", m.Refused)
+    assert "Triton's kernels cannot run" in refused.reason and 'kernels = "auto"' in refused.hint
+    for kernels in ("auto", "eager"):
+        assert attach(kernels, m.Bound).versions["kernels"] == "eager"
+    assert trainer.step(1, EXAMPLES[0]).applied
+
+
 def corrupt_weights(path: Path) -> None:
     data = bytearray((path / "model.safetensors").read_bytes())
     data[-1] ^= 1

@@ -75,12 +75,11 @@ class Snapshot:
         if (sum(sizes.values()) + state_bytes) * SPARE > available_bytes():
             return False
         try:
-            copies = self._copied(sizes)
-            self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in self.state.items()}
+            copies, state = self._copied(sizes)
         except (OSError, MemoryError):
             return False
         self._copies = {name: copies[unique[id(view)][0]] for name, view in self._live.items()}
-        self._live = {}
+        self._live, self.state = {}, state
         self.release()
         return True
 
@@ -108,24 +107,27 @@ class Snapshot:
     def _stored(self, name: str) -> str:
         return self._weights.source.tensors[name].dtype
 
-    def _copied(self, sizes: dict[str, int]) -> dict[str, Tensor]:
-        """One anonymous mapping with a copy of every tensor, which goes when the last of them does."""
-        offsets, end = {}, 0
-        for name, size in sizes.items():
-            offsets[name], end = end, end + -(-size // _ALIGN) * _ALIGN
+    def _copied(self, sizes: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights and state in one anonymous mapping, which goes when the last tensor of it does."""
+        sources = [(self._live[name].detach(), getattr(torch, self._stored(name))) for name in sizes]
+        sources += [(tensor.detach(), tensor.dtype) for tensor in self.state.values()]
+        places, end = [], 0
+        for source, dtype in sources:
+            size = source.numel() * dtype.itemsize
+            places.append((end, end + size))
+            end += -(-size // _ALIGN) * _ALIGN
         mapping = mmap.mmap(-1, max(end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):
-            mapping.madvise(mmap.MADV_HUGEPAGE)
+            mapping.madvise(mmap.MADV_HUGEPAGE)  # a fault for 2 MiB instead of 4 KiB
         memory = torch.frombuffer(mapping, dtype=torch.uint8)
-        copies, parts = {}, []
-        for name, size in sizes.items():
-            live, dtype = self._live[name].detach(), getattr(torch, self._stored(name))
-            copies[name] = memory[offsets[name] : offsets[name] + size].view(dtype).view(live.shape)
-            parts += _parts(copies[name], live)
+        copies, parts = [], []
+        for (source, dtype), (start, stop) in zip(sources, places, strict=True):
+            copies.append(memory[start:stop].view(dtype).view(source.shape))
+            parts += _parts(copies[-1], source)
         with ThreadPoolExecutor(max(1, min(COPIERS, len(os.sched_getaffinity(0))))) as pool:
             for done in [pool.submit(part) for part in parts]:
                 done.result()
-        return copies
+        return dict(zip(sizes, copies, strict=False)), dict(zip(self.state, copies[len(sizes) :], strict=True))
 
 
 def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:

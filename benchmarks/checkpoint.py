@@ -11,7 +11,9 @@ things in the same round, figures medians over rounds: a disk changes its pace w
 its own, so that torch is only there. `--dir` chooses the disk.
 
 Time held: a process of its own has as large a model in a memory file, as a trainer does, with APOLLO's state of rank 64; a step waits
-right behind the checkpoint until the weights are copied out. In turn with it: one plain copy, `clone()` of every tensor.
+right behind the checkpoint until weights and state are copied out, to memory that is given back afterwards. In turn with it: one plain
+copy of the weights, `clone()` of every tensor, also to new memory (without MALLOC_MMAP_THRESHOLD_ the allocator would keep the memory of
+the last round), and, for what new memory costs, one to memory that is there already.
 
 The undo delta is that of the optimizer step; its goal is its size. Hash speed is that of the block hashes, on one thread.
 """
@@ -71,7 +73,8 @@ for _, parameter in parameters:
     parameter.grad = None
 views = {name: parameter.data for name, parameter in parameters}
 weights = SimpleNamespace(views=views, source=SimpleNamespace(tensors={name: SimpleNamespace(dtype="bfloat16") for name in views}))
-held, copies = [], []
+held, copies, there = [], [], []
+target = [view.clone() for view in views.values()]
 
 def hold():
     snapshot = Snapshot(weights, optimizer.state_tensors())
@@ -87,10 +90,17 @@ def copy():
     copied = [view.clone() for view in views.values()]
     copies.append(time.perf_counter() - began)
 
+def copy_there():
+    began = time.perf_counter()
+    for into, view in zip(target, views.values()):
+        into.copy_(view)
+    there.append(time.perf_counter() - began)
+
 for number in range(int(sys.argv[2])):
-    for turn in (hold, copy) if number % 2 else (copy, hold):
+    for turn in (hold, copy, copy_there) if number % 2 else (copy_there, copy, hold):
         turn()
-print(json.dumps({"held_s": held[1:], "plain_copy_s": copies[1:], "state_bytes": optimizer.state_bytes()}))
+found = {"held_s": held[1:], "plain_copy_s": copies[1:], "plain_copy_to_old_memory_s": there[1:]}
+print(json.dumps(found | {"state_bytes": optimizer.state_bytes()}))
 """
 
 
@@ -115,8 +125,9 @@ def _measure(args: argparse.Namespace, root: Path) -> None:
         file.write(weights.tobytes())
     rounds, delta = _rounds(root, model, weights, chance, len(header))
     figures = {name: report.median(values) for name, values in rounds.items()} | delta
-    held = json.loads(subprocess.check_output([sys.executable, "-c", HELD, str(args.mib << 20), str(HELD_ROUNDS)], text=True))
-    figures |= {name: report.median(held[name]) for name in ("held_s", "plain_copy_s")} | {"held_state_bytes": held["state_bytes"]}
+    held = _held(args.mib << 20)
+    figures |= {name: report.median(held[name]) for name in ("held_s", "plain_copy_s", "plain_copy_to_old_memory_s")}
+    figures["held_state_bytes"] = held["state_bytes"]
     figures |= {"hash_gb_per_s": _hash_speed(weights), "fsync_floor_ms": 1000 * _fsync_floor(root)}
     ratios = {}
     for name in [f"sync_{share}_percent" for share in SHARES] + ["sync_step"]:
@@ -133,6 +144,13 @@ def _measure(args: argparse.Namespace, root: Path) -> None:
         floor = report.median([peer / own for own, peer in pairs])
         goals[f"sync_{share}_percent_faster_than_save_file"]["floor"] = round(floor, 4)
     report.report("checkpoint", figures, ratios, goals, 1, as_json=args.json)
+
+
+def _held(size: int) -> dict[str, Any]:
+    command = [sys.executable, "-c", HELD, str(size), str(HELD_ROUNDS)]
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
+    found: dict[str, Any] = json.loads(subprocess.check_output(command, env=environment, text=True))
+    return found
 
 
 def _bound(name: str) -> tuple[float, bool]:

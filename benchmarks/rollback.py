@@ -7,26 +7,37 @@ step: weights, optimizer state and the fingerprint that proves it. Ratios are of
 
 What keeping costs is measured on three models: this one and the optimizer benchmark's of 77 M parameters by the optimizer
 alone, the model of `make demo` (`--kind`) by whole steps of `--tokens` tokens, in which forward and backward have their share.
+
+The real daemon with a private copy of a model of `--daemon-kind`: in every round it learns one example, and that step is rolled back
+over the socket, as the daemon reports and as the caller sees it. Then it is stopped, and started again on the weights from before
+those steps, until the engine answers: that is what rolling back is without apollod.
 """
 
 import argparse
+import json
 import os
+import shutil
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from apollod.cli.ctl import ask
+from apollod.wire import messages as msg
 from benchmarks import report
-from benchmarks.daemon import build_model
+from benchmarks.daemon import Daemon, build_model
 
 ROUNDS, WARM, LR, RANK = 9, 3, 1e-5, 64
 HIDDEN, WIDE = 2048, 5632
 SHAPES = {f"attention.{which}": (HIDDEN, HIDDEN) for which in "qkvo"}
 SHAPES |= {"mlp.gate": (WIDE, HIDDEN), "mlp.up": (WIDE, HIDDEN), "mlp.down": (HIDDEN, WIDE)}
-GOALS = {"rollback_to_copy": (4.0, True)}
+GOALS = {"rollback_to_copy": (4.0, True), "restart_to_live_rollback": (10.0, False)}
+DAEMON_ROUNDS, RESTARTS = 7, 3
 BUDGET = 4 << 30
 Times = dict[str, list[float]]
 
@@ -37,7 +48,9 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=1024, help="size of the model (default 1024)")
     parser.add_argument("--kind", default="demo", help="model of apollod.trainer.tiny for whole steps")
     parser.add_argument("--tokens", type=int, default=512, help="of an example in whole steps")
+    parser.add_argument("--daemon-kind", default="demo", help="model of apollod.trainer.tiny for the daemon")
     args = parser.parse_args()
+    live = _daemon(args.daemon_kind)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = "1"
     times, facts = _large(args.mib << 20)
@@ -46,7 +59,9 @@ def main() -> None:
     figures = {f"{name}_s": report.median(values) for name, values in times.items()} | facts
     figures |= {f"optimizer_77m_{name}_s": report.median(values) for name, values in small.items()} | small_facts
     figures |= {f"{args.kind}_{name}_s": report.median(values) for name, values in whole.items()} | whole_facts
+    figures |= {f"daemon_{name}_s": report.median(values) for name, values in live.items()}
     ratios = {
+        "restart_to_live_rollback": figures["daemon_restart_s"] / figures["daemon_rollback_seen_s"],
         "rollback_to_copy": _ratio(times["rollback"], times["copy"]),
         "rollback_without_fingerprint_to_copy": _ratio(times["undo"], times["copy"]),
         "kept_to_plain_optimizer_step": _ratio(times["kept"], times["plain"]),
@@ -255,6 +270,61 @@ def _whole_steps(args: argparse.Namespace) -> tuple[Times, dict[str, float]]:
         _in_turn(number, {"plain": lambda: run(None), "kept": lambda: run(ring)}, times)
     sys.stderr.write(f"{args.kind}: {len(ring)} steps kept\n")
     return times, {f"{args.kind}_kept_bytes": float(ring._steps[-1].nbytes), f"{args.kind}_state_bytes": facts["state_bytes"]}
+
+
+# --- the daemon ---------------------------------------------------------------------------------------------------
+
+
+def _daemon(kind: str) -> Times:
+    """Times of rollback_reported, rollback_seen, restart."""
+    times: Times = {}
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        root = Path(directory)
+        model = build_model(root / "model", kind)
+        shutil.copytree(model, root / "older")
+        daemon = Daemon(root, model)
+        daemon.start()
+        try:
+            daemon.wait_ready()
+            for number in range(DAEMON_ROUNDS):
+                step = daemon.status()["step"]
+                question = {"role": "user", "content": f"What is number {number}?"}
+                answer = {"role": "assistant", "content": f"It is number {number}."}
+                daemon.submit(json.dumps({"messages": [question, answer]}) + "\n")
+                daemon.wait(lambda s, step=step: s["step"] > step and s["state"] == "serving", "to learn")  # type: ignore[misc]
+                began = time.perf_counter()
+                back = ask(str(daemon.socket), msg.RollbackRequest(step), 120.0)
+                times.setdefault("rollback_seen", []).append(time.perf_counter() - began)
+                times.setdefault("rollback_reported", []).append(back["seconds"])
+        finally:
+            began = time.perf_counter()
+            daemon.stop()
+        stopped = time.perf_counter() - began
+        for number in range(RESTARTS):
+            (root / f"again-{number}").mkdir()
+            shutil.copytree(root / "older", root / f"again-{number}" / "model")
+            again = Daemon(root / f"again-{number}", root / f"again-{number}" / "model")
+            began = time.perf_counter()
+            again.start()
+            try:
+                _wait_until_served(again)
+                times.setdefault("restart", []).append(stopped + time.perf_counter() - began)
+                again.wait_ready()
+            finally:
+                began = time.perf_counter()
+                again.stop()
+            stopped = time.perf_counter() - began
+    return times
+
+
+def _wait_until_served(daemon: Daemon) -> None:
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(f"{daemon.url}/health", timeout=5) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(0.02)
+    raise SystemExit("the engine did not answer in ten minutes")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ demo: env
 	@$(BIN)/apollod demo
 
 test: env
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
 
 crash: env
 	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(ARGS)

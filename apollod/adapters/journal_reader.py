@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apollod.core.events import Recorded
+from apollod.core.events import ExampleAccepted, Recorded
 from apollod.errors import ChainBroken, JournalError
 from apollod.wire.journal import GENESIS, Row, decode_event, decode_rows, fitting
 
@@ -25,6 +25,7 @@ APPLICATION_ID = 0x41504F4C  # "APOL"
 VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
 LOG_HEADER_BYTES = 32  # of a write-ahead log
 LOG_EVENTS = 1000  # newest events that are checked before anything is written; a start checks more of them
+LOOKUP_S = 60.0  # for one example: what the index does not have yet is searched for
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 ROWS = 100  # read, checked and decoded together, which is faster than one after the other; few enough for the largest bodies
 
@@ -109,6 +110,14 @@ def events(path: str | Path, after: int = 0, kind: str | None = None, limit: int
         }
         for seq, at_ns, kind_, version, key, body, hash_ in rows
     ]
+
+
+def accepted(path: str | Path, example: str) -> ExampleAccepted | None:
+    """The acceptance of an example, which has its record and its tier; None for one that is not known."""
+    quoted = example.replace("'", "''")
+    sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = '{quoted}'"
+    events = (decode_event(*row) for row in query(path, sql, seconds=LOOKUP_S).rows)
+    return next((event for event in events if isinstance(event, ExampleAccepted)), None)
 
 
 def verify(path: str | Path) -> int | None:

@@ -26,15 +26,7 @@ def plan_way_back(journal: Path, to: int, version: int, checkpoints: Mapping[int
 
 def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
     """The tier in which each example was accepted; unknown ones are left out. Blocking. Raises JournalError."""
-    found: list[tuple[str, ev.Tier]] = []
-    for example in examples:
-        quoted = example.replace("'", "''")
-        sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = '{quoted}'"
-        for kind, version, body in journal_reader.query(journal, sql, seconds=SECONDS).rows:
-            event = decode_event(kind, version, body)
-            if isinstance(event, ev.ExampleAccepted):
-                found.append((example, event.tier))
-    return found
+    return [(example, event.tier) for example in examples if (event := journal_reader.accepted(journal, example)) is not None]
 
 
 def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:

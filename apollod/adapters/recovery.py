@@ -13,7 +13,7 @@ import msgspec
 
 from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
-from apollod.store.names import OURS
+from apollod.store.names import REDO
 
 
 class _Recovered(msgspec.Struct):
@@ -24,7 +24,7 @@ class _Recovered(msgspec.Struct):
 
 def interrupted(model_dir: Path) -> bool:
     """Was a sync of these weights interrupted after its commit?"""
-    return (model_dir / OURS / "redo").exists()
+    return (model_dir / REDO).exists()
 
 
 def recover(model_dir: Path) -> int | None:

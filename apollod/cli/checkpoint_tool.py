@@ -167,7 +167,7 @@ def _recover(args: argparse.Namespace) -> int:
 
 def _fingerprint(args: argparse.Namespace) -> int:
     from apollod.store.fingerprint import directory_fingerprint
-    from apollod.store.redo import REDO
+    from apollod.store.names import REDO
 
     if (args.model_dir / REDO).exists():
         raise SyncError(

@@ -10,16 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.base_model import OTHER_WEIGHTS, WEIGHTS
-from apollod.adapters.model_dir import files_below
 from apollod.cli import render
+from apollod.cli.kept import BUSY_S, open_history, other_files
 from apollod.errors import CheckpointError, ConfigError, NotPermitted
-from apollod.store.entry import ENTRY, RECORD, UNDO, Entry
+from apollod.store.entry import RECORD, UNDO, Entry
 from apollod.store.history import Held, History, Point
 from apollod.store.verify import Checked, Verified, verify
-
-WAIT_S = 60.0
-"""A sync that is at work is waited for this long."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,8 +26,8 @@ def run(args: argparse.Namespace) -> int:
         case "show":
             return _show(args, _open(args, 0.0))
         case "verify":
-            return _verify(args, _open(args, WAIT_S))
-    return _export(args, _open(args, WAIT_S))
+            return _verify(args, _open(args, BUSY_S))
+    return _export(args, _open(args, BUSY_S))
 
 
 # --- where things are ---------------------------------------------------------------------------------------------
@@ -44,10 +40,7 @@ def _open(args: argparse.Namespace, wait_s: float) -> History:
         raise CheckpointError(f"{model_dir} is no directory", "name the model directory with --model DIR")
     if checkpoints.exists() and not os.access(checkpoints, os.R_OK | os.X_OK):
         raise NotPermitted(f"{checkpoints} is not ours to read", "run this as the daemon's user")
-    end = time.monotonic() + wait_s
-    while (history := History.read(checkpoints, model_dir, base)).model.busy and time.monotonic() < end:
-        time.sleep(0.5)
-    return history
+    return open_history(checkpoints, model_dir, base, wait_s)
 
 
 def _places(args: argparse.Namespace) -> tuple[Path, Path, Path]:
@@ -211,9 +204,8 @@ def _export(args: argparse.Namespace, history: History) -> int:
         print(f"apollod: {history.uncommitted.path} is not committed; {point} is the newest that is", file=sys.stderr)
     if not history.ways(point):
         raise history.unreachable(point)
-    others = [name for name in files_below(history.template, (*OTHER_WEIGHTS, WEIGHTS)) if name.parts[0] != ENTRY]
     with _Progress("written") as progress:
-        done = export(history, point, args.dir.expanduser(), others, progress)
+        done = export(history, point, args.dir.expanduser(), other_files(history), progress)
     for reason in done.failed:
         print(f"apollod: passed over, {reason}", file=sys.stderr)
     if done.optimizer:

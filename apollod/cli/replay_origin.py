@@ -3,23 +3,18 @@ the replay takes."""
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from apollod.adapters.base_model import OTHER_WEIGHTS, WEIGHTS
-from apollod.adapters.model_dir import files_below
+from apollod.cli.kept import open_history, other_files
 from apollod.cli.replay_plan import Origin
 from apollod.errors import ApolloError, CheckpointError, ReplayError
-from apollod.store.entry import ENTRY, read_entry
+from apollod.store.entry import read_entry
 from apollod.store.export import export
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History, Point
-
-BUSY_S = 60.0
-"""A sync that is at work is waited for this long."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,7 @@ def start_of(origin: Origin) -> Iterator[Start]:
     else:
         history = _history(origin)
         try:
-            point = next((point for point in history.points() if point.fingerprint == origin.fingerprint), None) or history.point("base")
-            brought = _brought(history, point, origin)
+            brought = _brought(history, history.untrained(origin.fingerprint), origin)
         except CheckpointError as error:
             raise _gone(origin, str(error)) from error
         with brought as start:
@@ -61,11 +55,7 @@ def start_of(origin: Origin) -> Iterator[Start]:
 def _history(origin: Origin) -> History:
     if not origin.checkpoints:
         raise _gone(origin, "there is no checkpoint to go back from")
-    end = time.monotonic() + BUSY_S
-    base = Path(origin.base) if origin.base else None
-    while (history := History.read(Path(origin.checkpoints), Path(origin.model_dir), base)).model.busy and time.monotonic() < end:
-        time.sleep(0.5)
-    return history
+    return open_history(Path(origin.checkpoints), Path(origin.model_dir), Path(origin.base) if origin.base else None)
 
 
 @contextmanager
@@ -80,9 +70,8 @@ def _brought(history: History, point: Point, origin: Origin) -> Iterator[Start]:
         return
     target = history.checkpoints.parent / f"replay.tmp-{os.getpid()}"
     _clear(history.checkpoints.parent)
-    others = [name for name in files_below(history.template, (*OTHER_WEIGHTS, WEIGHTS)) if name.parts[0] != ENTRY]
     try:
-        done = export(history, point, target, others)
+        done = export(history, point, target, other_files(history))
         said = f"{done.origin}, over {done.deltas} deltas, for now in {target}"
         yield Start(str(target), origin.checkpoint, said)
     finally:

@@ -80,12 +80,8 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
 
 def read_record(journal: str, example: str) -> bytes:
     """The canonical record of an example."""
-    quoted = example.replace("'", "''")
-    sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = '{quoted}'"
-    for kind, version, body in journal_reader.query(journal, sql).rows:
-        event = decode_event(kind, version, body)
-        if isinstance(event, ev.ExampleAccepted):
-            return bytes(event.record)
+    if (event := journal_reader.accepted(journal, example)) is not None:
+        return bytes(event.record)
     raise ReplayError(f"the journal holds no example {example}", "its step cannot be run again; start from a later checkpoint")
 
 

@@ -108,7 +108,11 @@ def _source_quarantined(s: State, e: ev.SourceQuarantined, at_ns: int) -> None:
 
 def _example_accepted(s: State, e: ev.ExampleAccepted, at_ns: int) -> None:
     s.counts.accepted += 1
-    waiting = Waiting(e.example, tier=e.tier)
+    _queue(s, e.example, e.tier)
+
+
+def _queue(s: State, example: str, tier: ev.Tier) -> None:
+    waiting = Waiting(example, tier=tier)
     s.waiting.append(waiting)
     s.untokenised.append(waiting)
 
@@ -250,7 +254,7 @@ def _rollback_refused(s: State, e: ev.RollbackRefused, at_ns: int) -> None:
 def _rollback_started(s: State, e: ev.RollbackStarted, at_ns: int) -> None:
     s.rollback_wanted, s.rolling_back, s.rollback_ns = None, e, at_ns
     s.version, s.fingerprint, s.since = e.to, e.fingerprint, list(e.replay)
-    s.origin = next((c for c in s.checkpoints if c.path == e.origin), None)
+    s.origin = s.checkpoint_at(e.origin)
     s.learned_with = s.settings
     s.undone |= dict.fromkeys(e.examples)
     s.counts.trained -= len(e.examples)
@@ -266,9 +270,7 @@ def _rollback_completed(s: State, e: ev.RollbackCompleted, at_ns: int) -> None:
 
 def _example_requeued(s: State, e: ev.ExampleRequeued, at_ns: int) -> None:
     s.undone.pop(e.example, None)
-    waiting = Waiting(e.example, tier=e.tier)
-    s.waiting.append(waiting)
-    s.untokenised.append(waiting)
+    _queue(s, e.example, e.tier)
 
 
 def _base_kept(s: State, e: ev.BaseKept, at_ns: int) -> None:

@@ -10,7 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.policy_train import encode_effect
-from apollod.core.state import SECOND_NS, State
+from apollod.core.state import SECOND_NS, CheckpointRef, State
 
 Outcome = tuple[list[ev.Event], list[fx.Effect]]
 
@@ -39,9 +39,8 @@ def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     return events, [fx.RemoveCheckpoint(state.removed)] if state.removed else []  # a crash may have come in between
 
 
-def restore_origin(state: State) -> fx.Restore:
-    """To the weights that the steps in `since` start from."""
-    origin = state.origin
+def restore_from(state: State, origin: CheckpointRef | None) -> fx.Restore:
+    """To a checkpoint's weights and optimizer, or to those before the first step."""
     return fx.Restore(
         path=origin.path if origin else "", model_dir=state.model_path, weights=True,
         fingerprint=origin.fingerprint if origin else state.base_fingerprint,
@@ -55,7 +54,7 @@ def on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
         pid=state.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
         elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
     )
-    origin = restore_origin(state)
+    origin = restore_from(state, state.origin)
     wanted = origin.fingerprint or input_.fingerprint
     restore = msgspec.structs.replace(origin, weights=wanted != input_.fingerprint, fingerprint=wanted)
     return [bound], [restore, *_keep_base(state, input_)]
@@ -138,7 +137,7 @@ def _replay(state: State, index: int) -> fx.RunStep:
 
 def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone: bool) -> Outcome:
     """Weights and optimizer are at the last step: go on with the open step and the queue. `undone`: by undoing steps in memory."""
-    origin, back = restore_origin(state), state.rolling_back
+    origin, back = restore_from(state, state.origin), state.rolling_back
     memory_was_right = undone or (back is None and state.bound is not None and state.bound.fingerprint == origin.fingerprint)
     attached = ev.TrainerAttached(
         pid=state.trainer.pid, step=state.version, fingerprint=state.fingerprint, replayed=replayed,

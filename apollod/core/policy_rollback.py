@@ -10,7 +10,7 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.policy_recovery import differing_setting, restore_origin
+from apollod.core.policy_recovery import differing_setting, restore_from
 from apollod.core.policy_train import encode_effect
 from apollod.core.state import State
 
@@ -63,12 +63,8 @@ def on_rollback_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) 
     )  # fmt: skip
     if state.trainer.phase != "ready":
         return [started], []
-    origin = next((c for c in state.checkpoints if c.path == input_.origin), None)
-    restore = msgspec.structs.replace(
-        restore_origin(state), path=origin.path if origin else "", target=wanted.to, target_fingerprint=fingerprint,
-        fingerprint=origin.fingerprint if origin else state.base_fingerprint,
-    )  # fmt: skip
-    return [started], [restore]
+    restore = restore_from(state, state.checkpoint_at(input_.origin))
+    return [started], [msgspec.structs.replace(restore, target=wanted.to, target_fingerprint=fingerprint)]
 
 
 def on_relearn_requested(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outcome:

@@ -209,6 +209,10 @@ class State(msgspec.Struct):
         """The newest committed checkpoint."""
         return self.checkpoints[-1] if self.checkpoints else None
 
+    def checkpoint_at(self, path: str) -> CheckpointRef | None:
+        """The committed checkpoint in a directory."""
+        return next((c for c in self.checkpoints if c.path == path), None)
+
     @property
     def unsaved(self) -> bool:
         """Are the weights others than those of the newest checkpoint?"""

@@ -25,8 +25,8 @@ from apollod.store.block_table import (
 from apollod.store.disk import Disk, opened
 from apollod.store.file_update import runs
 from apollod.store.model_files import WeightFile, layout_digest, read_files
-from apollod.store.names import OURS
-from apollod.store.redo import NEW, REDO, REDO_TMP, Part, Redo, check_fits, images, read_redo, verify_images
+from apollod.store.names import OURS, REDO
+from apollod.store.redo import NEW, REDO_TMP, Part, Redo, check_fits, images, read_redo, verify_images
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from apollod.store.entry import ENTRY, STATE, UNDO, Broken, Entry, entries
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, layout_digest, read_files
+from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
-from apollod.store.redo import REDO
 
 Base = Literal["base"]
 """The weights before the first checkpoint."""
@@ -142,6 +142,10 @@ class History:
             if held.entry.number == number:
                 return Point(held.entry.step, held.entry.fingerprint, held)
         raise CheckpointError(f"{self.checkpoints} holds no checkpoint with number {number}", self._there_are())
+
+    def untrained(self, fingerprint: str) -> Point:
+        """The weights before the first step, known by their fingerprint: the first checkpoint may be gone, or not be of them."""
+        return next((point for point in self.points() if point.fingerprint == fingerprint), None) or self.point("base")
 
     def at_step(self, step: int) -> Point:
         """The newest checkpoint of a step, else the weights of that step on the other side of a delta. Raises CheckpointError."""

@@ -22,9 +22,8 @@ from apollod.errors import RedoRefused
 from apollod.store.appending import Appender
 from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
 from apollod.store.disk import Disk, opened
-from apollod.store.names import OURS
+from apollod.store.names import OURS, REDO
 
-REDO = f"{OURS}/redo"
 REDO_TMP = f"{OURS}/redo.tmp"
 NEW = f"{OURS}/new."
 """Followed by a file's name: a whole new file, not yet in its place."""

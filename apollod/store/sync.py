@@ -21,9 +21,9 @@ from apollod.store.disk import REAL, Disk
 from apollod.store.file_update import FileUpdate, Target, discard
 from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
-from apollod.store.names import OURS
+from apollod.store.names import OURS, REDO
 from apollod.store.pieces import Piece, Windows
-from apollod.store.redo import NEW, REDO, REDO_TMP, How, Part, Redo, RedoHead, RedoWriter
+from apollod.store.redo import NEW, REDO_TMP, How, Part, Redo, RedoHead, RedoWriter
 
 
 @dataclass(frozen=True)

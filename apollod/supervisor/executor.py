@@ -49,7 +49,6 @@ class Executor:
         self._children = children
         self._post = post
         self._tasks = tasks
-        self._keeping_base = False
         self._busy: set[type] = set()
         self.exit = anyio.Event()
 
@@ -87,7 +86,7 @@ class Executor:
             case fx.RemoveCheckpoint(path=path):
                 self._tasks.start_soon(self._remove, Path(path))
             case fx.KeepBase():
-                self._tasks.start_soon(self._keep_base, effect)
+                self._once(effect, self._keep_base)
             case fx.RefreshEngine(version=version, forget=forget):
                 self._to_engine(msg.Refresh(version, forget))
             case fx.PauseEngine():
@@ -257,7 +256,7 @@ class Executor:
         self._post(inp.Scored(effect.step, probe, effect.trainer, scored, effect.seconds + time.monotonic() - began, error))
 
     def _once(self, effect: EffectT, work: Callable[[EffectT], Awaitable[None]]) -> None:
-        """Begin, unless it is under way: such effects are asked for until they are answered."""
+        """Begin, unless it is under way: what takes long may be asked for again before it is answered."""
         if type(effect) in self._busy:
             return
         self._busy.add(type(effect))
@@ -294,10 +293,7 @@ class Executor:
 
     async def _keep_base(self, effect: fx.KeepBase) -> None:
         """In a thread: where it has to be a copy it takes minutes. The end of the daemon ends it."""
-        if self._keeping_base:
-            return
-        self._keeping_base, stopped = True, threading.Event()
-        began = time.monotonic()
+        began, stopped = time.monotonic(), threading.Event()
         work = partial(base_model.keep, Path(effect.model_dir), Path(effect.path), effect.how, stopped.is_set)
         try:
             kept = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
@@ -307,7 +303,6 @@ class Executor:
             self._post(inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began))
         finally:
             stopped.set()
-            self._keeping_base = False
 
     async def _remove(self, path: Path) -> None:
         try:

@@ -29,8 +29,8 @@ from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entr
 from apollod.store.history import History
 from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
+from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
-from apollod.store.redo import REDO
 from apollod.store.sync import Synced, write_weights
 from apollod.trainer.model_dir import ModelDir
 from apollod.trainer.named_optimizer import STATE_VERSION

@@ -17,8 +17,8 @@ from apollod.failpoints import failpoint
 from apollod.store.entry import STATE, Entry, read_entry
 from apollod.store.history import History, Point
 from apollod.store.model_files import WeightFile
+from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
-from apollod.store.redo import REDO
 from apollod.store.sync import recover
 from apollod.trainer.named_optimizer import STATE_VERSION, NamedOptimizer
 from apollod.trainer.optimizers import misfit
@@ -135,11 +135,8 @@ def _sources(request: Restore, entry: Entry | None, weights: Weights, expected: 
 
 
 def _point(history: History, entry: Entry | None, expected: str) -> Point:
-    """The weights in the history. The base is known by its fingerprint: the first checkpoint may be gone, or not be of it."""
-    if entry is not None:
-        return history.point(entry)
-    known = next((point for point in history.points() if point.fingerprint == expected), None)
-    return known or history.point("base")
+    """The weights in the history."""
+    return history.point(entry) if entry is not None else history.untrained(expected)
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from support.invariants import say
 
 from apollod.store import sync
 from apollod.store.model_files import INDEX, read_files
-from apollod.store.redo import REDO
+from apollod.store.names import REDO
 
 pytestmark = pytest.mark.crash
 

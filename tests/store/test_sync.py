@@ -17,8 +17,8 @@ from apollod.store import apply, block_table, file_update, sync
 from apollod.store.access import check_writable
 from apollod.store.disk import REAL
 from apollod.store.lock import WeightsLock
+from apollod.store.names import REDO
 from apollod.store.pieces import Piece
-from apollod.store.redo import REDO
 
 
 @pytest.fixture

@@ -242,11 +242,12 @@ class BaseDone(msgspec.Struct, frozen=True):
 
 
 class EnginePaused(msgspec.Struct, frozen=True):
-    """The engine is idle, or could not be paused (`error`). `asked`: the effect that this answers."""
+    """The engine is idle, or could not be paused (`error`): it answered so, or is `gone`. `asked`: the effect that this answers."""
 
     asked: PauseEngine
     seconds: float
     error: str = ""
+    gone: bool = False
 
 
 class EngineResumed(msgspec.Struct, frozen=True):

@@ -79,6 +79,8 @@ def on_engine_paused(state: State, input_: inp.EnginePaused, now_ns: int) -> Out
     """The engine is idle: write. Where it could not be paused, try again; then training halts rather than write unfenced."""
     asked = input_.asked
     wanted = state.trainer.pid == asked.trainer and not state.halted
+    if input_.gone and state.stopping:  # the last step is waited for, and nobody is served any more
+        return [], [asked.then] if wanted else []
     if state.engine.phase != "ready":
         return [], []
     if not input_.error:

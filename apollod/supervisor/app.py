@@ -65,7 +65,7 @@ async def _serve(config: Config, journal: Journal) -> None:
     listener = await listen(config.socket_path)
     try:
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, tasks)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             control = Control(config, loop, journal, children, audit)
             loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state)))

@@ -21,7 +21,7 @@ ANSWERED_BY: dict[type, type] = {
     msg.Refresh: msg.Refreshed, fx.PauseEngine: msg.Paused, msg.Resume: msg.Resumed, msg.Compare: msg.Compared,
 }
 STRENGTH = ("keep", "salt", "reset")
-GONE = "the engine's API process has closed its connection"
+GONE = "the engine's API process is gone"
 
 
 class EngineApi:
@@ -42,7 +42,7 @@ class EngineApi:
         """Queue an order. Of refreshes in a row only the newest counts, and a resume after a resume says nothing new."""
         last = self._orders[-1] if self._orders else None
         if self._gone:
-            self._unanswered(order)
+            unanswered(order, self._post)
             return
         if isinstance(order, msg.Resume) and isinstance(last, msg.Resume):
             return
@@ -110,16 +110,18 @@ class EngineApi:
         """The process connects once: nobody will answer any more, and whoever waits has to know."""
         self._gone = True
         for order in ([self._asked] if self._asked else []) + list(self._orders):
-            self._unanswered(order)
+            unanswered(order, self._post)
         self._asked = None
         self._orders.clear()
         self._rest.set()
 
-    def _unanswered(self, order: Order) -> None:
-        if isinstance(order, fx.PauseEngine):
-            self._post(inp.EnginePaused(order, 0.0, GONE))
-        elif isinstance(order, msg.Compare):
-            self._post(inp.Compared(order.step, error=GONE))
+
+def unanswered(order: Order, post: Callable[[inp.Input], None]) -> None:
+    """Say of an order that there is no engine to carry it out, where somebody waits for what becomes of it."""
+    if isinstance(order, fx.PauseEngine):
+        post(inp.EnginePaused(order, 0.0, GONE, gone=True))
+    elif isinstance(order, msg.Compare):
+        post(inp.Compared(order.step, error=GONE))
 
 
 def _message(order: Order) -> msg.Refresh | msg.Pause | msg.Resume | msg.Compare:

@@ -27,13 +27,13 @@ from apollod.store.access import check_writable
 from apollod.store.lock import WeightsLock
 from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
 from apollod.supervisor.config import Config
-from apollod.supervisor.engine_api import Order
+from apollod.supervisor.engine_api import Order, unanswered
 from apollod.supervisor.placement import engine_command, engine_environment, engine_tmp_dir, trainer_environment
 from apollod.wire import messages as msg
 from apollod.wire.manifest import MemoryFile, tensor_digest
 
 log = structlog.get_logger()
-
+Submit = Callable[[inp.Input], Awaitable[object]]
 EffectT = TypeVar("EffectT", bound=msgspec.Struct)
 
 HEALTH_POLL_S = 0.2
@@ -41,13 +41,15 @@ SCORE_S = 60.0  # on a busy server the probe waits for its turn, and so does the
 
 
 class Executor:
-    """Runs effects. `run` returns the inputs that are known at once; later ones go to `post`."""
+    """Runs effects. `run` returns the inputs that are known at once; later ones go to `post`, or to `submit` where the end of an
+    effect has to have been taken note of before it may begin again."""
 
-    def __init__(self, config: Config, journal: Journal, children: Children, post: Post, tasks: TaskGroup) -> None:
+    def __init__(self, config: Config, journal: Journal, children: Children, post: Post, submit: Submit, tasks: TaskGroup) -> None:
         self._config = config
         self._journal = journal
         self._children = children
         self._post = post
+        self._submit = submit
         self._tasks = tasks
         self._busy: set[type] = set()
         self.exit = anyio.Event()
@@ -229,7 +231,9 @@ class Executor:
         self._to_trainer(msg.Step(effect.step, examples, effect.lr, effect.loss_limit, effect.replay))
 
     def _to_engine(self, order: Order) -> None:
-        if self._children.engine is not None:
+        if self._children.engine is None:
+            unanswered(order, self._post)
+        else:
             self._children.engine.api.give(order)
 
     async def _pause(self, effect: fx.PauseEngine) -> None:
@@ -255,54 +259,53 @@ class Executor:
         probe = tensor_digest(msgspec.json.encode(effect.ids))
         self._post(inp.Scored(effect.step, probe, effect.trainer, scored, effect.seconds + time.monotonic() - began, error))
 
-    def _once(self, effect: EffectT, work: Callable[[EffectT], Awaitable[None]]) -> None:
-        """Begin, unless it is under way: what takes long may be asked for again before it is answered."""
+    def _once(self, effect: EffectT, work: Callable[[EffectT], Awaitable[inp.Input]]) -> None:
+        """Begin, unless it is under way: what takes long may be asked for again until its result has been decided on."""
         if type(effect) in self._busy:
             return
         self._busy.add(type(effect))
 
         async def run() -> None:
             try:
-                await work(effect)
+                await self._submit(await work(effect))
             finally:
                 self._busy.discard(type(effect))
 
         self._tasks.start_soon(run)
 
-    async def _observe(self, effect: fx.ObserveCheckpoint) -> None:
+    async def _observe(self, effect: fx.ObserveCheckpoint) -> inp.Input:
         fingerprint, error = "", ""
         try:
             model_path = Path(self._config.settings().model_path)
             fingerprint = await anyio.to_thread.run_sync(recovery.observe, model_path, Path(effect.path))
         except ApolloError as failure:
             error = failure.line()
-        self._post(inp.CheckpointObserved(effect.step, effect.path, fingerprint, error))
+        return inp.CheckpointObserved(effect.step, effect.path, fingerprint, error)
 
-    async def _plan_rollback(self, effect: fx.PlanRollback) -> None:
+    async def _plan_rollback(self, effect: fx.PlanRollback) -> inp.Input:
         work = partial(lineage.plan_way_back, self._config.journal_path, effect.to, effect.version, effect.checkpoints)
-        self._post(await anyio.to_thread.run_sync(work))
+        return await anyio.to_thread.run_sync(work)
 
-    async def _run_hook(self, effect: fx.RunHook) -> None:
+    async def _run_hook(self, effect: fx.RunHook) -> inp.Input:
         c, began = self._config.checkpoint, time.monotonic()
         environment = {
             "APOLLOD_CHECKPOINT_STEP": str(effect.step), "APOLLOD_CHECKPOINT_PATH": effect.path,
             "APOLLOD_CHECKPOINT_FINGERPRINT": effect.fingerprint, "APOLLOD_MODEL_DIR": self._config.settings().model_path,
         }  # fmt: skip
         error = await run_hook(c.hook, environment, c.hook_timeout_s)
-        self._post(inp.HookDone(effect.step, time.monotonic() - began, error))
+        return inp.HookDone(effect.step, time.monotonic() - began, error)
 
-    async def _keep_base(self, effect: fx.KeepBase) -> None:
+    async def _keep_base(self, effect: fx.KeepBase) -> inp.Input:
         """In a thread: where it has to be a copy it takes minutes. The end of the daemon ends it."""
         began, stopped = time.monotonic(), threading.Event()
         work = partial(base_model.keep, Path(effect.model_dir), Path(effect.path), effect.how, stopped.is_set)
         try:
             kept = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
         except OSError as error:
-            self._post(inp.BaseDone(effect.path, error=f"{effect.model_dir} could not be kept: {error}"))
-        else:
-            self._post(inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began))
+            return inp.BaseDone(effect.path, error=f"{effect.model_dir} could not be kept: {error}")
         finally:
             stopped.set()
+        return inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began)
 
     async def _remove(self, path: Path) -> None:
         try:

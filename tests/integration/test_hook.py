@@ -1,13 +1,19 @@
 """The user's command after a checkpoint: whatever it does, the answer is one line, and nothing of it is left running."""
 
+import json
 import os
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
 
 from apollod.adapters.hook import run_hook
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.supervisor.config import load_config
+from apollod.supervisor.executor import Executor
 
 
 def run(*command: str, timeout_s: float = 20.0) -> str:
@@ -64,3 +70,34 @@ def test_a_daemon_that_leaves_ends_it(tmp_path: Path) -> None:
 
     anyio.run(main)
     assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_it_is_not_run_again_for_a_checkpoint_while_its_end_is_still_to_be_taken_note_of(tmp_path: Path) -> None:
+    """Between the end of the command and the event that says so, the state still asks for it."""
+    effect, lines = fx.RunHook(7, "/c", "f"), tmp_path / "lines"
+    hook = json.dumps(["sh", "-c", f"echo ran >> {lines}"])
+    config = load_config(None, environ={"APOLLOD_MODEL__PATH": str(tmp_path), "APOLLOD_CHECKPOINT__HOOK": hook})
+
+    async def main() -> None:
+        told: list[inp.Input] = []
+        noted, ended = anyio.Event(), anyio.Event()
+
+        async def submit(input_: inp.Input) -> None:
+            told.append(input_)
+            ended.set()
+            await noted.wait()
+
+        async with anyio.create_task_group() as tasks:
+            executor = Executor(config, cast(Any, None), cast(Any, None), told.append, submit, tasks)
+            with anyio.fail_after(20):
+                await executor.run(effect)
+                await ended.wait()
+                await executor.run(effect)  # an input that was waiting before its end is decided first
+                await anyio.sleep(0.1)
+                noted.set()
+                await anyio.wait_all_tasks_blocked()
+                await executor.run(effect)
+        assert [type(one) for one in told] == [inp.HookDone] * 2
+
+    anyio.run(main)
+    assert lines.read_text() == "ran\nran\n"

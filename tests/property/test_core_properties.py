@@ -192,3 +192,24 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_dies(ac
         event = recorded.event
         fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
     assert state == world.state
+
+
+ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "settle", "trainer dies", "engine dies", "checkpoint", "back",
+                       "pause", "resume", "time"])  # fmt: skip
+PUBLISHED = st.builds(
+    msgspec.structs.replace, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
+    checkpoint_hook=st.booleans(),
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(ANY, max_size=40), PUBLISHED, st.booleans())
+def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, published, engine_first):
+    world = play(actions, published)
+    world.give(inp.StopRequested("test"))
+    if engine_first:
+        world.exit("engine")
+    for _ in range(20):
+        world.settle()
+        world.pass_time(5)
+    assert world.exited, (world.state.running, world.state.trainer, world.state.engine, world.state.checkpointing)

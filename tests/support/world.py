@@ -170,6 +170,8 @@ class World:
         if writes and not self.fence and self.view is self.shared:
             self.unfenced.append(asked)
         match asked:
+            case fx.PauseEngine() if self.state.engine.phase == "absent":
+                self.give(inp.EnginePaused(asked, 0.0, "the engine is gone", gone=True))
             case fx.PauseEngine():
                 self.pauses.append(asked)
                 self.fence = True
@@ -271,7 +273,7 @@ class World:
         if role == "trainer":
             self.asked = deque(e for e in self.asked if isinstance(e, OF_SUPERVISOR | FOR_ENGINE))
         else:
-            self.asked = deque(e for e in self.asked if not isinstance(e, FOR_ENGINE))
+            self.asked = deque(e for e in self.asked if isinstance(e, fx.PauseEngine) or not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
 
     def lines(self, *examples: str, source: str = "file", tier: ev.Tier = "bulk") -> None:

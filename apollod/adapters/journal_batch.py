@@ -53,6 +53,7 @@ def take(waiting: deque[Waiting], seq: int, prev: bytes) -> Batch:
     """Whole appends from the front of `waiting`, up to the limits, as rows after event `seq` with hash `prev`."""
     values: list[Any] = [prev]
     batch = Batch(values, [], [], [])
+    callers, answers = batch.callers, batch.answers
     recorded: list[Recorded] = []
     taken = size = 0
     for event, body, at_ns, done in waiting:
@@ -66,11 +67,11 @@ def take(waiting: deque[Waiting], seq: int, prev: bytes) -> Batch:
         taken += 1
         size += len(body)
         if done is not None:
-            batch.callers.append(done)
-            batch.answers.append(recorded)
-            recorded = []
+            callers.append(done)
+            answers.append(recorded)
             if taken >= EVENTS_MAX or size >= BYTES_MAX:
                 break
+            recorded = []
     if taken == len(waiting):
         waiting.clear()
     else:

@@ -55,7 +55,8 @@ def _object(config: Config, model: ModelShapes, table: MemoryTable, device_gb: f
         "gradient_bytes": table.gradients, "update_bytes": table.update, "activation_bytes": table.activations,
         "layer_bytes": table.layer, "loss_bytes": table.loss, "training_bytes": table.training, "kv_bytes_per_token": table.kv_token,
         "device_bytes": None if device_gb is None else int(device_gb * GB), "kv_left_bytes": left,
-        "fits": None if left is None else left > 0,
+        "fits": None if left is None else left > 0, "host_checkpoint_bytes": table.checkpoint,
+        "host_undo_bytes": config.checkpoint.undo_bytes,
     }  # fmt: skip
 
 
@@ -74,9 +75,15 @@ def _text(config: Config, model: ModelShapes, table: MemoryTable, device_gb: flo
     if left is not None:
         tokens = f", or {left // table.kv_token:,} tokens" if table.kv_token and left > 0 else ""
         rows.append(("left", left, f"of {device_gb:g} GB, for KV cache{tokens}; CUDA contexts and vLLM's workspace go off"))
+    where = "of the host" if device_gb is not None else "besides"
+    host = [
+        ("checkpoint", table.checkpoint, f"{where}, while one is written; where that is not free, steps wait for the disk instead"),
+        ("undo", config.checkpoint.undo_bytes, f"{where}, at most: the last steps, for `ctl rollback`"),
+    ]
     source = "the headers of its files" if model.from_files else "config.json alone, taken for bf16"
     lines = [f"{config.model.path}, from {source}; GB = 10^9 bytes", ""]
     lines += [f"{what:<16}{count / GB:>10.3f} GB  {note}" for what, count, note in rows]
+    lines += ["", *(f"{what:<16}{count / GB:>10.3f} GB  {note}" for what, count, note in host)]
     if left is not None and left <= 0:
         lines += ["", f"it does not fit: {_advice(config, table)}"]
     return "\n".join(lines)

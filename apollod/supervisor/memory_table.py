@@ -67,6 +67,11 @@ class MemoryTable:
         """What training adds to the weights, at most."""
         return self.state_total + self.gradients + self.update + self.activations + max(self.loss, self.layer)
 
+    @property
+    def checkpoint(self) -> int:
+        """The copy that a checkpoint is written from (trainer/snapshot.py); in host memory, and gone afterwards."""
+        return self.weights + self.state_total
+
 
 def memory_table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, rows: bool) -> MemoryTable:
     """`rows`: gradients of a large embedding and head come as rows (not with Triton). Raises ModelRefused for an architecture whose

@@ -81,6 +81,8 @@ def test_the_table_tells_what_a_step_takes(models: Path, name: str, tokens: int,
     assert 0 <= found["weights_bytes"] - expected_table.weights <= 2 * 2 * 5  # A_log of five layers lies in memory as float32
     expected = expected_table.training - expected_table.state_total
     assert 0.85 * expected <= found["peak"] <= 1.1 * expected, (found["peak"] / MB, expected / MB)
+    copy = expected_table.checkpoint
+    assert 0.98 * copy <= found["snapshot"] <= 1.05 * copy + 2 * MB, (found["snapshot"] / MB, copy / MB)
 
 
 def test_checkpointing_takes_less_memory_and_gives_the_same_bits(models: Path) -> None:
@@ -138,6 +140,7 @@ def test_the_state_of_the_27b_model_follows_from_its_config_alone(qwen: Path, ca
     rest = told["state_bytes"] - layers - ends
     assert rest == pytest.approx(210e6, rel=1e-3)
     assert told["kv_bytes_per_token"] == 16 * 4 * 4 * 256 and told["fits"] is True
+    assert told["host_checkpoint_bytes"] == told["weights_bytes"] + told["state_bytes"] and told["host_undo_bytes"] == 1 << 30
     assert told["kv_left_bytes"] == 141e9 - told["weights_bytes"] - told["training_bytes"]
 
 

@@ -39,6 +39,7 @@ def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, r
     from apollod.trainer.data import Tokens
     from apollod.trainer.memory import open_memory_file
     from apollod.trainer.optimizers import make_optimizer
+    from apollod.trainer.snapshot import Snapshot
     from apollod.trainer.step import be_deterministic, run_step
     from apollod.wire.messages import OptimizerSettings
 
@@ -61,6 +62,9 @@ def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, r
     assert done.applied, done.note
     weights = sum(t.numel() * t.element_size() for t in attached.weights.views.values())
     found = {"peak": resident("VmHWM") - before, "fingerprint": done.fingerprint}
+    before, snapshot = resident("RssAnon"), Snapshot(attached.weights, optimizer.state_tensors())
+    assert snapshot.copy()
+    found["snapshot"] = resident("RssAnon") - before
     json.dump(found | {"state_bytes": optimizer.state_bytes(), "weights_bytes": weights}, sys.stdout)
 
 

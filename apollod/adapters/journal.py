@@ -15,7 +15,7 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, closing
 from itertools import repeat
 from pathlib import Path
@@ -83,7 +83,7 @@ class Journal:
         self._waiting: deque[Waiting] = deque()
         self._writing = Batch([], [], [], [])
         self._arrived = asyncio.Event()
-        self._new_caller = asyncio.get_running_loop().create_future
+        self._new_caller: Callable[[], Done] = asyncio.get_running_loop().create_future
         self._snapshot: tuple[str, Snapshot] | None = None
         # Not in the caller's task group: what was asked for before a cancellation still gets written and answered.
         self._task = asyncio.create_task(self._write_forever(), name="journal-writer")

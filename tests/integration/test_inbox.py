@@ -524,7 +524,7 @@ def test_watch_hints_at_a_new_file_and_at_time(daemon: Daemon) -> None:
     async def main() -> list[float]:
         seen: list[float] = []
         with anyio.fail_after(10):
-            async for _ in daemon.inbox.watch(every_s=1.0):
+            async for _ in daemon.inbox.watch(every_s=2.0):
                 seen.append(time.monotonic())
                 if len(seen) == 2:  # the watch is surely on now
                     daemon.write("a.jsonl", text_line(1))
@@ -535,8 +535,8 @@ def test_watch_hints_at_a_new_file_and_at_time(daemon: Daemon) -> None:
     start = time.monotonic()
     times = anyio.run(main)
     assert times[0] - start < 1.0
-    assert times[1] - times[0] > 0.7
-    assert times[2] - times[1] < 0.8, "a hint, not the clock"
+    assert times[1] - times[0] > 1.5
+    assert times[2] - times[1] < 1.8, "a hint, not the clock"
 
 
 def test_watch_goes_on_without_a_directory(daemon: Daemon) -> None:

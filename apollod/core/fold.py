@@ -237,7 +237,8 @@ def _checkpoint_removed(s: State, e: ev.CheckpointRemoved, at_ns: int) -> None:
 
 
 def _hook_done(s: State, e: ev.HookCompleted | ev.HookFailed, at_ns: int) -> None:
-    if s.hook_due is not None and s.hook_due.step == e.step:
+    due = s.hook_due
+    if due is not None and (due.step, due.path) == (e.step, e.path or due.path):
         s.hook_due = None
 
 

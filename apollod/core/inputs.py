@@ -227,6 +227,7 @@ class HookDone(msgspec.Struct, frozen=True):
     """The user's command ended; `error` empty: with exit code 0."""
 
     step: int
+    path: str
     seconds: float
     error: str = ""
 

@@ -257,5 +257,5 @@ def run_hook(state: State) -> list[fx.Effect]:
 def on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
     """Told, and nothing else: the checkpoint is committed, whatever becomes of its copy elsewhere."""
     if input_.error:
-        return [ev.HookFailed(step=input_.step, seconds=input_.seconds, reason=input_.error)], []
-    return [ev.HookCompleted(step=input_.step, seconds=input_.seconds)], []
+        return [ev.HookFailed(step=input_.step, seconds=input_.seconds, reason=input_.error, path=input_.path)], []
+    return [ev.HookCompleted(step=input_.step, seconds=input_.seconds, path=input_.path)], []

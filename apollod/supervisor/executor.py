@@ -293,7 +293,7 @@ class Executor:
             "APOLLOD_CHECKPOINT_FINGERPRINT": effect.fingerprint, "APOLLOD_MODEL_DIR": self._config.settings().model_path,
         }  # fmt: skip
         error = await run_hook(c.hook, environment, c.hook_timeout_s)
-        return inp.HookDone(effect.step, time.monotonic() - began, error)
+        return inp.HookDone(effect.step, effect.path, time.monotonic() - began, error)
 
     async def _keep_base(self, effect: fx.KeepBase) -> inp.Input:
         """In a thread: where it has to be a copy it takes minutes. The end of the daemon ends it."""

@@ -77,6 +77,8 @@ class World:
         """fingerprint -> optimizer of the states that the trainer can go back to in memory"""
         self.keeps_steps = False
         self.hooked: list[int] = []
+        self.hook_is_busy = False
+        """with an earlier one: what is asked for meanwhile is asked for again"""
         self.pid = 100
         self.refreshed: list[int] = []
         self.losses: dict[str, float] = {}
@@ -147,6 +149,8 @@ class World:
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
+            case fx.RunHook() if self.hook_is_busy:
+                pass
             case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.RunHook() if effect in self.asked:
                 pass  # it is being done
             case _:
@@ -224,9 +228,9 @@ class World:
                 except NotRead as missing:
                     plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
                 self.give(plan)
-            case fx.RunHook(step=step):
+            case fx.RunHook(step=step, path=path):
                 self.hooked.append(step)
-                self.give(inp.HookDone(step, 0.1))
+                self.give(inp.HookDone(step, path, 0.1))
             case fx.StopChild(role=role):
                 self.exit(role, 0)
             case fx.RemoveCheckpoint(path=path):

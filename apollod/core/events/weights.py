@@ -66,11 +66,12 @@ class CheckpointRemoved(Event, frozen=True):
 
 
 class HookCompleted(Event, frozen=True):
-    """`[checkpoint] hook` did its work for the checkpoint of `step`."""
+    """`[checkpoint] hook` did its work for the checkpoint of `step` at `path` ("" in journals that do not say)."""
 
     kind: ClassVar[str] = "hook.completed"
     step: int
     seconds: float
+    path: str = ""
 
     def key(self) -> str:
         return str(self.step)
@@ -83,6 +84,7 @@ class HookFailed(Event, frozen=True):
     step: int
     seconds: float
     reason: str
+    path: str = ""
 
     def key(self) -> str:
         return str(self.step)

@@ -411,7 +411,7 @@ def test_the_hook_runs_after_each_commit_and_its_failure_is_told():
     world.settle_until(fx.RunHook)
     world = world.crash_and_return()  # in the middle of it: it is run again
     assert world.hooked == [2] and world.state.hook_due is None
-    world.give(inp.HookDone(2, 2.0, "exit code 23: no route to host"))
+    world.give(inp.HookDone(2, "", 2.0, "exit code 23: no route to host"))
     assert world.of(ev.HookFailed)[0].reason.endswith("no route to host") and world.state.trainable
 
 

@@ -252,3 +252,24 @@ def test_the_checkpoint_that_a_recovery_starts_from_stays_while_the_next_one_can
     assert sorted(again.disk) == ["/s/checkpoints/step-00000001", "/s/checkpoints/step-00000002"]
     again.settle()
     assert again.memory == weights[1]
+
+
+def test_the_end_of_an_old_checkpoints_hook_is_not_that_of_a_new_one_of_the_same_step():
+    """A copy of gigabytes takes minutes; meanwhile the model directory went on and came back."""
+    world, _ = learned("a", settings=msgspec.structs.replace(SETTINGS, checkpoint_hook=True))
+    world.hook_is_busy = True
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    first = world.state.checkpoint
+    for name in "bc":
+        world.lines(name, source=name)
+        world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    back(world, 1)
+    assert world.state.checkpoint.step == first.step == 1 and world.state.checkpoint.path != first.path
+    world.hook_is_busy = False
+    world.give(inp.HookDone(first.step, first.path, 600.0))
+    world.settle()
+    assert world.hooked == [1] and world.state.hook_due is None
+    assert [e.path for e in world.of(ev.HookCompleted)] == [first.path, world.state.checkpoint.path]

@@ -1,9 +1,10 @@
 """Keep vLLM's CPU weights plain, so that the shared parameter is the one that is multiplied.
 
-vLLM 0.32 repacks weights for oneDNN after loading (model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`) and
-offers no option against it. Two of its own hooks avoid it, both set between `load_weights` and post-processing. The
-convolution of a gated delta net has to stay packed (layers/mamba/ops/cpu/gdn_attention.py chooses its kernel by CPU and
-passes `is_weight_packed=True`): its plain weights stay in shared memory and are packed again after a write.
+vLLM repacks weights for oneDNN after loading (model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`) and offers no
+option against it. So between `load_weights` and post-processing layers get a method that multiplies as vLLM's plain fallback
+does (`cpu_linear`, in 0.26 as in 0.32). The convolution of a gated delta net has to stay packed
+(layers/mamba/ops/cpu/gdn_attention.py chooses its kernel by CPU and passes `is_weight_packed=True`): its plain weights stay in
+shared memory and are packed again after a write.
 """
 
 from dataclasses import dataclass
@@ -18,8 +19,16 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from apollod.engine.bits import equal_bits
 
 
+class PlainLinear(UnquantizedLinearMethod):
+    """vLLM replaces the weight by a packed one."""
+
+    def process_weights_after_loading(self, layer: Any) -> None:
+        """Multiply with the parameter itself."""
+        layer.cpu_linear = functional.linear
+
+
 class PlainEmbedding(UnquantizedEmbeddingMethod):
-    """vLLM 0.32 packs a copy of the embedding for the logits (`remove_weight=False`): it would go stale unseen."""
+    """vLLM packs a copy of the embedding for the logits (`remove_weight=False`): it would go stale unseen."""
 
     def process_weights_after_loading(self, layer: Any) -> None:
         """Multiply with the parameter itself."""
@@ -50,12 +59,12 @@ class PackedConvolution:
 
 
 def keep_plain(model: nn.Module) -> None:
-    """Set vLLM's hooks on every linear layer and embedding of the model."""
+    """For every linear layer and embedding of the model."""
     module: Any
     for module in model.modules():
         method = getattr(module, "quant_method", None)
-        if isinstance(method, UnquantizedLinearMethod) and module.weight.ndim == 2:
-            module._cpu_skip_gemm_dispatch = True  # linear.py, process_weights_after_loading
+        if type(method) is UnquantizedLinearMethod and module.weight.ndim == 2:  # a convolution has one, too
+            module.quant_method = PlainLinear()
         elif type(method) is UnquantizedEmbeddingMethod:
             module.quant_method = PlainEmbedding()
 

@@ -15,6 +15,7 @@ LOG_BYTES_MAX = 16 << 20  # per child; a larger file is set aside once, at the n
 TAIL_BYTES = 16384
 GROUP_GRACE_S = 3.0
 GROUP_POLL_S = 0.05
+_ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line that says nothing
 
 
 class ChildProcess:
@@ -85,8 +86,8 @@ class ChildProcess:
                 lines = f.read().decode("utf-8", "replace").splitlines()
         except OSError:
             return ""
-        errors = [line.strip() for line in lines if "Error" in line or "error:" in line]
-        return errors[-1][-300:] if errors else ""
+        errors = [line.strip() for line in lines if any(sign in line for sign in _ERROR_SIGNS)]
+        return errors[-1].partition(" [type=")[0][:300] if errors else ""  # what pydantic says after that is for programmers
 
 
 def _group_lives(pgid: int) -> bool:

@@ -9,7 +9,7 @@ from apollod.adapters.processes import ChildProcess
 
 PYDANTIC = """\
 (APIServer pid=7) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
-(APIServer pid=7)   Value error, Model architectures ['GPT9'] are not supported for now. [type=value_error, input_value=ArgsKwargs((), {'m': 1})]
+(APIServer pid=7)   Value error, Model architectures ['GPT9'] are not supported for now. [type=value_error, input_value=1]
 (APIServer pid=7)     For further information visit https://errors.pydantic.dev/2.14/v/value_error
 """
 

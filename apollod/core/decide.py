@@ -100,11 +100,12 @@ def _advance(state: State, input_: inp.Advance | inp.Tick, now_ns: int) -> tuple
 
 def _shut_down(state: State, now_ns: int) -> tuple[list[ev.Event], list[fx.Effect]]:
     """Finish the running step, write what is not on disk, end the children, leave."""
-    if state.trainer.phase == "ready" and (state.running or state.checkpointing):
+    at_work = state.running is not None and not state.halted  # after a halt nobody works on the step
+    if state.trainer.phase == "ready" and (at_work or state.checkpointing):
         return [], []
     if state.trainer.phase == "absent" and state.checkpointing is not None:
         return [], [fx.ObserveCheckpoint(state.checkpointing.step, state.checkpointing.path)]
-    if state.trainer.phase == "ready" and state.unsaved and not state.last_one_failed:
+    if state.trainer.phase == "ready" and state.unsaved and not (state.running or state.last_one_failed):
         return on_checkpoint_requested(state, inp.CheckpointRequested(why="shutdown"), now_ns)
     effects: list[fx.Effect] = []
     if state.trainer.phase != "absent":

@@ -54,6 +54,11 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 world.pass_time(700)
             case "pause":
                 world.give(inp.PauseRequested("t"))
+            case "pause fails" if world.asked and isinstance(world.asked[0], fx.PauseEngine):
+                world.give(inp.EnginePaused(world.asked.popleft(), 0.0, "no"))
+            case "step refused" if world.asked and isinstance(world.asked[0], fx.RunStep):
+                world.asked.popleft()
+                world.give(inp.Refused("step", "no", ""))
             case "resume":
                 world.give(inp.ResumeRequested("t"))
             case "supervisor dies":
@@ -195,14 +200,14 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_dies(ac
 
 
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "settle", "trainer dies", "engine dies", "checkpoint", "back",
-                       "pause", "resume", "time"])  # fmt: skip
+                       "pause", "resume", "time", "pause fails", "pause fails", "step refused"])  # fmt: skip
 PUBLISHED = st.builds(
     msgspec.structs.replace, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
     checkpoint_hook=st.booleans(),
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(st.lists(ANY, max_size=40), PUBLISHED, st.booleans())
 def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, published, engine_first):
     world = play(actions, published)

@@ -178,6 +178,23 @@ def test_an_engine_that_cannot_be_paused_is_asked_again_then_training_halts_unwr
     assert "RuntimeError: no" in world.state.halted and not world.of(ev.StepCompleted)
 
 
+@pytest.mark.parametrize("settings", [FENCED, SETTINGS])
+def test_a_stop_after_a_halt_in_a_step_ends_and_the_next_life_learns_it(settings):
+    """Nobody works on that step any more, and weights without it are no checkpoint of it."""
+    world = World(settings).up()
+    world.lines("a", "b")
+    world.settle_until(fx.RunStep)
+    world.asked.popleft()
+    world.give(inp.Refused("step", "no", ""))
+    world.settle()
+    assert world.state.halted
+    world.give(inp.StopRequested("test"))
+    world.settle()
+    assert world.exited and not world.of(ev.CheckpointStarted)
+    world = world.crash_and_return()
+    assert [e.example for e in world.of(ev.StepCompleted)] == ["a", "b"]
+
+
 def test_an_answer_to_a_trainer_that_is_gone_starts_nothing():
     world = World(FENCED).up()
     world.lines("a")

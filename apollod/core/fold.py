@@ -220,9 +220,15 @@ def _checkpoint_committed(s: State, e: ev.CheckpointCommitted, at_ns: int) -> No
     ref = CheckpointRef(e.step, e.path, e.fingerprint, at_ns, e.bytes, e.delta_bytes, e.full)
     s.checkpoints = [c for c in s.checkpoints if c.path != e.path] + [ref]
     s.hook_due = ref
-    if e.step == s.version or any(done.step == e.step for done in s.since):  # else taken back while it was written
+    if s.rolling_back is None:  # else the trainer is on its way from another one
+        _start_from(s, ref)
+
+
+def _start_from(s: State, ref: CheckpointRef) -> None:
+    """What a recovery starts from, unless the checkpoint is of steps that were taken back while it was written."""
+    if ref.step == s.version or any(done.step == ref.step for done in s.since):
         s.origin = ref
-        s.since = [d for d in s.since if d.step > e.step]
+        s.since = [done for done in s.since if done.step > ref.step]
 
 
 def _checkpoint_failed(s: State, e: ev.CheckpointFailed, at_ns: int) -> None:
@@ -267,6 +273,8 @@ def _rollback_started(s: State, e: ev.RollbackStarted, at_ns: int) -> None:
 
 def _rollback_completed(s: State, e: ev.RollbackCompleted, at_ns: int) -> None:
     s.rolling_back = None
+    if s.checkpoint is not None:  # it may have been committed meanwhile
+        _start_from(s, s.checkpoint)
 
 
 def _example_requeued(s: State, e: ev.ExampleRequeued, at_ns: int) -> None:

@@ -78,12 +78,22 @@ def on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
 
 
 def on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
-    """Run the steps since the checkpoint again, or be done."""
+    """Run the steps since the checkpoint again, or be done. Weights that are not the checkpoint's are not gone on with."""
+    wanted = state.fingerprint if input_.undone else restore_from(state, state.origin).fingerprint
+    if input_.fingerprint != wanted:
+        return [_not_restored(input_.fingerprint, wanted)], []
     if not state.since or input_.undone:
         return _attached(state, input_.state_bytes, now_ns, 0, input_.undone)
     if changed := _changed_settings(state):
         return [changed], []
     return [], [_replay(state, 0)]
+
+
+def _not_restored(found: str, wanted: str) -> ev.TrainingHalted:
+    return ev.TrainingHalted(
+        reason=f"weights {found} were restored, the journal says {wanted}",
+        hint="`apollod ctl resume` tries again; `apollod checkpoint verify` tells what the checkpoints hold",
+    )
 
 
 def _changed_settings(state: State) -> ev.TrainingHalted | None:

@@ -1,7 +1,7 @@
 """Properties of the core under random orders of events: nothing that happens may lose, repeat or reorder learning."""
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.world import SETTINGS, World, digest
 
@@ -79,7 +79,7 @@ def finish(world: World) -> World:
     return world
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(ACTIONS)
 def test_every_accepted_example_is_learned_once_in_order_whatever_dies(actions):
     world = finish(play(actions))
@@ -91,7 +91,7 @@ def test_every_accepted_example_is_learned_once_in_order_whatever_dies(actions):
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(ACTIONS)
 def test_the_weights_are_those_of_a_life_without_crashes(actions):
     world = finish(play(actions))
@@ -122,7 +122,7 @@ TRAINING = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(st.one_of(ACTIONS.map(lambda a: a[:1]), st.just(["direct"]), st.just(["lines"])), max_size=40), TRAINING)
 def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies(actions, training):
     world = play([action for some in actions for action in some], training)
@@ -163,8 +163,9 @@ BACK = st.sampled_from(["lines", "answer", "answer", "answer", "settle", "traine
                         "supervisor dies"])  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2000, deadline=None)
 @given(st.lists(BACK, max_size=60), st.booleans())
+@example(["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], False)  # committed on the way back
 def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_dies(actions, keeps_steps):
     world = play(actions, keeps_steps=keeps_steps)
     for _ in range(20):

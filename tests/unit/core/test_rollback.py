@@ -273,3 +273,38 @@ def test_the_end_of_an_old_checkpoints_hook_is_not_that_of_a_new_one_of_the_same
     world.settle()
     assert world.hooked == [1] and world.state.hook_due is None
     assert [e.path for e in world.of(ev.HookCompleted)] == [first.path, world.state.checkpoint.path]
+
+
+def test_a_checkpoint_that_is_committed_on_the_way_back_does_not_change_the_way():
+    """Its writer ends before the trainer restores: the steps after the older checkpoint are still to be run again."""
+    world, weights = learned("a", "b", "c")
+    world.give(inp.CheckpointRequested("test"))
+    world.lines("d")
+    writing = world.asked.popleft()
+    world.settle_until(fx.RunStep)
+    world.answer()
+    world.give(inp.RollbackRequested(3, "test"))
+    world.settle_until(fx.Restore)
+    restore = world.asked.popleft()
+    world.asked.extend([writing])
+    assert restore.path == "" and len(world.state.since) == 3
+    world.view.weights = weights[3]  # as it was copied out
+    world.answer()
+    world.settle()
+    assert world.of(ev.CheckpointCommitted)[-1].step == 3 and world.state.rolling_back
+    world.asked.append(restore)
+    world.settle()
+    assert world.memory == weights[3] == world.state.fingerprint and world.of(ev.RollbackCompleted)[0].replayed == 3
+    assert world.state.origin == world.state.checkpoint and not world.state.since, "from now on a recovery starts from it"
+
+
+def test_weights_that_are_not_the_checkpoints_are_not_gone_on_with():
+    world, _ = learned("a", "b", checkpoint_after="a")
+    world.give(inp.RollbackRequested(1, "test"))
+    world.settle_until(fx.Restore)
+    world.asked.popleft()
+    world.give(inp.Restored("others", 10))
+    world.lines("c")
+    world.settle()
+    assert "weights others were restored" in world.state.halted and not world.of(ev.RollbackCompleted)
+    assert len(world.of(ev.StepStarted)) == 2

@@ -13,18 +13,13 @@ import msgspec
 
 from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
-from apollod.store.names import REDO
+from apollod.store.lock import interrupted as interrupted  # who starts an engine asks here
 
 
 class _Recovered(msgspec.Struct):
     step: int | None = None
     error: str = ""
     hint: str = ""
-
-
-def interrupted(model_dir: Path) -> bool:
-    """Was a sync of these weights interrupted after its commit?"""
-    return (model_dir / REDO).exists()
 
 
 def recover(model_dir: Path) -> int | None:

@@ -167,9 +167,9 @@ def _recover(args: argparse.Namespace) -> int:
 
 def _fingerprint(args: argparse.Namespace) -> int:
     from apollod.store.fingerprint import directory_fingerprint
-    from apollod.store.names import REDO
+    from apollod.store.lock import interrupted
 
-    if (args.model_dir / REDO).exists():
+    if interrupted(args.model_dir):
         raise SyncError(
             f"a sync of {args.model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {args.model_dir}` first"
         )

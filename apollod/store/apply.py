@@ -3,7 +3,8 @@
 A sync and a recovery run the same code from the commit point on, so whatever a crash interrupts is simply done again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,50 +89,93 @@ def _drop_strays(disk: Disk, directory: Path) -> tuple[str, ...]:
 
 
 def finish(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
-    """Carry out a committed redo record; the number of bytes written to the files and the table.
+    """Carry out a committed redo record, both phases; the number of bytes written to the files and the table.
 
-    `table`: as of before it; None to have it made anew by the next sync. `verified`: the files were compared with it just now,
-    so their stamps are good. Raises SyncError with `committed`; the record stays.
+    `table`, `verified` and errors: as `Finishing`.
     """
-    replaced = [str(directory / name) for name in (REDO, *_replaced(redo))]
-    try:
-        with disk.let_go_later(replaced):
-            written = sum(_put_blocks(disk, directory, redo, part) for part in redo.parts if part.file.how == "blocks")
-            _put_files(disk, directory, redo)
-            written += _put_table(disk, directory, redo, table, verified)
-            disk.unlink(str(directory / REDO))
-            disk.fsync_dir(str(directory / OURS))
-    except OSError as error:
-        raise SyncError(
-            f"the sync of {directory} is committed and not finished ({error})",
-            f"keep {directory / REDO}, mend the disk, then run `apollo-checkpoint recover --model-dir {directory}`", committed=True,
-        ) from error
-    return written
+    work = Finishing(disk, directory, redo, table, verified)
+    return work.put() + work.settle()
 
 
-def _put_blocks(disk: Disk, directory: Path, redo: Redo, part: Part) -> int:
-    """Write the images of one file where they belong, and wait for them."""
-    written = 0
-    with opened(disk, redo.path) as source, opened(disk, str(directory / part.file.name), write=True) as target:
-        for blocks, data in images(disk, source, part):
-            flat, numbers = memoryview(data.reshape(-1).data), blocks.tolist()
-            for start, stop in runs(blocks):
-                offset = numbers[start] * BLOCK
-                piece = flat[start * BLOCK : stop * BLOCK][: part.file.size - offset]
-                disk.write(target, offset, piece)
-                written += len(piece)
-        disk.fdatasync(target)
-    return written
+class Finishing:
+    """What a committed redo record still asks for: `put`, then `settle`, by the holder of the lock.
+
+    After `put` every process reads the new weights, and no crash takes them back: the record is durable, and whoever recovers puts them
+    there again. `settle` makes the files durable without it and lets it go; nobody needs to wait for that. Both raise SyncError with
+    `committed`; the record stays, and what is left is a recovery's, never a second `settle`: after a failed flush the kernel takes
+    the pages for clean, and only the images of the record bring them back.
+
+    `table`: as of before the record; None to have it made from the files. `verified`: the files were compared with it just now, so
+    their stamps are good.
+    """
+
+    def __init__(self, disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> None:
+        self._disk, self._directory, self._redo = disk, directory, redo
+        self._table, self._verified = table, verified
+        self._unflushed: list[int] = []
+        """Descriptors that wrote blocks in place, open until they are flushed: a later one would not be told of every failed write."""
+
+    def put(self) -> int:
+        """Blocks to their places, new files renamed; the number of bytes written."""
+        with self._unfinished(), self._disk.let_go_later([str(self._directory / name) for name in _replaced(self._redo)]):
+            written = sum(self._put_blocks(part) for part in self._redo.parts if part.file.how == "blocks")
+            _put_files(self._disk, self._directory, self._redo)
+        return written
+
+    def settle(self) -> int:
+        """Flush what was put, then the table, then remove the record; the number of bytes of the table."""
+        disk, ours = self._disk, str(self._directory / OURS)
+        with self._unfinished(), disk.let_go_later([self._redo.path]):
+            for fd in self._unflushed:
+                disk.fdatasync(fd)
+            self.close()
+            if _replaced(self._redo):
+                disk.fsync_dir(str(self._directory))
+            written = _put_table(disk, self._directory, self._redo, self._table, self._verified)
+            disk.unlink(self._redo.path)
+            disk.fsync_dir(ours)
+        return written
+
+    def close(self) -> None:
+        """Let go of the files, settled or not."""
+        while self._unflushed:
+            self._disk.close(self._unflushed.pop())
+
+    @contextmanager
+    def _unfinished(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.close()
+            if not isinstance(error, OSError):
+                raise
+            raise SyncError(
+                f"the sync of {self._directory} is committed and not finished ({error})",
+                f"keep {self._redo.path}, mend the disk, then run `apollo-checkpoint recover --model-dir {self._directory}`",
+                committed=True,
+            ) from error
+
+    def _put_blocks(self, part: Part) -> int:
+        """Write the images of one file where they belong, into the page cache."""
+        written = 0
+        target = self._disk.open(str(self._directory / part.file.name), write=True)
+        self._unflushed.append(target)
+        with opened(self._disk, self._redo.path) as source:
+            for blocks, data in images(self._disk, source, part):
+                flat, numbers = memoryview(data.reshape(-1).data), blocks.tolist()
+                for start, stop in runs(blocks):
+                    offset = numbers[start] * BLOCK
+                    piece = flat[start * BLOCK : stop * BLOCK][: part.file.size - offset]
+                    self._disk.write(target, offset, piece)
+                    written += len(piece)
+        return written
 
 
 def _put_files(disk: Disk, directory: Path, redo: Redo) -> None:
     """Rename new files into place; those that are there already were renamed before a crash."""
-    replaced = _replaced(redo)
-    for name in replaced:
+    for name in _replaced(redo):
         if disk.stat(str(directory / f"{NEW}{name}")) is not None:
             disk.rename(str(directory / f"{NEW}{name}"), str(directory / name))
-    if replaced:
-        disk.fsync_dir(str(directory))
 
 
 def _replaced(redo: Redo) -> list[str]:
@@ -139,12 +183,11 @@ def _replaced(redo: Redo) -> list[str]:
 
 
 def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
-    """Durable before the record goes: a table of older weights would make a sync skip what it has to write."""
-    written = 0
-    if table is not None:
-        written = write_table(disk, directory, _renewed(disk, directory, redo, table, verified))
-    elif disk.stat(str(directory / TABLE)) is not None:
-        disk.unlink(str(directory / TABLE))
+    """Durable before the record goes: a table of older weights would make a sync skip what it has to write, and without any nobody
+    would know which step the weights are of."""
+    if table is None:
+        table = BlockTable(redo.head.layout, 0, 0, _hashed(disk, directory, read_files(directory, disk)))
+    written = write_table(disk, directory, _renewed(disk, directory, redo, table, verified))
     disk.fsync_dir(str(directory / OURS))
     return written
 

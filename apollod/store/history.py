@@ -19,9 +19,8 @@ from apollod.store.delta import apply_deltas, read_delta
 from apollod.store.disk import REAL, FileInfo
 from apollod.store.entry import ENTRY, STATE, UNDO, Broken, Entry, entries
 from apollod.store.fingerprint import directory_fingerprint
-from apollod.store.lock import WeightsLock
+from apollod.store.lock import WeightsLock, interrupted
 from apollod.store.model_files import WeightFile, layout_digest, read_files
-from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
 
 Base = Literal["base"]
@@ -114,8 +113,8 @@ class History:
         try:
             files = read_files(model_dir)
             with nullcontext() if locked else WeightsLock(model_dir, shared=True):
-                if REAL.stat(str(model_dir / REDO)) is not None:
-                    raise interrupted(model_dir)
+                if interrupted(model_dir):
+                    raise was_interrupted(model_dir)
                 held, broken = _held(checkpoints)
                 model, committed = _look(model_dir, files, held[-1].entry if held else None)
         except (ApolloError, OSError) as error:
@@ -335,7 +334,7 @@ def weights_at(history: History, what: int | Entry | Base) -> Iterator[Piece]:
     return history.pieces(ways[0])
 
 
-def interrupted(model_dir: Path) -> SyncError:
+def was_interrupted(model_dir: Path) -> SyncError:
     """A redo record lies there and nobody is at work on it."""
     return SyncError(f"a sync of {model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {model_dir}` first")
 

@@ -2,15 +2,20 @@
 
 A tensor that another process has mapped from a file changes under it when the file is written in place, so a loader takes
 the lock shared and a sync takes it alone. It ends with its holder, however that ends.
+
+Once a sync has put the new weights into the files, it may hold the lock shared while it settles. It then has a lock on its redo record,
+too: that tells a record whose sync is at work on whole files from one that a crash left.
 """
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from apollod.errors import SyncError, WeightsLocked
-from apollod.store.names import OURS
+from apollod.store.names import OURS, REDO
 
 LOCK = f"{OURS}/weights.lock"
 
@@ -42,6 +47,48 @@ class WeightsLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         os.close(self._fd)
+
+    @contextmanager
+    def settling(self) -> Iterator[bool]:
+        """Let loaders in from here on. False where there is nothing to settle for us: no record, or another writer came between.
+
+        The system gives a lock up before it makes it another one. A writer that comes between recovers, and then the record is not ours.
+        """
+        record = self._path.parent.parent / REDO
+        try:
+            fd = os.open(record, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            yield False
+            return
+        except OSError as error:
+            raise SyncError(f"{record} cannot be opened ({error.strerror})", "the sync is committed; recover it", committed=True) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                ours = record.stat().st_ino == os.fstat(fd).st_ino
+            except (BlockingIOError, FileNotFoundError):
+                ours = False
+            yield ours
+        finally:
+            os.close(fd)
+
+
+def interrupted(model_dir: Path) -> bool:
+    """Was a sync of these weights interrupted after its commit? Not where its process lives and only has to settle it."""
+    try:
+        fd = os.open(model_dir / REDO, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def holders(path: Path) -> str:

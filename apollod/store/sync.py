@@ -2,7 +2,8 @@
 
     prepare   changed blocks into redo.tmp, or whole new files beside; nothing that anybody loads is touched
     commit    all of that fsynced, redo.tmp renamed to redo, its directory fsynced: one commit point for all shards
-    finish    blocks in place, new files renamed, the block table renewed, each durable before the record is removed
+    put       blocks in place, new files renamed: from here on everybody reads the new weights, and no crash takes them back
+    settle    all of that and the block table made durable, then the record removed; nobody needs to wait for it
 
 Live tensors come from the trainer as pieces, another directory's through `pieces.directory_pieces`.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from apollod.errors import SyncError
 from apollod.store.access import check_writable
-from apollod.store.apply import Recovered, finish, recover_files
+from apollod.store.apply import Finishing, Recovered, recover_files
 from apollod.store.block_hash import block_count
 from apollod.store.block_table import BlockTable, current_table, stamped, write_table
 from apollod.store.disk import REAL, Disk
@@ -38,7 +39,7 @@ class SyncedFile:
 
 @dataclass(frozen=True)
 class Synced:
-    """A finished sync. `bytes_written`: to redo record, files and block table together."""
+    """A committed sync. `bytes_written`: to redo record and files and, once it is settled, block table together."""
 
     generation: int
     step: int
@@ -46,6 +47,29 @@ class Synced:
     blocks: int
     bytes_written: int
     files: tuple[SyncedFile, ...]
+
+
+@dataclass(frozen=True)
+class Unsettled:
+    """A sync whose weights are committed and in the files, to be settled by the holder of the lock before anything else is written there.
+
+    Where that never happens, the next recovery does it.
+    """
+
+    synced: Synced
+    finishing: Finishing | None
+    """None where nothing had changed: there is no record."""
+
+    def settle(self) -> Synced:
+        """Let go of the redo record. Raises SyncError with `committed`; what is left is a recovery's then."""
+        if self.finishing is None:
+            return self.synced
+        return replace(self.synced, bytes_written=self.synced.bytes_written + self.finishing.settle())
+
+    def abandon(self) -> None:
+        """Leave it to the next recovery."""
+        if self.finishing is not None:
+            self.finishing.close()
 
 
 def sync(model_dir: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Synced:
@@ -69,6 +93,11 @@ def recover(model_dir: Path) -> Recovered:
 
 def write_weights(disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Synced:
     """`sync` on a given disk, by the holder of the lock, where there is nothing to recover."""
+    return put_weights(disk, directory, pieces, step, accept_edits).settle()
+
+
+def put_weights(disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Unsettled:
+    """`write_weights` up to the moment from which on no crash takes the new weights back and every process reads them."""
     files = read_files(directory, disk)
     try:
         table = current_table(disk, directory, files, accept_edits)
@@ -85,13 +114,13 @@ _UNTOUCHED = "make room or mend the disk; the files hold the weights they held b
 
 def _write(
     disk: Disk, directory: Path, files: tuple[WeightFile, ...], table: BlockTable, pieces: Iterable[Piece], step: int
-) -> Synced:
+) -> Unsettled:
     writer = RedoWriter(disk, directory)
     updates: list[FileUpdate] = []
     try:
         parts = _prepare(Target(disk, directory, writer), files, table, pieces, updates)
         if not any(update.changed for update in updates):
-            return _unchanged(disk, directory, replace(table, step=step), parts)
+            return Unsettled(_unchanged(disk, directory, replace(table, step=step), parts), None)
         head = RedoHead(1, table.layout, table.generation, table.generation + 1, step, [part.file for part in parts])
         written = writer.close(head, parts) + sum(update.written for update in updates)
         if any(update.written for update in updates):
@@ -100,8 +129,9 @@ def _write(
         _abandon(disk, directory, writer, updates, files)
         raise
     _commit(disk, directory)
-    written += finish(disk, directory, Redo(str(directory / REDO), head, parts), table, verified=True)
-    return _synced(head.generation, step, updates, parts, table, written)
+    finishing = Finishing(disk, directory, Redo(str(directory / REDO), head, parts), table, verified=True)
+    written += finishing.put()
+    return Unsettled(_synced(head.generation, step, updates, parts, table, written), finishing)
 
 
 def _prepare(

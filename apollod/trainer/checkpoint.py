@@ -7,7 +7,7 @@ after that; where it is not committed, its directory goes again. Reading: restor
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +31,7 @@ from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
 from apollod.store.names import REDO
 from apollod.store.pieces import Piece, directory_pieces
-from apollod.store.sync import Synced, write_weights
+from apollod.store.sync import Synced, Unsettled, put_weights
 from apollod.trainer.model_dir import ModelDir
 from apollod.trainer.named_optimizer import STATE_VERSION
 from apollod.trainer.passing import Passing
@@ -69,12 +69,17 @@ class Written:
     files: dict[str, str] = field(default_factory=dict)
 
 
-def write(job: Job) -> Written:
-    """Write a checkpoint. Raises ApolloError: nothing is committed then, unless it is a SyncError with `committed`."""
+def write(job: Job, written: Callable[[Written], None]) -> None:
+    """Write a checkpoint; `written` is called as soon as it is committed and every process reads its weights, and what is left then is
+    to let go of the redo record. Raises ApolloError: nothing is committed then, unless it is a SyncError with `committed`, or comes
+    after `written`."""
     if damaged := job.snapshot.nonfinite():
         raise WeightsDamaged(damaged)
     try:
-        return _write_directory(job) if job.model_dir is None else _commit(job, job.model_dir)
+        if job.model_dir is None:
+            written(_write_directory(job))
+        else:
+            _commit(job, job.model_dir, written)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"the checkpoint {job.path} cannot be written ({error})",
@@ -94,9 +99,9 @@ class _Before:
     number: int
 
 
-def _commit(job: Job, model_dir: Path) -> Written:
+def _commit(job: Job, model_dir: Path, written: Callable[[Written], None]) -> None:
     check_writable(model_dir)
-    with WeightsLock(model_dir):
+    with WeightsLock(model_dir) as lock:
         recovered = _recovered(model_dir)
         files = read_files(model_dir)
         before = _tidied(job, model_dir, recovered)
@@ -105,11 +110,22 @@ def _commit(job: Job, model_dir: Path) -> Written:
             failpoint("trainer.checkpoint.before-rename")
             put_in_place(temporary, job.path)
         failpoint("trainer.checkpoint.renamed")
-        synced = _synced(job, model_dir, files)
-        failpoint("trainer.checkpoint.committed")
+        size = _directory_bytes(job.path, entry)
+        unsettled = _put(job, model_dir, files)
+        try:
+            failpoint("trainer.checkpoint.committed")
+            with lock.settling() as ours:
+                written(_written(entry, size, unsettled.synced))
+                if ours:
+                    unsettled.settle()
+        finally:
+            unsettled.abandon()
+
+
+def _written(entry: Entry, size: int, synced: Synced) -> Written:
     return Written(
         fingerprint=entry.fingerprint,
-        bytes=_directory_bytes(job.path, entry),
+        bytes=size,
         written_bytes=synced.bytes_written,
         delta_bytes=entry.files[UNDO],
         changed_blocks=synced.changed_blocks,
@@ -126,10 +142,10 @@ def _recovered(model_dir: Path) -> Recovered:
         raise CheckpointError(str(error), error.hint) from error
 
 
-def _synced(job: Job, model_dir: Path, files: tuple[WeightFile, ...]) -> Synced:
-    """The sync that commits the checkpoint. Its directory goes again where that is known not to have happened."""
+def _put(job: Job, model_dir: Path, files: tuple[WeightFile, ...]) -> Unsettled:
+    """The sync that commits the checkpoint, not yet settled. Its directory goes again where that is known not to have happened."""
     try:
-        return write_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
+        return put_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
     except Exception as error:
         if isinstance(error, SyncError) and error.committed:
             raise

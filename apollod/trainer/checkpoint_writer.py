@@ -1,9 +1,12 @@
 """The thread that writes a checkpoint while the trainer goes on with the next steps."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,24 +19,26 @@ from apollod.wire.messages import CheckpointWritten, OptimizerSettings, WriteChe
 
 
 class CheckpointWriter:
-    """One checkpoint at a time; `send` is called from its thread with the answer."""
+    """One checkpoint at a time; `send` is called from its thread with the answer, before the redo record is let go."""
 
     def __init__(self, send: Callable[[msgspec.Struct], None]) -> None:
         self._send = send
         self._thread: threading.Thread | None = None
         self._snapshot: Snapshot | None = None
+        self._answered = False
 
-    @property
-    def busy(self) -> bool:
-        """Is one being written?"""
-        return self._thread is not None and self._thread.is_alive()
+    def settled(self) -> bool:
+        """Is nothing being written? Waits where one is answered and only its redo record has to go."""
+        if self._answered:
+            self.finish()
+        return self._thread is None or not self._thread.is_alive()
 
     def start(self, message: WriteCheckpoint, snapshot: Snapshot, source: ModelDir, settings: OptimizerSettings) -> None:
         """Begin, when the one before is done."""
         self.finish()
         model_dir = Path(message.model_dir) if message.model_dir else None
         job = checkpoint.Job(message.step, Path(message.path), model_dir, message.full, snapshot, source, settings)
-        self._snapshot = snapshot
+        self._snapshot, self._answered = snapshot, False
         # A daemon: where the process has to leave at once, recovery makes of the rest what it makes of a crash.
         self._thread = threading.Thread(target=self._run, args=(job,), name="checkpoint", daemon=True)
         self._thread.start()
@@ -45,30 +50,35 @@ class CheckpointWriter:
             self._snapshot = None
 
     def finish(self) -> None:
-        """Wait until the running one is answered."""
+        """Wait until the running one is answered and settled."""
         if self._thread is not None:
             self._thread.join()
         self._thread = self._snapshot = None
 
     def _run(self, job: checkpoint.Job) -> None:
         started = time.perf_counter()
-        written, error, damaged, doubtful = checkpoint.Written(), "", False, False
+
+        def answer(written: checkpoint.Written, **failed: Any) -> None:
+            self._answered = True
+            job.snapshot.drop()
+            self._answer(job, written, time.perf_counter() - started, **failed)
+
         try:
             job.snapshot.copy()
             failpoint("trainer.checkpoint.copied")
-            written = checkpoint.write(job)
-        except ApolloError as failure:
-            error, damaged = failure.line(), isinstance(failure, WeightsDamaged)
-            doubtful = isinstance(failure, SyncError) and failure.committed
+            checkpoint.write(job, answer)
         except Exception as failure:  # noqa: BLE001 - whatever it is: whoever asked is waiting, and training can go on
-            error = " ".join(f"{type(failure).__name__}: {failure}".split())
-        job.snapshot.drop()
-        answer = CheckpointWritten(
-            job.step, str(job.path), written.fingerprint, written.bytes, time.perf_counter() - started, error, damaged, doubtful,
-            held_s=job.snapshot.held_s, written_bytes=written.written_bytes, delta_bytes=written.delta_bytes,
-            changed_blocks=written.changed_blocks, blocks=written.blocks, files=written.files,
-        )  # fmt: skip
-        try:
-            self._send(answer)
-        except LinkClosed:
-            return  # the loop finds out for itself
+            error = failure.line() if isinstance(failure, ApolloError) else " ".join(f"{type(failure).__name__}: {failure}".split())
+            if self._answered:  # the next sync and the next start of an engine recover
+                sys.stderr.write(f"apollod trainer: the checkpoint {job.path} is committed, its redo record stays: {error}\n")
+                return
+            doubtful = isinstance(failure, SyncError) and failure.committed
+            answer(checkpoint.Written(), error=error, damaged=isinstance(failure, WeightsDamaged), doubtful=doubtful)
+
+    def _answer(self, job: checkpoint.Job, written: checkpoint.Written, seconds: float, **failed: Any) -> None:
+        with suppress(LinkClosed):  # the loop finds out for itself
+            self._send(CheckpointWritten(
+                job.step, str(job.path), written.fingerprint, written.bytes, seconds, held_s=job.snapshot.held_s,
+                written_bytes=written.written_bytes, delta_bytes=written.delta_bytes, changed_blocks=written.changed_blocks,
+                blocks=written.blocks, files=written.files, **failed,
+            ))  # fmt: skip

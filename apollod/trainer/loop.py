@@ -107,10 +107,10 @@ class Loop:
     def run(self) -> int:
         """Exit code: 0 asked to leave or supervisor gone, EXIT_TORN after a failed step.
 
-        Only `Quit` waits for a checkpoint that is being written; otherwise the process ends here, and recovery makes of it what
-        it makes of a crash. (Python's own way out would pull the libraries away from under the thread.)"""
+        Only `Quit` waits for a checkpoint that is being written, not only settled; otherwise the process ends here, and recovery makes of
+        it what it makes of a crash. (Python's own way out would pull the libraries away from under the thread.)"""
         code = self._serve()
-        if self._checkpoints.busy:
+        if not self._checkpoints.settled():
             os._exit(code)
         return code
 

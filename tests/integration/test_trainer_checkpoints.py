@@ -14,11 +14,15 @@ import numpy as np
 import pytest
 from support.trainer_host import Memory, Trainer, restore
 
+from apollod.adapters import recovery
+from apollod.cli import checkpoint_tool
+from apollod.errors import WeightsLocked
 from apollod.failpoints import POINTS, VARIABLE
 from apollod.store.entry import entries, read_entry
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History
 from apollod.store.lock import WeightsLock
+from apollod.store.names import REDO
 from apollod.store.sync import recover
 from apollod.trainer.guards import guard_torchvision
 from apollod.wire import messages as m
@@ -44,14 +48,14 @@ def changed(*statements: str) -> tuple[str, ...]:
 
 SLOW_S = 1.0
 SLOW = changed(
-    "import time, apollod.trainer.checkpoint as c; write_weights = c.write_weights",
-    f"c.write_weights = lambda *args: (time.sleep({SLOW_S}), write_weights(*args))[1]",
+    "import time, apollod.trainer.checkpoint as c; put_weights = c.put_weights",
+    f"c.put_weights = lambda *args: (time.sleep({SLOW_S}), put_weights(*args))[1]",
 )
 """Long enough for steps to be done while it is written."""
 
 SLOW_WITHOUT_ROOM = changed(
-    "import time, apollod.trainer.checkpoint as c, apollod.trainer.snapshot as s; write_weights = c.write_weights",
-    f"c.write_weights = lambda *args: (time.sleep({SLOW_S}), write_weights(*args))[1]; s.available_bytes = lambda: 0",
+    "import time, apollod.trainer.checkpoint as c, apollod.trainer.snapshot as s; put_weights = c.put_weights",
+    f"c.put_weights = lambda *args: (time.sleep({SLOW_S}), put_weights(*args))[1]; s.available_bytes = lambda: 0",
 )
 
 
@@ -370,8 +374,8 @@ def test_the_untrained_weights_come_from_the_model_directory_the_kept_base_or_ba
 def test_a_redo_that_a_crash_left_is_finished_before_a_restore(model: Path, tmp_path: Path) -> None:
     """Killed between the commit of the sync and its end: the model directory holds half of the new weights."""
     killed = changed(
-        "import os, apollod.store.sync as s; finish = s.finish",
-        "s.finish = lambda *args, **more: os.kill(os.getpid(), 9)",
+        "import os, apollod.store.apply as a",
+        "a.Finishing.put = lambda _: os.kill(os.getpid(), 9)",
     )
     with Trainer(tmp_path, command=killed) as trainer:
         life = Life(trainer, model)
@@ -470,7 +474,7 @@ def test_a_sync_that_fails_after_its_commit_is_doubtful_and_recovery_decides(mod
     broken = changed(
         "import apollod.store.apply as a",
         "def fail(*args): raise OSError(28, 'No space left on device')",
-        "a._put_table = fail",
+        "a._put_files = fail",
     )
     with Trainer(tmp_path, command=broken) as trainer:
         life = Life(trainer, model)
@@ -481,6 +485,56 @@ def test_a_sync_that_fails_after_its_commit_is_doubtful_and_recovery_decides(mod
         assert life.steps(3, 3), "training goes on"
     assert recover(model).applied
     assert life.on_disk() == life.fingerprints[2] and History.read(life.checkpoints, model).uncommitted is None
+
+
+def test_a_record_that_cannot_be_let_go_is_said_and_recovered_by_the_next_sync(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    broken = changed(
+        "import apollod.store.apply as a; put_table, failed = a._put_table, []",
+        "def fail(*args):",
+        "    if failed: return put_table(*args)",
+        "    failed.append(True)",
+        "    raise OSError(5, 'Input/output error')",
+        "a._put_table = fail",
+    )
+    with Trainer(tmp_path, command=broken) as trainer:
+        life = Life(trainer, model)
+        life.steps(1, 2)
+        life.checkpoint(2)
+        life.steps(3, 3)
+        assert life.on_disk() == life.fingerprints[2]
+        life.checkpoint(3)
+    assert life.on_disk() == life.fingerprints[3] and not (model / REDO).exists()
+    said = [line for line in capfd.readouterr().err.splitlines() if "its redo record stays" in line]
+    assert len(said) == 1 and "Input/output error" in said[0] and str(life.entry(2)) in said[0]
+    assert len(History.read(life.checkpoints, model).held) == 2
+
+
+SETTLES_SLOWLY = changed(
+    "import time, apollod.store.apply as a; settle = a.Finishing.settle",
+    "a.Finishing.settle = lambda self: (time.sleep(30), settle(self))[1]",
+)
+
+
+def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothing_back(model: Path, tmp_path: Path) -> None:
+    with Trainer(tmp_path, command=SETTLES_SLOWLY) as trainer:
+        life = Life(trainer, model)
+        life.steps(1, 2)
+        life.checkpoint(2)
+        assert (model / REDO).exists() and not recovery.interrupted(model)
+        assert life.on_disk() == life.fingerprints[2]
+        assert checkpoint_tool.main(["fingerprint", "--model-dir", str(model)]) == 0
+        history = History.read(life.checkpoints, model)
+        assert (history.model.problem, history.model.fingerprint) == ("", life.fingerprints[2]) and history.uncommitted is None
+        with pytest.raises(WeightsLocked, match="reads"):
+            recover(model)
+        trainer.process.kill()
+        trainer.process.wait(30)
+    assert recovery.interrupted(model)
+    assert recovery.observe(model, life.entry(2)) == life.fingerprints[2]
+    assert recovery.observe(model, life.entry(2)) == life.fingerprints[2], "asked again, for whoever crashed meanwhile"
+    assert not recovery.interrupted(model) and life.on_disk() == life.fingerprints[2]
 
 
 def edit_in_place(model: Path) -> None:

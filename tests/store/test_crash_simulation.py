@@ -7,6 +7,7 @@ import copy
 import os
 import random
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -16,11 +17,11 @@ import pytest
 from support import sharded_model as model
 from support.sim_disk import PowerLost, SimDisk
 
-from apollod.errors import ApolloError
+from apollod.errors import ApolloError, SyncError
 from apollod.store import appending, apply, file_update, redo, sync
 from apollod.store.block_hash import block_hashes
 from apollod.store.disk import opened
-from apollod.store.sync import write_weights
+from apollod.store.sync import put_weights, write_weights
 
 SEEDS = int(os.environ.get("APOLLOD_SYNC_SEEDS", "3000"))
 MUTANT_SEEDS = 3000
@@ -39,18 +40,44 @@ def _holds(disk, files):
 
 
 def _interrupted(disk, chance, action):
-    """Run `action` and lose power at one of its operations, or right after it; was it complete?"""
+    """Run `action` and lose power at one of its operations, or right after it."""
     rehearsal = copy.deepcopy(disk)
     rehearsal.operations = 0
     action(rehearsal)
     disk.operations, disk.lose_power_at = 0, chance.randint(1, rehearsal.operations + 1)
-    try:
+    with suppress(PowerLost):
         action(disk)
-        complete = True
-    except PowerLost:
-        complete = False
     disk.power_on()
-    return complete
+
+
+def _sync(disk, new, seen):
+    """Both phases; `seen` gets what a reader sees between them, which is what was acknowledged."""
+    put = put_weights(disk, ROOT, model.pieces(new), 10)
+    seen.append(_holds(disk, new))
+    put.settle()
+
+
+def _sync_that_fails(disk, chance, new):
+    """A flush, or whatever else, fails while it settles; was it so? Who comes next recovers, and may lose power, too."""
+    put = put_weights(disk, ROOT, model.pieces(new), 10)
+    rehearsal = copy.deepcopy((disk, put.finishing))  # together: the copy of one works on the copy of the other
+    rehearsal[0].operations = 0
+    if rehearsal[1] is not None:
+        rehearsal[1].settle()
+    disk.operations, disk.fail_at = 0, min(chance.randint(1, 6), max(1, rehearsal[0].operations))
+    try:
+        put.settle()
+    except SyncError as error:
+        assert error.committed
+    disk.fail_at = None
+    if chance.random() < 0.5:
+        _interrupted(disk, chance, _recover)
+    _recover(disk)
+    disk.power_on()
+
+
+def _recover(disk):
+    return apply.recover_files(disk, ROOT)
 
 
 def run(seed, disk_class=SimDisk):
@@ -72,14 +99,19 @@ def _live(seed, disk_class, chance):
         old = model.changed(chance, old, chance.choice([0.05, 0.2, 1.0]))
         write_weights(disk, ROOT, model.pieces(old), step)
     new = model.changed(chance, old, chance.choice([0.05, 0.2, 0.6, 1.0]))
-    acked = _interrupted(disk, chance, lambda d: write_weights(d, ROOT, model.pieces(new), 10))
+    acked = []
     try:
+        if chance.random() < 0.2:
+            _sync_that_fails(disk, chance, new)
+            acked.append(True)
+        else:
+            _interrupted(disk, chance, lambda d: _sync(d, new, acked if d is disk else []))
         if chance.random() < 0.5:
-            _interrupted(disk, chance, lambda d: apply.recover_files(d, ROOT))
-        apply.recover_files(disk, ROOT)
-        if not _holds(disk, new) and not _holds(disk, old):
+            _interrupted(disk, chance, _recover)
+        found = _recover(disk)
+        if not all(acked) or (not _holds(disk, new) and not _holds(disk, old)):
             return "torn"
-        if acked and not _holds(disk, new):
+        if acked and not (_holds(disk, new) and found.step == 10):  # the step says whether a checkpoint is committed
             return "lost"
         last = model.changed(chance, new, 0.3)
         write_weights(disk, ROOT, model.pieces(last), 11)
@@ -134,6 +166,14 @@ class FlushedTooEarly(SimDisk):
             super().fsync(fd, name)
 
 
+class TableNotFlushed(SimDisk):
+    """The record goes before the table that has its generation is on the disk."""
+
+    def fsync(self, fd, name="fsync"):
+        if not self._fds[fd][0].endswith("blocks.bin.tmp"):
+            super().fsync(fd, name)
+
+
 class NewNamesNotFlushed(SimDisk):
     """The directory is not flushed before the record that speaks of new files gets its name."""
 
@@ -154,9 +194,39 @@ def _outcome(seed, disk_class):
         return "stuck"
 
 
-@pytest.mark.parametrize("mutant", [RedoNotFlushed, DirectoryNotFlushed, FilesNotFlushed, FlushedTooEarly, NewNamesNotFlushed])
+MUTANTS = [RedoNotFlushed, DirectoryNotFlushed, FilesNotFlushed, FlushedTooEarly, TableNotFlushed, NewNamesNotFlushed]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
 def test_without_one_of_its_flushes_it_fails(mutant):
     assert _found(mutant, {"torn", "lost", "stuck"}) is not None
+
+
+def test_a_record_removed_before_the_files_are_flushed_tears(monkeypatch):
+    def settle(self):
+        self._disk.unlink(self._redo.path)
+        self._disk.fsync_dir(str(ROOT / ".apollod"))
+        for fd in self._unflushed:
+            self._disk.fdatasync(fd)
+        self.close()
+        self._disk.fsync_dir(str(ROOT))
+        return apply._put_table(self._disk, self._directory, self._redo, self._table, self._verified)
+
+    monkeypatch.setattr(apply.Finishing, "settle", settle)
+    assert _found(SimDisk, {"torn"}) is not None
+
+
+def test_a_failed_flush_that_is_simply_tried_again_tears(monkeypatch):
+    settled = apply.Finishing.settle
+
+    def settle(self):
+        for fd in self._unflushed:
+            with suppress(OSError):
+                self._disk.fdatasync(fd)
+        return settled(self)
+
+    monkeypatch.setattr(apply.Finishing, "settle", settle)
+    assert _found(SimDisk, {"torn"}) is not None
 
 
 def test_without_checksums_it_tears(monkeypatch):
@@ -187,18 +257,19 @@ def test_with_differences_instead_of_whole_blocks_it_tears(monkeypatch):
                 part.hashes[:] = block_hashes(np.concatenate([data for _, data in changes]))
         return written(self, head, parts)
 
-    def put_blocks(disk, directory, record, part):
-        path = str(directory / part.file.name)
-        with opened(disk, record.path) as source, opened(disk, path, write=True) as target:
+    def put_blocks(self, part):
+        disk, path = self._disk, str(self._directory / part.file.name)
+        target = disk.open(path, write=True)
+        self._unflushed.append(target)
+        with opened(disk, self._redo.path) as source:
             for blocks, data in redo.images(disk, source, replace(part, kept=())):
                 for block, change in zip(blocks, data, strict=True):
                     before = np.frombuffer(disk.read(target, int(block) * 4096, 4096).ljust(4096, b"\0"), np.uint8)
                     disk.write(target, int(block) * 4096, (before ^ change)[: part.file.size - int(block) * 4096])
-            disk.fdatasync(target)
         return 0
 
     monkeypatch.setattr(redo.RedoWriter, "close", close)
-    monkeypatch.setattr(apply, "_put_blocks", put_blocks)
+    monkeypatch.setattr(apply.Finishing, "_put_blocks", put_blocks)
     monkeypatch.setattr(sync, "current_table", lambda disk, directory, files, _: sync_table(disk, directory, files))
     sync_table = _table_from_files
     assert _found(SimDisk, {"torn"}) is not None

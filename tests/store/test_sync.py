@@ -1,5 +1,6 @@
 """Syncs of real directories: what is chosen, what is written, what is refused and left as it was."""
 
+import fcntl
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from apollod.errors import ApolloError, ModelEdited, ModelRefused, RedoRefused, 
 from apollod.store import apply, block_table, file_update, sync
 from apollod.store.access import check_writable
 from apollod.store.disk import REAL
-from apollod.store.lock import WeightsLock
+from apollod.store.lock import WeightsLock, interrupted
 from apollod.store.names import REDO
 from apollod.store.pieces import Piece
 
@@ -158,7 +159,7 @@ def test_a_damaged_block_table_is_made_anew(damage, chance, old, directory):
 def _committed(directory, pieces, monkeypatch):
     """A sync that stops right after its commit point."""
     with monkeypatch.context() as patched:
-        patched.setattr(sync, "finish", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(sync.Finishing, "put", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             sync.sync(directory, pieces, 5)
 
@@ -253,6 +254,49 @@ def test_an_error_of_the_caller_passes_through(old, directory):
 
 
 # --- directories ----------------------------------------------------------------------------------------------------
+
+
+def _unsettled(directory, chance, old):
+    new = _all(chance, old, 0.1)
+    return new, sync.put_weights(REAL, directory, model.pieces(new), 3)
+
+
+def test_loaders_get_in_while_a_sync_settles_and_writers_do_not(chance, old, directory):
+    with WeightsLock(directory) as lock:
+        new, put = _unsettled(directory, chance, old)
+        assert model.read(directory, new) == new
+        assert interrupted(directory), "so far nobody says that the files are whole"
+        with lock.settling() as ours:
+            assert ours and not interrupted(directory)
+            with WeightsLock(directory, shared=True), pytest.raises(WeightsLocked):
+                sync.recover(directory)
+            put.settle()
+        assert not (directory / REDO).exists()
+    assert not sync.recover(directory).applied
+    assert model.read(directory, new) == new
+
+
+def test_a_writer_that_comes_between_settles_and_is_not_disturbed(chance, old, directory, monkeypatch):
+    """The system gives the lock up before it makes it a shared one."""
+    convert = fcntl.flock
+
+    def flock(fd, kind):
+        if kind == fcntl.LOCK_SH | fcntl.LOCK_NB and os.readlink(f"/proc/self/fd/{fd}").endswith("weights.lock"):
+            convert(fd, fcntl.LOCK_UN)
+            monkeypatch.undo()
+            monkeypatch.setattr(file_update, "DENSE_SHARE", 0.3)
+            sync.sync(directory, model.pieces(last), 4)
+        convert(fd, kind)
+
+    with WeightsLock(directory) as lock:
+        new, put = _unsettled(directory, chance, old)
+        last = _all(chance, new, 0.1)
+        monkeypatch.setattr(fcntl, "flock", flock)
+        with lock.settling() as ours:
+            assert not ours
+        put.abandon()
+    assert sync.sync(directory, model.pieces(last), 4).generation == 2
+    assert model.read(directory, last) == last
 
 
 def test_a_second_writer_is_refused_and_loaders_share(old, directory):

@@ -179,8 +179,15 @@ class SimDisk:
 
     def fsync(self, fd, name="fsync"):
         path, inode = self._fds[fd]
-        self._count(name, path)
-        inode.durable, inode.pending = bytearray(inode.now), []
+        try:
+            self._count(name, path)
+        except OSError:
+            inode.pending = []  # the pages are taken for clean: they are lost with the power, whoever flushes again
+            raise
+        for offset, data in inode.pending:
+            inode.durable.extend(bytes(max(0, offset - len(inode.durable))))
+            inode.durable[offset : offset + len(data)] = data
+        inode.pending = []
 
     def fdatasync(self, fd):
         self.fsync(fd, "fdatasync")

@@ -50,6 +50,11 @@ def _fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
     return (state.fence_expired and not anew) or any(isinstance(event, ev.EnginePaused) for event in events)
 
 
+def fence_pending(state: State) -> bool:
+    """Does a step that has begun still wait for its pause, so that the trainer does not know of it?"""
+    return state.running is not None and state.settings is not None and not _fence_closed(state, ())
+
+
 def _fence(state: State, settings: ev.Settings, write: fx.RunStep | fx.Restore, now_ns: int) -> fx.PauseEngine:
     """A step waits until requests have run for as long as they waited for the one before; those that run keep what they have
     computed, or they might do nothing but compute it again. With a restore or a replay the weights jump: nothing is kept."""

@@ -6,6 +6,7 @@ from itertools import chain, count, islice
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.policy_publish import fence_pending
 from apollod.core.schedules import CHECKPOINT_RETRY_S, UNLEARNED_MAX, is_due, learning_rate, loss_limit
 from apollod.core.state import DAY_NS, SECOND_NS, CheckpointRef, State, Waiting, Window
 
@@ -183,10 +184,11 @@ def _surplus(state: State, now_ns: int) -> CheckpointRef | None:
 
 def on_checkpoint_requested(state: State, input_: inp.CheckpointRequested, now_ns: int) -> Outcome:
     """Write the weights as they are after the running step, if one runs: the trainer works in order."""
-    saved = state.checkpoint is not None and not state.unsaved and state.running is None
+    running = None if fence_pending(state) else state.running  # that step is not the trainer's yet
+    saved = state.checkpoint is not None and not state.unsaved and running is None
     if saved or state.checkpointing is not None or state.trainer.phase != "ready":
         return [], []
-    step = state.running.step if state.running else state.version
+    step = running.step if running else state.version
     path, full = _free_path(state, step), _full_due(state)
     started = ev.CheckpointStarted(step=step, path=path, why=input_.why, full=full)
     return [started], [fx.WriteCheckpoint(step=step, path=path, model_dir=state.model_path, full=full)]

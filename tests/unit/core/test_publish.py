@@ -116,6 +116,22 @@ def test_requests_run_for_as_long_as_they_waited_before_the_next_fenced_step(act
     assert pause.then.step == 2 and pause.wait_s == waits
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_checkpoint_asked_for_beside_a_step_is_of_the_weights_that_the_trainer_has_in_its_turn(paused):
+    world = World(FENCED).up()
+    world.lines("a")
+    world.settle()
+    world.lines("b")
+    world.settle_until(fx.PauseEngine)
+    if paused:
+        world.answer()
+    world.give(inp.CheckpointRequested("test"))
+    world.settle()
+    (committed,) = world.of(ev.CheckpointCommitted)
+    assert committed.step == (2 if paused else 1) and not world.of(ev.CheckpointFailed)
+    assert committed.fingerprint == world.of(ev.StepCompleted)[committed.step - 1].fingerprint == world.model_dir[1]
+
+
 def test_a_live_step_keeps_what_requests_computed_and_a_restore_does_not():
     world = paused_step()
     assert not world.pauses[0].clear

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from apollod.trainer import moment_store
+from apollod.trainer import moment_store, whole_step
 from apollod.trainer.moments import Norms, adam_, square_norm
 from apollod.trainer.named_optimizer import Named, NamedOptimizer
 from apollod.trainer.parameter_step import ParameterStep
@@ -31,11 +31,14 @@ def adam_step(step: ParameterStep, gradient: Tensor | RowGradient, eps: float) -
 
     The update's norm is that of correction m / (sqrt(v) + eps). Temporaries are of one working block.
     """
+    factor, square = bias_correction(step), 0.0
+    if whole_step.fits(step, gradient):
+        norms = whole_step.adam(step, cast(Tensor, gradient), -step.group["lr"] * factor, eps)
+        return Norms(norms.grad_square, factor * norms.update)
     norms = Norms(square_norm(gradient), 0.0)
     if norms.zero or norms.nonfinite:
         return norms
     beta1, beta2 = step.group["betas"]
-    factor, square = bias_correction(step), 0.0
     for part, values in parts(gradient):
         update, wide = values.to(torch.float32, copy=True), step.moments(part)
         square += adam_(update, wide, (float(beta1), float(beta2), eps))

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from apollod.trainer import moment_store
+from apollod.trainer import moment_store, whole_step
 from apollod.trainer.adamw import adam_step, bias_correction
 from apollod.trainer.moments import Norms, apollo_
 from apollod.trainer.named_optimizer import Named, NamedOptimizer, OptimizerError
@@ -136,6 +136,10 @@ class Apollo(NamedOptimizer):
         rank, summed = group["rank"], summed_dim(gradient, group["rank"])
         if summed is None:
             return adam_step(step, gradient, float(group["eps"]))
+        if whole_step.fits(step, gradient):
+            factor = _factor(step, summed)
+            norms = whole_step.apollo(step, gradient, _projection_key(step), -group["lr"] * factor, summed)
+            return Norms(norms.grad_square, norms.update * factor)
         low_rank, squares = project(gradient, _projection_key(step), rank), square_norms(gradient, summed)
         coef, norms = _moments_(step, low_rank, squares, summed)
         if coef is not None:
@@ -161,11 +165,14 @@ def _projection_key(step: ParameterStep) -> int:
     return stream_key("projection", step.seed, step.name, step.number // step.group["gap"])
 
 
+def _factor(step: ParameterStep, summed: int) -> float:
+    return bias_correction(step) * math.sqrt(step.weight.shape[summed] / step.group["rank"])
+
+
 def _moments_(step: ParameterStep, low_rank: Tensor, squares: Tensor, summed: int) -> tuple[Tensor | None, Norms]:
     """Update the moments and the limiter: the coefficients of the write as `moments.apollo_` gives them, and the norms. None,
     and no state changed, where the gradient is zero or not finite."""
-    inner = step.weight.shape[summed]
-    factor = bias_correction(step) * math.sqrt(inner / step.group["rank"])
+    factor = _factor(step, summed)
     wide = step.moments()
     coef, norms = apollo_(low_rank, squares, -step.group["lr"] * factor, summed, wide, step.group)
     if norms.zero or norms.nonfinite:

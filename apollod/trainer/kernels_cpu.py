@@ -17,12 +17,14 @@ import numpy as np
 
 try:
     import numba  # type: ignore[import-untyped]
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba.extending import intrinsic  # type: ignore[import-untyped]
 except ImportError:
     numba = None
 
 AVAILABLE = numba is not None
 
-f32, f64, i16, u32, u64 = np.float32, np.float64, np.int16, np.uint32, np.uint64
+f32, f64, i16, u16, u32, u64 = np.float32, np.float64, np.int16, np.uint16, np.uint32, np.uint64
 Array = np.ndarray[Any, Any]
 
 LANES = 32  # independent sums of a row norm: enough to fill vector registers without fast-math
@@ -37,6 +39,24 @@ def _jit(function: Callable[..., Any]) -> Any:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # "no locator available": read-only installation and no home directory
         return numba.njit(**options)(function)
+
+
+if AVAILABLE:
+
+    @intrinsic
+    def _pointer(_context, _address):  # type: ignore[no-untyped-def]
+        """An int64 as an address."""
+
+        def generate(_target, builder, _signature, arguments):  # type: ignore[no-untyped-def]
+            return builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+
+        return numba.types.voidptr(numba.types.int64), generate
+
+
+@_jit
+def _array(address, shape, dtype):  # type: ignore[no-untyped-def]
+    """Contiguous memory of a tensor. Calls with an array for each tensor take longer than the work on a small one."""
+    return numba.carray(_pointer(address), shape, dtype)
 
 
 @_jit
@@ -117,8 +137,9 @@ def column_square_norms(words: Array, out: Array) -> None:
 
 
 @_jit
-def signs(out, key_low, key_high):  # type: ignore[no-untyped-def]
-    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out int16 [n]."""
+def signs(address, size, key_low, key_high):  # type: ignore[no-untyped-def]
+    """out[k] = bits of the bf16 -1 where bit k of the stream is set, else of 1. out int16 [size] at this address."""
+    out = _array(address, (size,), i16)
     low, high = u32(key_low), u32(key_high)
     whole = out.size // 32
     for index in range(whole):
@@ -256,6 +277,60 @@ def write_floats(weight, update, first, coef, decay, key_low, key_high, stochast
 
 
 @_jit
+def adam_step(  # type: ignore[no-untyped-def]
+    weight, gradient, m, v, size, beta1, beta2, eps, coef, decay, key_low, key_high, stochastic, least, most
+):  # fmt: skip
+    """The whole of Adam's update of a bf16 parameter [size], float32 m and v, all four at addresses: (|G|^2, |U|^2).
+    Nothing is done where |G|^2 is below `least` or not up to `most`. size even, memory at whole words."""
+    words, update = _array(gradient, (size // 2,), u32), np.empty(size, f32)
+    for j in range(words.size):
+        update[2 * j], update[2 * j + 1] = _low(words[j]), _high(words[j])
+    grad_square = square_sum(update)
+    if not least <= grad_square <= most:
+        return grad_square, 0.0
+    square = adam(update, _array(m, (size,), f32), _array(v, (size,), f32), (beta1, beta2, eps))
+    write_elements(_array(weight, (size // 2,), u32), update, 0, coef, decay, key_low, key_high, stochastic)
+    return grad_square, square
+
+
+@_jit
+def apollo_step(  # type: ignore[no-untyped-def]
+    weight, gradient, product, m, v, norm, rows, columns, rank, by_row, whole, beta1, beta2, eps, rate, gamma, epsilon,
+    decay, key_low, key_high, stochastic, least, most,
+):  # fmt: skip
+    """The whole of `apollo`'s update of a bf16 parameter [rows, columns], columns even: (|G|^2, |U| / L). At addresses, too: float32
+    m and v, the limiter's norm, and the projection before it is scaled, bf16. As `adam_step` where |G|^2 is out of bounds."""
+    words = _array(gradient, (rows, columns // 2), u32)
+    channels = rows if by_row else columns
+    squares, shape = np.empty(channels), (rows, rank) if by_row else (rank, columns)
+    if by_row:
+        row_square_norms(words, squares)
+    else:
+        pairs = np.zeros((2, columns // 2))
+        column_square_norms(words, pairs)
+        squares[0::2], squares[1::2] = pairs[0], pairs[1]
+    halves, r, scale = _array(product, (channels * rank,), u16), np.empty(channels * rank, f32), f32(rank**-0.5)
+    for k in range(r.size):
+        r[k] = u32(u32(halves[k]) << u32(16)).view(f32) * scale
+    previous, coef, bounds = _array(norm, (1,), f64), np.empty(channels, f32), (least, most)
+    moments, limiter = (beta1, beta2, eps), (rate, previous[0], gamma, epsilon)
+    operands = r.reshape(shape), _array(m, shape, f32), _array(v, shape, f32)
+    grad_square, update = apollo(coef, *operands, squares, by_row, whole, moments, limiter, bounds)
+    if not least <= grad_square <= most:
+        return grad_square, update
+    if update > 0:  # an update of zero says nothing about growth
+        previous[0] = update
+    target = _array(weight, (rows, columns // 2), u32)
+    if by_row:
+        write_rows(target, words, coef, np.arange(rows), 0, decay, key_low, key_high, stochastic)
+    else:
+        pairs = np.empty((2, columns // 2), f32)
+        pairs[0], pairs[1] = coef[0::2], coef[1::2]
+        write_columns(target, words, pairs, 0, decay, key_low, key_high, stochastic)
+    return grad_square, update
+
+
+@_jit
 def fingerprint_sums(words: Array) -> tuple[np.uint64, np.uint64]:
     """(sum_j w_j, sum_j j * w_j) modulo 2^64 of uint32 words [n]."""
     total, weighted = u64(0), u64(0)
@@ -266,20 +341,31 @@ def fingerprint_sums(words: Array) -> tuple[np.uint64, np.uint64]:
     return total, weighted
 
 
+@_jit
+def fingerprint_sums_at(address, size):  # type: ignore[no-untyped-def]
+    """`fingerprint_sums` of uint32 [size] at this address."""
+    return fingerprint_sums(_array(address, (size,), u32))
+
+
 def warm_up() -> None:
     """Compile every kernel (seconds once, then from the disk cache), so that the first step is not slow."""
     words = np.zeros((2, 2), u32)
     row_square_norms(words, np.zeros(2))
     column_square_norms(words, np.zeros((2, 2)))
     fingerprint_sums(words.ravel())
-    signs(np.zeros(32, i16), 0, 0)
     r, m, v = np.zeros((3, 2, 2), f32)
     moments, bounds = (0.9, 0.999, 1e-6), (0.0, 1.0)
     square_sum(r.ravel())
     adam(r.ravel(), m.ravel(), v.ravel(), moments)
     apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, moments, (1e-5, math.inf, 1.01, 1e-8), bounds)
-    options = (1.0, 0, 0, True)
+    options, betas, out_of_bounds = (1.0, 0, 0, True), (0.9, 0.999, 1e-6), (1.0, math.inf)
     write_rows(words, words.copy(), np.zeros(2, f32), np.arange(2), 0, *options)
     write_columns(words, words.copy(), np.zeros((2, 2), f32), 0, *options)
     write_elements(words.ravel(), np.zeros(8, f32), 0, 0.0, *options)
     write_floats(np.zeros(8, f32), np.zeros(8, f32), 0, 0.0, *options)
+    empty = np.zeros(16)
+    at = empty.ctypes.data
+    signs(at, 32, 0, 0)
+    fingerprint_sums_at(at, 2)
+    adam_step(at, at, at, at, 2, *betas, 0.0, *options, *out_of_bounds)
+    apollo_step(at, at, at, at, at, at, 2, 2, 1, True, False, *betas, 1e-5, 1.01, 1e-8, *options, *out_of_bounds)

@@ -22,7 +22,7 @@ NORM_EPSILON = 1e-8  # added to the norms that are divided by (paper)
 # Outside this range a gradient counts as zero or as not finite. Below, the epsilons are all there is: the update would be
 # near zero, and the limiter (+1 % a step) would hold it there for hundreds of steps. Above, the second moment overflows.
 GRADIENT_NORM_MIN, GRADIENT_NORM_MAX = 1e-8, 1e15
-_SQUARES = (GRADIENT_NORM_MIN**2, GRADIENT_NORM_MAX**2)
+SQUARES = (GRADIENT_NORM_MIN**2, GRADIENT_NORM_MAX**2)
 
 _State = Mapping[str, Tensor]
 _Group = Mapping[str, Any]
@@ -37,11 +37,11 @@ class Norms(NamedTuple):
 
     @property
     def zero(self) -> bool:
-        return self.grad_square < _SQUARES[0]
+        return self.grad_square < SQUARES[0]
 
     @property
     def nonfinite(self) -> bool:
-        return not self.grad_square <= _SQUARES[1]  # also true of NaN
+        return not self.grad_square <= SQUARES[1]  # also true of NaN
 
 
 def square_norm(gradient: Tensor | RowGradient) -> float:
@@ -80,7 +80,7 @@ def apollo_(low_rank: Tensor, squares: Tensor, rate: float, summed: int, state: 
         arrays = [x.numpy() for x in (coef, low_rank, m, v, squares)]
         limiter = (rate, previous, float(group["gamma"]), NORM_EPSILON)
         whole = group["scale"] == "tensor"
-        norms = Norms(*compiled.apollo(*arrays, summed == 1, whole, _moments(group), limiter, _SQUARES))
+        norms = Norms(*compiled.apollo(*arrays, summed == 1, whole, _moments(group), limiter, SQUARES))
     else:
         coef, norms = _apollo_reference_(low_rank, m, v, squares, rate, summed, previous, group)
     if norms.update > 0:  # an update of zero says nothing about growth, but would hold all later ones near zero

@@ -62,12 +62,12 @@ class ParameterStep:
 
     def _write(self, weight: Tensor, master: Tensor | None, update: Tensor, coef: Tensor | float, first: int) -> None:
         """first: index of weight[0] in the parameter."""
-        decay, key = self._decay, self._rounding_key
+        decay, key = self.decay, self.rounding_key
         if master is None:
-            with self._kept(weight):
+            with self.kept(weight):
                 write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)
             return
-        with self._kept(weight, master):
+        with self.kept(weight, master):
             if self.t == 1:
                 master.copy_(weight)
             write_update_(master, update, coef, decay, key, "nearest", torch.float32)
@@ -76,31 +76,34 @@ class ParameterStep:
     @property
     def writes_all(self) -> bool:
         """Whether a row without gradient has to be written, too: weights decay, or the master copy is taken."""
-        return self._decay != 1 or ("master" in self.state and self.t == 1)
+        return self.decay != 1 or ("master" in self.state and self.t == 1)
 
     def write_rows(self, rows: Tensor, update: Tensor, coef: Tensor) -> None:
         """The share of `write` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k, 1]."""
         master = self.state.get("master")
         if master is None:
             with self._kept_rows(rows, self.weight):
-                write_rows_(self.weight, rows, update, coef, self._decay, self._rounding_key, self.group["rounding"])
+                write_rows_(self.weight, rows, update, coef, self.decay, self.rounding_key, self.group["rounding"])
             return
         with self._kept_rows(rows, self.weight, master):
             wide = self.weight[rows].float() if self.t == 1 else master[rows]
-            write_update_(wide, update, coef, self._decay, self._rounding_key, "nearest", torch.float32)
+            write_update_(wide, update, coef, self.decay, self.rounding_key, "nearest", torch.float32)
             master[rows] = wide
             self.weight[rows] = wide.to(self.weight.dtype)
 
-    def _kept(self, *targets: Tensor) -> AbstractContextManager[None]:
+    def kept(self, *targets: Tensor) -> AbstractContextManager[None]:
+        """Whoever writes these contiguous tensors, the weight or its master, does it in here."""
         return nullcontext() if self.undo is None else self.undo.writing(*targets)
 
     def _kept_rows(self, rows: Tensor, *targets: Tensor) -> AbstractContextManager[None]:
         return nullcontext() if self.undo is None else self.undo.writing_rows(rows, *targets)
 
     @property
-    def _decay(self) -> float:
+    def decay(self) -> float:
+        """What the weight is multiplied by."""
         return 1 - float(self.group["lr"] * self.group["weight_decay"])
 
     @property
-    def _rounding_key(self) -> int:
+    def rounding_key(self) -> int:
+        """Of the write's noise."""
         return stream_key("rounding", self.seed, self.name, self.number)

@@ -71,7 +71,7 @@ def signs(key: int, rows: int, rank: int, dtype: torch.dtype, device: torch.devi
         compiled = kernels()
         if compiled:
             matrix = torch.empty(rows, rank, dtype=dtype)
-            compiled.signs(matrix.view(torch.int16).numpy().reshape(-1), key & 0xFFFFFFFF, key >> 32)
+            compiled.signs(matrix.data_ptr(), rows * rank, key & 0xFFFFFFFF, key >> 32)
             return matrix
     return _signs_reference(key, rows, rank, dtype, device)
 
@@ -92,29 +92,36 @@ def project(gradient: Tensor, key: int, rank: int) -> Tensor:
     A bf16 product accumulates in float32 and is rounded once per block: 0.2 % an entry, where the projection itself
     has a standard error of 1/sqrt(rank), 12 % at rank 64.
     """
+    return unscaled(gradient, key, rank).float().mul_(rank**-0.5)
+
+
+def unscaled(gradient: Tensor, key: int, rank: int) -> Tensor:
+    """`project` before it is scaled: in the gradient's dtype where it is one product, else float32. Contiguous."""
     m, n = gradient.shape
     if m >= n:
-        return project_rows(gradient, key, rank)
+        return _unscaled_rows(gradient, key, rank)
     basis = signs(key, m, rank, gradient.dtype, gradient.device)
     # In blocks of rows: oneDNN repacks the right operand, which would be a temporary as large as the gradient.
     block = max(1, _PROJECTION_BLOCK_ELEMENTS // n)
-    low_rank = torch.mm(basis[:block].t(), gradient[:block]).float()
+    low_rank = torch.mm(basis[:block].t(), gradient[:block])
     for rows in range(block, m, block):
         part = slice(rows, rows + block)
-        low_rank.add_(torch.mm(basis[part].t(), gradient[part]))
-    return low_rank.mul_(rank**-0.5)
+        low_rank = low_rank.float().add_(torch.mm(basis[part].t(), gradient[part]))
+    return low_rank
 
 
 def project_rows(rows: Tensor, key: int, rank: int) -> Tensor:
-    """G P of all or some rows [k, n] of a gradient whose rows are channels: float32 [k, rank].
+    """G P of all or some rows [k, n] of a gradient whose rows are channels: float32 [k, rank]."""
+    return _unscaled_rows(rows, key, rank).float().mul_(rank**-0.5)
 
-    Products of fewer than 64 rows may be summed in another order; zeros make up for what is missing.
-    """
+
+def _unscaled_rows(rows: Tensor, key: int, rank: int) -> Tensor:
+    """Products of fewer than 64 rows may be summed in another order; zeros make up for what is missing."""
     count, width = rows.shape
     basis = signs(key, width, rank, rows.dtype, rows.device)
     if count < _GEMM_ROWS:
         rows = torch.cat([rows, rows.new_zeros(_GEMM_ROWS - count, width)])
-    return torch.mm(rows, basis)[:count].float().mul_(rank**-0.5)
+    return torch.mm(rows, basis)[:count]
 
 
 def as_words(tensor: Tensor) -> np.ndarray | None:

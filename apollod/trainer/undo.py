@@ -6,19 +6,19 @@ every two of its steps; whatever else writes the weights, or leaves one step hal
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from apollod.trainer.undo_codec import Packed, TorchPacked, copied, packed, warm_up
+from apollod.trainer.undo_codec import Packed, TorchPacked, copied, packable, packed, warm_up
 
-Made = TypeVar("Made")
+_LACKING = (MemoryError, RuntimeError)  # torch's OutOfMemoryError is a RuntimeError
 
 UNKNOWN = ""
 """fingerprint of weights that nobody has looked at"""
@@ -27,7 +27,7 @@ _KEPT_WHEN_WRITTEN = frozenset({"master"})
 """state that is not copied before an update, because it is written as the weights are"""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Record:
     """One write: all of `target` (contiguous), or some of its rows."""
 
@@ -42,9 +42,6 @@ class _Record:
         part = self.target[self.rows]
         self.back.restore(part.view(-1))
         self.target[self.rows] = part
-
-    def nbytes(self) -> int:
-        return self.back.nbytes + (0 if self.rows is None else self.rows.nbytes)
 
 
 @dataclass
@@ -63,24 +60,41 @@ class ParameterUndo:
     """What one parameter's share of the open step changes; part of the step only once it is given to `UndoRing.add`.
 
     failed  why something could not be kept (there is no memory for it, say). The update itself must not suffer from it
+    late    packings that wait for the device; `nbytes` counts all else
     """
 
     def __init__(self, scratch: list[Tensor]) -> None:
         self.records: list[_Record] = []
+        self.late: list[TorchPacked] = []
+        self.nbytes = 0
         self.failed = ""
         self._scratch = scratch
 
     def copy(self, state: Mapping[str, Tensor]) -> None:
         """Take the optimizer's state as it is before the update."""
-        fresh = state["t"].is_cpu and not state["t"].item()
-        self._try(lambda: [_Record(tensor, copied(tensor, fresh)) for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN])
+        fresh = state["t"].is_cpu and not int(state["t"])
+        try:
+            for key, tensor in state.items():
+                if key not in _KEPT_WHEN_WRITTEN:
+                    self._keep(tensor, copied(tensor, fresh))
+        except _LACKING as error:
+            self._fail(error)
 
     @contextmanager
     def writing(self, *targets: Tensor) -> Iterator[None]:
         """Whoever writes these contiguous tensors does it in here."""
-        before = self._attempt(lambda: [self._copy(number, target) for number, target in enumerate(targets)])
+        try:
+            before = [] if self.failed else [self._before(number, target) for number, target in enumerate(targets)]
+        except _LACKING as error:
+            self._fail(error)
         yield
-        self._try(lambda: [_Record(t, packed(old, t.view(-1))) for t, old in zip(targets, before, strict=True)])
+        if self.failed:
+            return
+        try:
+            for target, old in zip(targets, before, strict=True):
+                self._keep(target, old if isinstance(old, Packed) else packed(old, target.view(-1)))
+        except _LACKING as error:
+            self._fail(error)
 
     @contextmanager
     def writing_rows(self, rows: Tensor, *targets: Tensor) -> Iterator[None]:
@@ -90,23 +104,35 @@ class ParameterUndo:
             with self.writing(*(target[first : last + 1] for target in targets)):
                 yield
             return
-        before = self._attempt(lambda: [target[rows] for target in targets])
-        yield
-        self._try(lambda: [_Record(t, packed(old.view(-1), t[rows].view(-1)), rows) for t, old in zip(targets, before, strict=True)])
-
-    def _try(self, keep: Callable[[], list[_Record]]) -> None:
-        self.records += self._attempt(keep)
-
-    def _attempt(self, make: Callable[[], list[Made]]) -> list[Made]:
-        """What it makes; nothing if it fails, or something did before."""
         try:
-            return [] if self.failed else make()
-        except (MemoryError, RuntimeError) as error:  # torch's OutOfMemoryError is a RuntimeError
-            self.failed = " ".join(f"{type(error).__name__}: {error}".split())
-            return []
+            before = [] if self.failed else [target[rows] for target in targets]
+        except _LACKING as error:
+            self._fail(error)
+        yield
+        if self.failed:
+            return
+        try:
+            for target, old in zip(targets, before, strict=True):
+                self._keep(target, packed(old.view(-1), target[rows].view(-1)), rows)
+        except _LACKING as error:
+            self._fail(error)
 
-    def _copy(self, number: int, target: Tensor) -> Tensor:
-        """Flat, valid until the next `writing` on CPU."""
+    def _keep(self, target: Tensor, back: Packed, rows: Tensor | None = None) -> None:
+        self.records.append(_Record(target, back, rows))
+        if rows is not None:
+            self.nbytes += rows.nbytes
+        if isinstance(back, TorchPacked) and not back.settled:
+            self.late.append(back)
+        else:
+            self.nbytes += back.nbytes
+
+    def _fail(self, error: Exception) -> None:
+        self.failed = " ".join(f"{type(error).__name__}: {error}".split())
+
+    def _before(self, number: int, target: Tensor) -> Tensor | Packed:
+        """The target's values, flat and on CPU valid until the next `writing`; or the way back to them, if no other is needed."""
+        if not packable(target):
+            return copied(target, maybe_zero=False)
         flat = target.view(-1)
         if not flat.is_cpu:
             return flat.clone()
@@ -114,7 +140,9 @@ class ParameterUndo:
             self._scratch.append(torch.empty(0, dtype=torch.uint8))
         if self._scratch[number].numel() < flat.nbytes:
             self._scratch[number] = torch.empty(flat.nbytes, dtype=torch.uint8)
-        return self._scratch[number][: flat.nbytes].view(flat.dtype).copy_(flat)
+        copy = self._scratch[number][: flat.nbytes].view(flat.dtype)
+        ctypes.memmove(copy.data_ptr(), flat.data_ptr(), flat.nbytes)
+        return copy
 
 
 class UndoRing:
@@ -182,9 +210,8 @@ class UndoRing:
             return
         self._settle()  # the parameter before this one: by now the device is done with it
         self._open.records += undo.records
-        late = {id(back): back for record in undo.records if isinstance(back := record.back, TorchPacked) and not back.settled}
-        self._unsettled = list(late.values())
-        self._open.nbytes += sum(record.nbytes() for record in undo.records if id(record.back) not in late)
+        self._unsettled = undo.late
+        self._open.nbytes += undo.nbytes
         self._make_room()
 
     def end(self, fingerprint: str) -> None:
@@ -199,6 +226,8 @@ class UndoRing:
         self._at = fingerprint
 
     def _settle(self) -> None:
+        if not (self._sent or self._unsettled):
+            return
         for back in self._sent:  # so that no more than two parameters' copies wait on the device
             back.wait()
         self._sent, self._unsettled = self._unsettled, []

@@ -12,6 +12,7 @@ one thread; elsewhere, and without numba, in torch operations.
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
 from functools import cache
 from importlib import import_module
@@ -30,6 +31,7 @@ LANES = 64  # code words (16 bits, 8 elements) of a block: whole vector register
 PACKED_MIN = 1024  # elements; fewer are kept as they are
 ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
 TORCH_CHUNK = 1 << 22  # elements: bounds the temporaries on a GPU
+ROOM_KEPT_BYTES = 1 << 20  # room to pack in that is kept for the next time: that of a working block
 
 
 @cache
@@ -61,26 +63,33 @@ class Packed(ABC):
 def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
     """For `values` that are going to change as a whole: a copy of them in host memory, or, if that may be, the fact that they are
     zero."""
-    if values.is_cpu and maybe_zero:
+    if not values.is_cpu:
+        return Sent(_Transfer.of(values.view(-1).clone()))
+    if maybe_zero:
         bits = values.view(-1).view(torch.uint8)  # as numbers, -0.0 would be zero
         if not bits[:64].any() and not bits.any():
             return _Zeros()
-    return Raw(values.view(-1).clone() if values.is_cpu else _Transfer.of(values.view(-1).clone()))
+    return Raw(values)
+
+
+def packable(values: Tensor) -> bool:
+    """Whether `packed` would look at both sides; if not, a copy of the old values is as good and can be had before the write."""
+    return not values.is_cpu or (values.numel() >= PACKED_MIN and values.element_size() in (2, 4))
 
 
 def packed(old: Tensor, new: Tensor) -> Packed:
     """For values that were `old` and are `new`: flat, contiguous, of one dtype and device. `old` is not kept, unless on a GPU."""
     if old.is_cpu:
         return _packed_here(old, new)
-    return TorchPacked(old, new, late=True) if old.element_size() == 2 else Raw(_Transfer.of(old))
+    return TorchPacked(old, new, late=True) if old.element_size() == 2 else Sent(_Transfer.of(old))
 
 
 def _packed_here(old: Tensor, new: Tensor) -> Packed:
-    if old.numel() >= PACKED_MIN and old.element_size() in (2, 4):
+    if packable(old):
         if kernels() is None:
             made: Packed | None = TorchPacked(old, new) if old.element_size() == 2 else None
         elif old.element_size() == 2:
-            made = HalfPacked.of(words(old), words(new))
+            made = HalfPacked.at(old.data_ptr(), new.data_ptr(), old.numel())
         elif _on_bf16_grid(before := words(old), after := words(new)):
             made = _UpperHalves.of(before, after)
         else:
@@ -111,14 +120,28 @@ class _Zeros(Packed):
 
 
 class Raw(Packed):
-    """The old values themselves."""
+    """The old values themselves, on CPU. Copied as bytes: torch takes ten times as long for a small tensor."""
 
-    def __init__(self, old: Tensor | _Transfer) -> None:
+    def __init__(self, old: Tensor) -> None:
+        self._old = ctypes.string_at(old.data_ptr(), old.nbytes)
+
+    def restore(self, values: Tensor) -> None:
+        assert values.nbytes == len(self._old)
+        ctypes.memmove(values.data_ptr(), self._old, len(self._old))
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._old)
+
+
+class Sent(Packed):
+    """The old values themselves, from a GPU."""
+
+    def __init__(self, old: _Transfer) -> None:
         self._old = old
 
     def restore(self, values: Tensor) -> None:
-        old = self._old if isinstance(self._old, Tensor) else self._old.host
-        values.view(torch.uint8).copy_(old.view(torch.uint8), non_blocking=True)  # bytes: no conversion touches a NaN
+        values.view(torch.uint8).copy_(self._old.host.view(torch.uint8), non_blocking=True)  # bytes: no conversion touches a NaN
 
     @property
     def nbytes(self) -> int:
@@ -129,40 +152,73 @@ class Raw(Packed):
 
 
 class HalfPacked(Packed):
-    """16 bits an element: codes of the blocks that changed, and the values that a code cannot say."""
+    """16 bits an element: codes of the blocks that changed, and the values that a code cannot say, one behind the other in `data`."""
 
-    def __init__(self, flags: Array, codes: Array, escapes: Array) -> None:
-        self._flags, self._codes, self._escapes = flags, codes, escapes
+    def __init__(self, data: Array, blocks: int, kept: int) -> None:
+        self._data, self._blocks, self._kept = data, blocks, kept
 
     @classmethod
     def of(cls, old: Array, new: Array) -> HalfPacked | None:
-        """None where too many elements changed by more than one."""
-        blocks, whole = -(-old.size // BLOCK), old.size // BLOCK
-        flags, codes = np.empty(blocks, u8), np.empty((blocks, LANES // 4), u64)
-        escapes = np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u16)  # of which only what is used becomes memory
-        out = codes, codes.view(u16), escapes
-        kept, count = _compiled().pack_halves(_blocks(old), _blocks(new), flags[:whole], *out, 0, 0)
-        if count >= 0 and whole < blocks:
-            kept, count = _compiled().pack_halves(_padded(old), _padded(new), flags[whole:], *out, kept, count)
+        """As `at`, of contiguous uint16."""
+        return cls.at(old.ctypes.data, new.ctypes.data, old.size)
+
+    @classmethod
+    def at(cls, old: int, new: int, size: int) -> HalfPacked | None:
+        """Of values at these addresses; None where too many changed by more than one."""
+        blocks, most = -(-size // BLOCK), int(size * ESCAPES_MAX) + BLOCK
+        room, address = _room(blocks * (1 + 2 * LANES) + 2 * most + 16)
+        codes, escapes = _parts(blocks, blocks)
+        kept, count = _compiled().pack_at(old, new, size, address, address + codes, address + escapes, most)
         if count < 0:
             return None
-        return cls(flags, codes if kept == blocks else codes[:kept].copy(), escapes[:count].copy())
+        _, end = _parts(blocks, kept)
+        data = np.empty(end + 2 * count, u8)
+        data[:end], data[end:] = room[:end], room[escapes : escapes + 2 * count]
+        return cls(data, blocks, kept)
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.size
+
+    @property
+    def escapes(self) -> Array:
+        """The values that a code cannot say: uint16 [n]."""
+        return self._data[_parts(self._blocks, self._kept)[1] :].view(u16)
 
     def restore(self, values: Tensor) -> None:
         self.restore_words(words(values))
 
     def restore_words(self, values: Array) -> None:
         """As `restore`, of uint16."""
-        whole, way = values.size // BLOCK, (self._codes, self._codes.view(u16), self._escapes)
-        place = _compiled().unpack_halves(_blocks(values), self._flags[:whole], *way, 0, 0)
-        if whole < self._flags.size:
+        whole, (first, end) = values.size // BLOCK, _parts(self._blocks, self._kept)
+        flags, codes = self._data[: self._blocks], self._data[first:end].view(u64).reshape(-1, LANES // 4)
+        way = codes, codes.view(u16), self.escapes
+        place = _compiled().unpack_halves(_blocks(values), flags[:whole], *way, 0, 0)
+        if whole < self._blocks:
             rest = _padded(values)
-            _compiled().unpack_halves(rest, self._flags[whole:], *way, *place)
+            _compiled().unpack_halves(rest, flags[whole:], *way, *place)
             values[whole * BLOCK :] = rest[0, : values.size % BLOCK]
 
-    @property
-    def nbytes(self) -> int:
-        return self._flags.nbytes + self._codes.nbytes + self._escapes.nbytes
+
+def _parts(blocks: int, kept: int) -> tuple[int, int]:
+    """Where codes and escapes begin: behind a flag a block, at whole words, and behind the codes of `kept` blocks."""
+    codes = -(-blocks // 8) * 8
+    return codes, codes + kept * 2 * LANES
+
+
+_kept_room: tuple[Array, int] = (np.empty(0, u8), 0)
+
+
+def _room(size: int) -> tuple[Array, int]:
+    """Memory to pack in and its address, valid until the next call: new memory would cost more than what is done in it."""
+    global _kept_room
+    if _kept_room[0].size >= size:
+        return _kept_room
+    room = np.empty(size, u8)
+    made = room, room.ctypes.data
+    if size <= ROOM_KEPT_BYTES:
+        _kept_room = made
+    return made
 
 
 def _blocks(values: Array) -> Array:

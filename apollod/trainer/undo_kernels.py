@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from apollod.trainer.kernels_cpu import AVAILABLE, _jit
+from apollod.trainer.kernels_cpu import AVAILABLE, _array, _jit
 from apollod.trainer.undo_codec import BLOCK, LANES
 
-__all__ = ["AVAILABLE", "pack_floats", "pack_halves", "unpack_floats", "unpack_halves"]
+__all__ = ["AVAILABLE", "pack_at", "pack_floats", "unpack_floats", "unpack_halves"]
 
 if AVAILABLE:
     from llvmlite import ir  # type: ignore[import-untyped]
@@ -24,7 +24,7 @@ if AVAILABLE:
         return types.uint64(types.uint64), generate
 
 
-i16, i32, u16, u32, u64 = np.int16, np.int32, np.uint16, np.uint32, np.uint64
+i16, i32, u8, u16, u32, u64 = np.int16, np.int32, np.uint8, np.uint16, np.uint32, np.uint64
 
 _PAIRS = 0x5555555555555555
 _TOO_FAR = -(1 << 15)
@@ -84,6 +84,22 @@ def pack_halves(old, new, flags, codes, lanes, escapes, kept, count):  # type: i
                 found &= u64(found - u64(1))
         flags[b] = changed != u64(0)
         kept += changed != u64(0)
+    return kept, count
+
+
+@_jit
+def pack_at(old, new, size, flags, codes, escapes, most):  # type: ignore[no-untyped-def]
+    """`pack_halves` of uint16 [size] at two addresses, the last block padded with zeros; to flags, codes and at most `most` escapes
+    at three others. (kept, count): of blocks and escapes; a negative count where there is no room."""
+    whole, rest = size // BLOCK, size % BLOCK
+    blocks = whole + (rest > 0)
+    out = _array(codes, (blocks, LANES // 4), u64), _array(codes, (blocks, LANES), u16), _array(escapes, (most,), u16)
+    before, after = _array(old, (whole, BLOCK), u16), _array(new, (whole, BLOCK), u16)
+    kept, count = pack_halves(before, after, _array(flags, (whole,), u8), *out, 0, 0)
+    if rest and count >= 0:
+        ends = np.zeros((2, 1, BLOCK), u16)
+        ends[0, 0, :rest], ends[1, 0, :rest] = _array(old + 2 * whole * BLOCK, (rest,), u16), _array(new + 2 * whole * BLOCK, (rest,), u16)
+        kept, count = pack_halves(ends[0], ends[1], _array(flags + whole, (1,), u8), *out, kept, count)
     return kept, count
 
 

@@ -63,9 +63,21 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 world.give(inp.ResumeRequested("t"))
             case "supervisor dies":
                 world = world.crash_and_return()
+            case "restart":
+                assert stopped(world)
+                world = world.successor().up()
         if world.state.engine.phase == "spawned":
             world.engine_up()
     return world
+
+
+def stopped(world: World) -> bool:
+    """Ask it to stop; does it?"""
+    world.give(inp.StopRequested("test"))
+    for _ in range(20):
+        world.settle()
+        world.pass_time(5)
+    return world.exited
 
 
 def finish(world: World) -> World:
@@ -159,16 +171,22 @@ def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies
     assert state == world.state
 
 
-BACK = st.sampled_from(["lines", "answer", "answer", "answer", "settle", "trainer dies", "engine dies", "checkpoint", "back", "relearn",
-                        "supervisor dies"])  # fmt: skip
+ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies", "engine dies",
+                       "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time", "pause fails",
+                       "step refused"])  # fmt: skip
+EVERY = st.builds(
+    msgspec.structs.replace, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
+    checkpoint_hook=st.booleans(), checkpoint_keep=st.integers(1, 3), accumulate=st.integers(1, 3),
+    schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
+)  # fmt: skip
 
 
-@settings(max_examples=2000, deadline=None)
-@given(st.lists(BACK, max_size=60), st.booleans())
-@example(["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], False)  # committed on the way back
-def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_dies(actions, keeps_steps):
-    world = play(actions, keeps_steps=keeps_steps)
-    for _ in range(20):
+@settings(max_examples=1500, deadline=None)
+@given(st.one_of(st.lists(ANY, max_size=20), st.lists(ANY, min_size=20, max_size=70)), EVERY, st.booleans())
+@example(["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], SETTINGS, False)  # committed on the way back
+def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens(actions, training, keeps_steps):
+    world = play(actions, training, keeps_steps)
+    for _ in range(60):
         finish(world)
         if not (world.state.queued or world.state.rollback_wanted or world.state.rolling_back or world.state.checkpointing):
             break
@@ -200,22 +218,12 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_dies(ac
     assert state == world.state
 
 
-ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "settle", "trainer dies", "engine dies", "checkpoint", "back",
-                       "pause", "resume", "time", "pause fails", "pause fails", "step refused"])  # fmt: skip
-PUBLISHED = st.builds(
-    msgspec.structs.replace, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
-    checkpoint_hook=st.booleans(),
-)  # fmt: skip
-
-
-@settings(max_examples=2000, deadline=None)
-@given(st.lists(ANY, max_size=40), PUBLISHED, st.booleans())
-def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, published, engine_first):
-    world = play(actions, published)
+@settings(max_examples=1500, deadline=None)
+@given(st.one_of(st.lists(ANY, max_size=8), st.lists(ANY, min_size=8, max_size=50)), EVERY, st.booleans())
+@example(["lines", "answer", "step refused"], SETTINGS, False)
+def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, training, engine_first):
+    world = play(actions, training)
     world.give(inp.StopRequested("test"))
     if engine_first:
         world.exit("engine")
-    for _ in range(20):
-        world.settle()
-        world.pass_time(5)
-    assert world.exited, (world.state.running, world.state.trainer, world.state.engine, world.state.checkpointing)
+    assert stopped(world), (world.state.running, world.state.trainer, world.state.engine, world.state.checkpointing)

@@ -30,11 +30,19 @@ class Appender:
         self._running: Future[None] | None = None
         self._direct = disk.direct(fd, True)
 
-    def add(self, data: Array) -> None:
-        """Append uint8 [n], contiguous; it may change as soon as this returns. Raises OSError, also of what was added before."""
+    def add(self, data: Array, lasting: bool = False) -> None:
+        """Append uint8 [n], contiguous; it may change as soon as this returns. Raises OSError, also of what was added before.
+
+        `lasting`: whole blocks that begin at a page and stay as they are until `drain`: written without a copy.
+        """
         if not self._direct:
             self._disk.write(self._fd, self._at, data)
             self._at += data.size
+            return
+        if lasting:
+            if self._filled:
+                self._hand_over(self._buffer()[: self._filled])
+            self._hand_over(data)
             return
         while data.size:
             part = data[: BUFFER_BYTES - self._filled]
@@ -42,7 +50,7 @@ class Appender:
             self._filled += part.size
             data = data[part.size :]
             if self._filled == BUFFER_BYTES:
-                self._hand_over(self._filled)
+                self._hand_over(self._buffer())
 
     def drain(self) -> None:
         """Everything is in the file, to be flushed by the caller. What is no whole block goes through the page cache."""
@@ -51,7 +59,7 @@ class Appender:
         rest = self._buffer()[: self._filled] if self._filled else np.empty(0, np.uint8)
         whole = rest.size // BLOCK * BLOCK
         if whole:
-            self._hand_over(whole)
+            self._hand_over(rest[:whole])
         self.stop()
         self._disk.direct(self._fd, False)
         self._direct = False
@@ -79,14 +87,14 @@ class Appender:
             self._buffers = [np.frombuffer(mmap.mmap(-1, BUFFER_BYTES), np.uint8) for _ in range(2)]
         return self._buffers[0]
 
-    def _hand_over(self, size: int) -> None:
-        """The first `size` bytes of the buffer to the thread, once it is done with those before."""
+    def _hand_over(self, data: Array) -> None:
+        """Whole blocks to the thread, once it is done with those before."""
         self._wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="append")
-        self._running = self._pool.submit(self._disk.write, self._fd, self._at, self._buffers[0][:size])
+        self._running = self._pool.submit(self._disk.write, self._fd, self._at, data)
         self._buffers.reverse()
-        self._at += size
+        self._at += data.size
         self._filled = 0
 
     def _wait(self) -> None:

@@ -4,6 +4,7 @@ Nothing of the file itself is touched here. Changed blocks go to the redo record
 file is written beside; a file with a second hard link always gets a new one, because the link is somebody's untrained model.
 """
 
+import mmap
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from apollod.store.appending import Appender
-from apollod.store.block_hash import BLOCK, Array, block_hashes
+from apollod.store.block_hash import BLOCK, Array, block_count, block_hashes
 from apollod.store.block_table import FileBlocks
 from apollod.store.disk import Disk, opened
 from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
@@ -19,9 +20,57 @@ from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
 DENSE_SHARE = 0.12
 """Changed share of the blocks from which on a new file costs less than writing them twice (benchmarks/checkpoint.py)."""
 
+EARLY_SHARE = 0.9
+"""Of DENSE_SHARE: below that, images go to the redo record while the next bytes are hashed."""
+
+EARLY_BYTES = 1 << 20
 HELD_BYTES = 64 << 20
 KEPT_BYTES = 128 << 20
 _COPY_BYTES = 16 << 20
+
+
+class Room:
+    """Memory for the first images of a sync, KEPT_BYTES of all files together: written to the redo record from here, then in place.
+
+    Huge pages, where there are any: to clear small ones takes three times as long as to copy the images there.
+    """
+
+    def __init__(self) -> None:
+        self._rows: Array | None = None
+        self._used = 0
+        self.full = False
+        """Since an image had no place here: what comes later must not be kept, because what is kept comes first."""
+
+    @property
+    def mark(self) -> int:
+        """To go `back` to."""
+        return self._used
+
+    def back(self, mark: int) -> None:
+        """Everything taken since is not needed any more, by the disk neither."""
+        self._used, self.full = mark, False
+
+    def take(self, count: int) -> Array:
+        """Place for images, uint8 [count, 4096]; elsewhere once it is full."""
+        if self._rows is None:
+            memory = mmap.mmap(-1, KEPT_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            with suppress(OSError):
+                memory.madvise(mmap.MADV_HUGEPAGE)
+            self._rows = np.frombuffer(memory, np.uint8).reshape(-1, BLOCK)
+        self.full = self.full or self._used + count > len(self._rows)
+        if self.full:
+            return np.empty((count, BLOCK), np.uint8)
+        self._used += count
+        return self._rows[self._used - count : self._used]
+
+    def holds(self, images: Array) -> bool:
+        """Do these lie here?"""
+        return self._rows is not None and np.may_share_memory(images, self._rows)
+
+    def last(self, count: int) -> Array:
+        """The last `count` images taken, as one."""
+        assert self._rows is not None
+        return self._rows[self._used - count : self._used]
 
 
 class Target:
@@ -30,8 +79,7 @@ class Target:
     def __init__(self, disk: Disk, directory: Path, redo: RedoWriter) -> None:
         self.disk, self.directory, self.redo = disk, directory, redo
         self.clones: bool | None = None
-        self.kept_bytes = 0
-        """Of images that stay in memory until they are written in place, all files together."""
+        self.room = Room()
 
 
 class FileUpdate:
@@ -45,12 +93,12 @@ class FileUpdate:
         self._how: How = "unchanged"
         self._fd = -1
         self._out: Appender | None = None
-        self._image = target.redo.end
+        self._image, self._mark = target.redo.end, target.room.mark
         self._blocks: list[Array] = []
         self._held: list[Array] = []
         """Images that are not in the redo record yet: those of the last of `_blocks`."""
         self._kept: list[Array] = []
-        """Images that are in the redo record and in memory: those of the last of `_blocks`, once nothing is held."""
+        """Images that are in the redo record and in memory: those of the first of `_blocks`."""
         self.changed = 0
         self.written = 0
         """Bytes written to a new file."""
@@ -130,23 +178,25 @@ class FileUpdate:
     def _hold(self, first: int, changed: Array, data: Array) -> None:
         if self._held_bytes() + changed.size * BLOCK > HELD_BYTES:
             self._spill()
+        images = self._to.room.take(changed.size)
+        _gather(changed, data, images)
         self._blocks.append(changed + first)
-        self._held.append(_images(changed, data))
+        self._held.append(images)
+        if len(self._held) > 1 and not self._to.room.full:  # they lie one behind the other: one write instead of many small ones
+            self._held = [self._to.room.last(sum(len(part) for part in self._held))]
+            self._blocks[-2:] = [np.concatenate(self._blocks[-2:])]
+        if self._held_bytes() >= EARLY_BYTES and self.changed <= EARLY_SHARE * DENSE_SHARE * (first + block_count(data.size)):
+            self._spill()
 
     def _held_bytes(self) -> int:
         return sum(part.size for part in self._held)
 
     def _spill(self) -> None:
-        """Into the redo record. The last ones stay in memory as far as they may, so that they need not be read back."""
-        size = self._held_bytes()
-        if self._to.kept_bytes + size > KEPT_BYTES:
-            self._to.kept_bytes -= sum(part.size for part in self._kept)
-            self._kept = []
+        """Into the redo record; what has its place in the room stays in memory, so that it need not be read back."""
         for part in self._held:
-            self._to.redo.add(part)
-        if self._to.kept_bytes + size <= KEPT_BYTES:
-            self._to.kept_bytes += size
-            self._kept += self._held
+            lasting = self._to.room.holds(part)
+            self._to.redo.add(part, lasting)
+            self._kept += [part] if lasting else []
         self._held = []
 
     # --- a new file -----------------------------------------------------------------------------------------------
@@ -165,7 +215,7 @@ class FileUpdate:
                 self._put(first * BLOCK, flat[start * BLOCK : stop * BLOCK][: self._known.size - first * BLOCK])
                 at = first + stop - start
         self._copy_old(at, seen)
-        self._to.kept_bytes -= sum(part.size for part in self._kept)
+        self._to.room.back(self._mark)  # the record was read back, or never written: nobody writes from there
         self._blocks, self._held, self._kept = [], [], []
 
     def _images_so_far(self) -> Iterator[tuple[Array, Array]]:
@@ -199,15 +249,15 @@ def runs(blocks: Array) -> list[tuple[int, int]]:
     return list(zip([0, *breaks], [*breaks, blocks.size], strict=True))
 
 
-def _images(changed: Array, data: Array) -> Array:
-    """The changed blocks of a window, uint8 [n, 4096]; a short last one zero-padded."""
+def _gather(changed: Array, data: Array, images: Array) -> None:
+    """The changed blocks of a window into uint8 [n, 4096]; a short last one zero-padded."""
     whole = data.size // BLOCK
-    images = data[: whole * BLOCK].reshape(-1, BLOCK)[changed[changed < whole]]
-    if changed[-1] < whole:
-        return images
-    last = np.zeros((1, BLOCK), np.uint8)
-    last[0, : data.size - whole * BLOCK] = data[whole * BLOCK :]
-    return np.concatenate([images, last])
+    count = int(np.searchsorted(changed, whole))
+    if count:  # "clip" spares a copy
+        np.take(data[: whole * BLOCK].reshape(-1, BLOCK), changed[:count], axis=0, out=images[:count], mode="clip")
+    if count < changed.size:
+        images[-1] = 0
+        images[-1, : data.size - whole * BLOCK] = data[whole * BLOCK :]
 
 
 def discard(disk: Disk, directory: Path, names: list[str]) -> None:

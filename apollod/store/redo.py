@@ -63,7 +63,7 @@ class RedoHead(msgspec.Struct, frozen=True):
 class Part:
     """A file with its blocks. `blocks` uint64 [count] ascending, `hashes` uint64 [count] of what they become.
 
-    `kept`: the last images of the part, as far as they are still in memory; the others are read back.
+    `kept`: the first images of the part, as far as they are still in memory; the others are read back.
     """
 
     file: RedoFile
@@ -92,12 +92,12 @@ class RedoWriter:
         self.end = BLOCK
         """Offset at which the next image is written."""
 
-    def add(self, images: Array) -> None:
-        """Append images, uint8 [n, 4096]."""
+    def add(self, images: Array, lasting: bool = False) -> None:
+        """Append images, uint8 [n, 4096]. `lasting`: they begin at a page and stay as they are until the record is read or closed."""
         fd = self._open()
         if self._out is None:
             self._out = Appender(self._disk, fd, self.end)
-        self._out.add(images.reshape(-1))
+        self._out.add(images.reshape(-1), lasting)
         self.end += images.size
 
     def read(self, offset: int, count: int) -> Array:
@@ -180,16 +180,16 @@ def _parts(head: RedoHead, numbers: Array) -> list[Part]:
 
 def images(disk: Disk, fd: int, part: Part) -> Iterator[tuple[Array, Array]]:
     """(block numbers, images uint8 [n, 4096]) of a part, some at a time, from the open record or from memory."""
-    written = part.file.count - sum(len(kept) for kept in part.kept)
-    for first in range(0, written, BATCH_BLOCKS):
-        blocks = part.blocks[first : min(first + BATCH_BLOCKS, written)]
+    done = 0
+    for kept in part.kept:
+        yield part.blocks[done : done + len(kept)], kept
+        done += len(kept)
+    for first in range(done, part.file.count, BATCH_BLOCKS):
+        blocks = part.blocks[first : first + BATCH_BLOCKS]
         data = disk.read(fd, part.file.image + first * BLOCK, blocks.size * BLOCK)
         if len(data) != blocks.size * BLOCK:
             raise OSError(f"the redo record ends inside the images of {part.file.name}")
         yield blocks, np.frombuffer(data, np.uint8).reshape(-1, BLOCK)
-    for kept in part.kept:
-        yield part.blocks[written : written + len(kept)], kept
-        written += len(kept)
 
 
 def verify_images(disk: Disk, redo: Redo) -> None:

@@ -1,6 +1,7 @@
 """Bytes appended by another thread: all of them, in order, and its errors are met."""
 
 import fcntl
+import mmap
 import os
 import threading
 
@@ -29,6 +30,19 @@ def test_everything_is_there_after_drain(sizes, tmp_path, monkeypatch):
     found = (tmp_path / "f").read_bytes()
     assert found == bytes(4096) + want if want else not found
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("append")]
+
+
+def test_what_lasts_is_written_from_where_it_lies_and_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(appending, "BUFFER_BYTES", 8192)
+    lying = np.frombuffer(mmap.mmap(-1, 4 * 4096), np.uint8)
+    lying[:] = np.random.default_rng(0).integers(0, 256, lying.size, np.uint8)
+    fd = REAL.create(str(tmp_path / "f"))
+    out = Appender(REAL, fd)
+    for first, end, lasting in [(0, 1, False), (1, 3, True), (3, 4, False)]:
+        out.add(lying[first * 4096 : end * 4096], lasting)
+    out.drain()
+    REAL.close(fd)
+    assert (tmp_path / "f").read_bytes() == lying.tobytes()
 
 
 def test_an_error_of_the_thread_is_met_at_the_latest_by_drain(tmp_path, monkeypatch):

@@ -86,6 +86,7 @@ def run(seed, disk_class=SimDisk):
     with (
         mock.patch.object(file_update, "DENSE_SHARE", 0.3),  # files of few blocks: else hardly ever in place
         mock.patch.object(file_update, "HELD_BYTES", chance.choice([64 << 20, 2 * 4096])),
+        mock.patch.object(file_update, "EARLY_BYTES", chance.choice([1 << 20, 4096])),
         mock.patch.object(file_update, "KEPT_BYTES", chance.choice([64 << 20, 3 * 4096])),
         mock.patch.object(appending, "BUFFER_BYTES", chance.choice([8 << 20, 2 * 4096])),
     ):

@@ -86,10 +86,14 @@ def test_a_hard_link_keeps_its_bytes_and_modes_stay(chance, old, directory):
     assert stat.S_IMODE((directory / name).stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("early", [4096, 1 << 20])
+@pytest.mark.parametrize("kept", [3, 1000])
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.5, 1.0])
-def test_memory_is_bounded_by_spilling_or_by_a_new_file(share, chance, old, directory, monkeypatch):
+def test_memory_is_bounded_by_spilling_or_by_a_new_file(share, kept, early, chance, old, directory, monkeypatch):
     """As with 64 MiB and a large model: some images are in the redo record already when a file turns out to be dense."""
     monkeypatch.setattr(file_update, "HELD_BYTES", 3 * 4096)
+    monkeypatch.setattr(file_update, "KEPT_BYTES", kept * 4096)
+    monkeypatch.setattr(file_update, "EARLY_BYTES", early)
     held = []
     seen = file_update.FileUpdate._held_bytes
     monkeypatch.setattr(file_update.FileUpdate, "_held_bytes", lambda self: held.append(seen(self)) or held[-1])
@@ -108,6 +112,22 @@ def test_changes_at_the_end_only_spill_and_then_turn_dense(old, directory, monke
             new[name] = content[:half] + bytes(byte ^ 1 for byte in content[half:])
     sync.sync(directory, model.pieces(new))
     assert model.read(directory, new) == new
+
+
+def test_what_stays_in_memory_are_the_first_images(tmp_path, monkeypatch):
+    """Two blocks that fit, two that do not, one that would again."""
+    monkeypatch.setattr(file_update, "KEPT_BYTES", 3 * 4096)
+    monkeypatch.setattr(file_update, "EARLY_BYTES", 4096)
+    name, head = "model.safetensors", model.header_of([("w", "U8", (400_000,), 400_000)])
+    content = head + random.Random(0).randbytes(400_000)
+    directory = model.write(tmp_path / "m", {name: content})
+    new = bytearray(content)
+    for block in (3, 7, 33, 37, 63):
+        new[block * 4096] ^= 1
+    cuts = [len(head), *(number * 4096 for number in (30, 60, 90)), len(content)]
+    pieces = [Piece(name, begin, bytes(new[begin:end])) for begin, end in zip(cuts, cuts[1:], strict=False)]
+    assert sync.sync(directory, pieces).files[0].how == "blocks"
+    assert (directory / name).read_bytes() == new
 
 
 def test_an_edit_by_hand_is_not_overwritten_unless_asked(chance, old, directory):

@@ -17,7 +17,7 @@ from apollod.store.block_table import FileBlocks
 from apollod.store.disk import Disk, opened
 from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
 
-DENSE_SHARE = 0.12
+DENSE_SHARE = 0.15
 """Changed share of the blocks from which on a new file costs less than writing them twice (benchmarks/checkpoint.py)."""
 
 EARLY_SHARE = 0.9

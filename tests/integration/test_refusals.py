@@ -197,7 +197,7 @@ def leave_a_redo(model: Path, new: Path) -> None:
     """Sync `new` into `model` in a process that dies right after the commit."""
     code = (
         "import os, sys; from pathlib import Path; from apollod.store import sync; from apollod.store.model_files import read_files;"
-        "from apollod.store.pieces import directory_pieces; sync.finish = lambda *_, **__: os._exit(9);"
+        "from apollod.store.pieces import directory_pieces; sync.Finishing.put = lambda _: os._exit(9);"
         "sync.sync(Path(sys.argv[1]), directory_pieces(Path(sys.argv[2]), read_files(Path(sys.argv[1]))), 7)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(model), str(new)], timeout=60).returncode == 9

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ def test_what_stays_in_memory_are_the_first_images(tmp_path, monkeypatch):
     for block in (3, 7, 33, 37, 63):
         new[block * 4096] ^= 1
     cuts = [len(head), *(number * 4096 for number in (30, 60, 90)), len(content)]
-    pieces = [Piece(name, begin, bytes(new[begin:end])) for begin, end in zip(cuts, cuts[1:], strict=False)]
+    pieces = [Piece(name, begin, bytes(new[begin:end])) for begin, end in pairwise(cuts)]
     assert sync.sync(directory, pieces).files[0].how == "blocks"
     assert (directory / name).read_bytes() == new
 

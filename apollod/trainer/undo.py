@@ -44,6 +44,18 @@ class _Record:
         self.target[self.rows] = part
 
 
+@dataclass(slots=True)
+class _Copies:
+    """Contiguous tensors on CPU, and their bytes as they were: all state of a parameter in one record."""
+
+    targets: list[Tensor]
+    old: list[bytes]
+
+    def undo(self) -> None:
+        for target, old in zip(self.targets, self.old, strict=True):
+            ctypes.memmove(target.data_ptr(), old, len(old))
+
+
 @dataclass
 class _Step:
     """A step and what was before it: the fingerprint of the weights, the number of the last step (None: not known). `nbytes`
@@ -52,7 +64,7 @@ class _Step:
     number: int
     before: str
     last: int | None
-    records: list[_Record] = field(default_factory=list)
+    records: list[_Record | _Copies] = field(default_factory=list)
     nbytes: int = 0
 
 
@@ -64,7 +76,7 @@ class ParameterUndo:
     """
 
     def __init__(self, scratch: list[Tensor]) -> None:
-        self.records: list[_Record] = []
+        self.records: list[_Record | _Copies] = []
         self.late: list[TorchPacked] = []
         self.nbytes = 0
         self.failed = ""
@@ -72,11 +84,16 @@ class ParameterUndo:
 
     def copy(self, state: Mapping[str, Tensor]) -> None:
         """Take the optimizer's state as it is before the update."""
-        fresh = state["t"].is_cpu and not int(state["t"])
+        tensors = [tensor for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN]
+        here = state["t"].is_cpu
         try:
-            for key, tensor in state.items():
-                if key not in _KEPT_WHEN_WRITTEN:
-                    self._keep(tensor, copied(tensor, fresh))
+            if here and int(state["t"]):
+                old = [ctypes.string_at(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
+                self.records.append(_Copies(tensors, old))
+                self.nbytes += sum(map(len, old))
+                return
+            for tensor in tensors:  # at the first update, all zero
+                self._keep(tensor, copied(tensor, here))
         except _LACKING as error:
             self._fail(error)
 

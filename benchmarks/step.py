@@ -2,12 +2,14 @@
 
 Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
 times are medians over interleaved rounds of all variants, and a ratio is the median of the ratios of the rounds, so that a slow
-phase of the machine hits all of them alike. On CPU they are CPU seconds: a neighbour costs waiting, not work.
+phase of the machine hits all of them alike. Elapsed time, and on CPU CPU seconds beside it: a neighbour costs waiting, not work.
+Processes are started afresh a few times: where its heap ends decides how many pages a process gives back and faults in again in
+each step, up to 3% of the time of any variant.
 Memory: the peak of the process during steps over what it held before the first one, from /proc (VmHWM after a reset).
 On a GPU (APOLLOD_DEVICE=cpu says no) the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator
 counts, and `apollod` steps on device memory of its own.
 `apollod` steps on a shared memory file, fingerprint included, as the trainer does; its optimizer state is counted. `apollod_undo` does so
-with the ring that keeps the last steps to undo them.
+with the ring that keeps the last steps to undo them, which is the daemon's default; it grows in all rounds, so its memory is new.
 """
 
 import json
@@ -29,7 +31,7 @@ GPU = has_gpu()
 STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.10, 0.40)
 WITH_RING = "apollod_undo"
 VARIANTS = ("forward_backward", "apollod", WITH_RING, "adamw")
-ROUNDS, STEPS_A_ROUND, WARM = 15, 3, 3
+PROCESSES, ROUNDS, STEPS_A_ROUND, WARM = 4, 7, 3, 3
 UNDO_BYTES = 1 << 30  # the default of [checkpoint] undo_bytes
 
 
@@ -39,7 +41,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--kind", default="wide", help="model of apollod.trainer.tiny")
     parser.add_argument("--model", help="a model directory instead")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all variants in turns")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="of each variant, one after the other")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all variants in turns, for each process")
     parser.add_argument("--variant", choices=VARIANTS, help="internal: run one variant, commands on stdin")
     args = parser.parse_args()
     if args.variant:
@@ -48,22 +51,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         build = _build_large if GPU else build_model
         model = Path(args.model) if args.model else build(Path(directory) / "model", args.kind)
-        times, peaks, facts = _measure(model, args.tokens, args.rounds)
-    to_fb, to_adamw = (_ratio(times["apollod"], times[v]) for v in ("forward_backward", "adamw"))
-    ring_to_fb = _ratio(times[WITH_RING], times["forward_backward"])
+        elapsed, cpu, peaks, facts = _measure(model, args.tokens, args.processes, args.rounds)
+    ratios = {
+        f"{name}{suffix}": _ratio(times[ours], times[other])
+        for suffix, times in (("", elapsed), ("_cpu", cpu))
+        for name, ours, other in (
+            ("step_to_forward_backward", "apollod", "forward_backward"),
+            ("step_with_undo_to_forward_backward", WITH_RING, "forward_backward"),
+            ("step_to_adamw_step", "apollod", "adamw"),
+        )
+    }
     extra = peaks["apollod"] - peaks["forward_backward_activations"]
     report.report(
         "step",
-        {f"{v}_s": report.median(times[v]) for v in VARIANTS}
+        {f"{v}_s": report.median(elapsed[v]) for v in VARIANTS}
+        | {f"{v}_cpu_s": report.median(cpu[v]) for v in VARIANTS}
         | {f"{v}_peak_bytes": peaks[v] for v in peaks if v in VARIANTS}
-        | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens, "rounds": args.rounds} | facts,
-        {"step_to_forward_backward": to_fb, "step_with_undo_to_forward_backward": ring_to_fb,
-         "step_to_adamw_step": to_adamw,
-         "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]),
-         "peak_to_forward_backward_peak": peaks["apollod"] / max(1, peaks["forward_backward"]),
-         "extra_to_weights": extra / facts["weights_bytes"]},
-        {"step_to_forward_backward": report.goal(to_fb, STEP_GOAL, True),
-         "extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], MEMORY_GOAL, True)},
+        | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens}
+        | {"processes": args.processes, "rounds": args.rounds} | facts,
+        ratios
+        | {"peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]),
+           "peak_to_forward_backward_peak": peaks["apollod"] / max(1, peaks["forward_backward"]),
+           "extra_to_weights": extra / facts["weights_bytes"]},
+        {name: report.goal(ratios[name], STEP_GOAL, True) for name in ("step_to_forward_backward", "step_with_undo_to_forward_backward")}
+        | {"extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], MEMORY_GOAL, True)},
         threads=1, as_json=args.json,
     )
 
@@ -74,26 +85,32 @@ def _ratio(ours: list[float], other: list[float]) -> float:
     return report.median([report.median(ours[i : i + STEPS_A_ROUND]) / report.median(other[i : i + STEPS_A_ROUND]) for i in rounds])
 
 
-def _measure(model: Path, tokens: int, rounds: int) -> tuple[dict[str, list[float]], dict[str, float], dict[str, float]]:
-    """Times by variant, peaks, facts of the model."""
-    children = {v: _spawn(v, model, tokens) for v in VARIANTS}
-    times: dict[str, list[float]] = {v: [] for v in VARIANTS}
-    for _ in range(rounds):
-        for variant in VARIANTS:
-            times[variant] += _ask(children[variant], "time")["seconds"]
-    peaks: dict[str, float] = {}
+Times = dict[str, list[float]]
+
+
+def _measure(model: Path, tokens: int, processes: int, rounds: int) -> tuple[Times, Times, dict[str, float], dict[str, float]]:
+    """Elapsed and CPU times by variant, peaks (the median over processes), facts of the model."""
+    elapsed, cpu = ({v: [] for v in VARIANTS} for _ in range(2))
+    peaks: dict[str, list[float]] = {}
     facts: dict[str, float] = {}
-    for variant in set(VARIANTS) - {WITH_RING}:
-        answer = _ask(children[variant], "memory")
-        peaks[variant] = answer["peak_bytes"]
-        if variant == "forward_backward":
-            peaks["forward_backward_activations"] = answer["activations_bytes"]
-        facts |= answer["facts"]
-    for child in children.values():
-        assert child.stdin is not None
-        child.stdin.close()
-        child.wait(60)
-    return times, peaks, facts
+    for _ in range(processes):
+        children = {v: _spawn(v, model, tokens) for v in VARIANTS}
+        for _ in range(rounds):
+            for variant in VARIANTS:
+                answer = _ask(children[variant], "time")
+                elapsed[variant] += answer["seconds"]
+                cpu[variant] += answer["cpu_seconds"]
+        for variant in set(VARIANTS) - {WITH_RING}:
+            answer = _ask(children[variant], "memory")
+            peaks.setdefault(variant, []).append(answer["peak_bytes"])
+            if variant == "forward_backward":
+                peaks.setdefault("forward_backward_activations", []).append(answer["activations_bytes"])
+            facts |= answer["facts"]
+        for child in children.values():
+            assert child.stdin is not None
+            child.stdin.close()
+            child.wait(60)
+    return elapsed, cpu, {name: report.median(values) for name, values in peaks.items()}, facts
 
 
 def _spawn(variant: str, model: Path, tokens: int) -> "subprocess.Popen[str]":
@@ -122,21 +139,18 @@ def _serve(variant: str, model_dir: Path, tokens: int) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         if line == "time\n":
-            seconds = []
+            elapsed, cpu = [], []
             for _ in range(STEPS_A_ROUND):
-                began = _clock()
+                began, cpu_began = time.perf_counter(), time.process_time()
                 step()
                 _settle()
-                seconds.append(_clock() - began)
-            print(json.dumps({"seconds": seconds}), flush=True)
+                cpu.append(time.process_time() - cpu_began)
+                elapsed.append(time.perf_counter() - began)
+            print(json.dumps({"seconds": elapsed, "cpu_seconds": cpu}), flush=True)
         else:
             peak = gpu_peak if GPU else process_peak
             answer = {"peak_bytes": peak(step), "activations_bytes": peak(forward_only), "facts": facts}
             print(json.dumps(answer), flush=True)
-
-
-def _clock() -> float:
-    return time.perf_counter() if GPU else time.process_time()
 
 
 def _settle() -> None:

@@ -13,7 +13,6 @@ import msgspec
 
 from apollod.errors import ApolloError, CheckpointError
 from apollod.store.entry import read_entry
-from apollod.store.lock import interrupted as interrupted  # who starts an engine asks here
 
 
 class _Recovered(msgspec.Struct):

@@ -19,20 +19,18 @@ from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbed
 from apollod.engine.bits import equal_bits
 
 
-class PlainLinear(UnquantizedLinearMethod):
+class _Plain:
+    def process_weights_after_loading(self, layer: Any) -> None:
+        """Multiply with the parameter itself."""
+        layer.cpu_linear = functional.linear
+
+
+class PlainLinear(_Plain, UnquantizedLinearMethod):
     """vLLM replaces the weight by a packed one."""
 
-    def process_weights_after_loading(self, layer: Any) -> None:
-        """Multiply with the parameter itself."""
-        layer.cpu_linear = functional.linear
 
-
-class PlainEmbedding(UnquantizedEmbeddingMethod):
+class PlainEmbedding(_Plain, UnquantizedEmbeddingMethod):
     """vLLM packs a copy of the embedding for the logits (`remove_weight=False`): it would go stale unseen."""
-
-    def process_weights_after_loading(self, layer: Any) -> None:
-        """Multiply with the parameter itself."""
-        layer.cpu_linear = functional.linear
 
 
 @dataclass(frozen=True)

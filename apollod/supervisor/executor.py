@@ -24,7 +24,7 @@ from apollod.core import inputs as inp
 from apollod.errors import ApolloError, ModelRefused
 from apollod.failpoints import failpoint
 from apollod.store.access import check_writable
-from apollod.store.lock import WeightsLock
+from apollod.store.lock import WeightsLock, interrupted
 from apollod.supervisor.children import Children, EngineChild, Post, TrainerChild
 from apollod.supervisor.config import Config
 from apollod.supervisor.engine_api import Order, unanswered
@@ -33,6 +33,7 @@ from apollod.wire import messages as msg
 from apollod.wire.manifest import MemoryFile, tensor_digest
 
 log = structlog.get_logger()
+
 Submit = Callable[[inp.Input], Awaitable[object]]
 EffectT = TypeVar("EffectT", bound=msgspec.Struct)
 
@@ -134,7 +135,7 @@ class Executor:
     def _prepare_model_dir(self, path: Path) -> None:
         """It is ours, whole, and says whose it is. Raises ApolloError. Blocking."""
         check_writable(path)
-        if recovery.interrupted(path):
+        if interrupted(path):
             log.info("checkpoint.recovering", model_dir=str(path))
             recovery.recover(path)
         model_dir.leave_address(path, self._config.socket_path)

@@ -358,7 +358,7 @@ def warm_up() -> None:
     square_sum(r.ravel())
     adam(r.ravel(), m.ravel(), v.ravel(), moments)
     apollo(np.zeros(2, f32), r, m, v, np.zeros(2), True, False, moments, (1e-5, math.inf, 1.01, 1e-8), bounds)
-    options, betas, out_of_bounds = (1.0, 0, 0, True), (0.9, 0.999, 1e-6), (1.0, math.inf)
+    options, out_of_bounds = (1.0, 0, 0, True), (1.0, math.inf)
     write_rows(words, words.copy(), np.zeros(2, f32), np.arange(2), 0, *options)
     write_columns(words, words.copy(), np.zeros((2, 2), f32), 0, *options)
     write_elements(words.ravel(), np.zeros(8, f32), 0, 0.0, *options)
@@ -367,5 +367,5 @@ def warm_up() -> None:
     at = empty.ctypes.data
     signs(at, 32, 0, 0)
     fingerprint_sums_at(at, 2)
-    adam_step(at, at, at, at, 2, *betas, 0.0, *options, *out_of_bounds)
-    apollo_step(at, at, at, at, at, at, 2, 2, 1, True, False, *betas, 1e-5, 1.01, 1e-8, *options, *out_of_bounds)
+    adam_step(at, at, at, at, 2, *moments, 0.0, *options, *out_of_bounds)
+    apollo_step(at, at, at, at, at, at, 2, 2, 1, True, False, *moments, 1e-5, 1.01, 1e-8, *options, *out_of_bounds)

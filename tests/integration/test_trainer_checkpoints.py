@@ -21,7 +21,7 @@ from apollod.failpoints import POINTS, VARIABLE
 from apollod.store.entry import entries, read_entry
 from apollod.store.fingerprint import directory_fingerprint
 from apollod.store.history import History
-from apollod.store.lock import WeightsLock
+from apollod.store.lock import WeightsLock, interrupted
 from apollod.store.names import REDO
 from apollod.store.sync import recover
 from apollod.trainer.guards import guard_torchvision
@@ -522,7 +522,7 @@ def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothi
         life = Life(trainer, model)
         life.steps(1, 2)
         life.checkpoint(2)
-        assert (model / REDO).exists() and not recovery.interrupted(model)
+        assert (model / REDO).exists() and not interrupted(model)
         assert life.on_disk() == life.fingerprints[2]
         assert checkpoint_tool.main(["fingerprint", "--model-dir", str(model)]) == 0
         history = History.read(life.checkpoints, model)
@@ -531,10 +531,10 @@ def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothi
             recover(model)
         trainer.process.kill()
         trainer.process.wait(30)
-    assert recovery.interrupted(model)
+    assert interrupted(model)
     assert recovery.observe(model, life.entry(2)) == life.fingerprints[2]
     assert recovery.observe(model, life.entry(2)) == life.fingerprints[2], "asked again, for whoever crashed meanwhile"
-    assert not recovery.interrupted(model) and life.on_disk() == life.fingerprints[2]
+    assert not interrupted(model) and life.on_disk() == life.fingerprints[2]
 
 
 def edit_in_place(model: Path) -> None:

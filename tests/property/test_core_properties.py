@@ -80,6 +80,15 @@ def stopped(world: World) -> bool:
     return world.exited
 
 
+def folded(world: World) -> State:
+    """The state that the world's journal makes, every event written and read back."""
+    state = State()
+    for recorded in world.journal:
+        event = recorded.event
+        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
+    return state
+
+
 def finish(world: World) -> World:
     """Let everything come to rest, whatever was given up meanwhile."""
     for _ in range(8):
@@ -120,12 +129,7 @@ def test_the_weights_are_those_of_a_life_without_crashes(actions):
 @given(ACTIONS)
 def test_a_fold_of_the_journal_is_the_state_and_events_survive_their_encoding(actions):
     world = play(actions)
-    state = State()
-    for recorded in world.journal:
-        event = recorded.event
-        again = decode_event(event.kind, event.version, encode_body(event))
-        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, again))
-    assert state == world.state
+    assert folded(world) == world.state
 
 
 TRAINING = st.builds(
@@ -164,11 +168,7 @@ def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
     assert world.memory == memory
-    state = State()
-    for recorded in world.journal:
-        event = recorded.event
-        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
-    assert state == world.state
+    assert folded(world) == world.state
 
 
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies", "engine dies",
@@ -211,11 +211,7 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
     assert sorted(done) == list(range(1, len(done) + 1)) or set(started) - set(done) <= {e.step for e in world.of(ev.StepFailed)}
     committed = world.state.checkpoint
     assert not committed or world.disk[committed.path][0] == world.model_dir[1]
-    state = State()
-    for recorded in world.journal:
-        event = recorded.event
-        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
-    assert state == world.state
+    assert folded(world) == world.state
 
 
 @settings(max_examples=1500, deadline=None)

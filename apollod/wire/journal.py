@@ -83,7 +83,7 @@ def decode_rows(rows: Iterable[Row]) -> list[tuple[Recorded, bytes]]:
     ]
 
 
-def chain(prev_hash: bytes, seq: int, at_ns: int, kind: str, version: int, key: str, body: bytes) -> bytes:
+def chain(prev_hash: bytes | bytearray, seq: int, at_ns: int, kind: str, version: int, key: str, body: bytes) -> bytes:
     """The hash of a row (32 bytes), which depends on every row before it."""
     seq_, at_, key_ = b"%d" % seq, b"%d" % at_ns, key.encode()
     try:

@@ -26,7 +26,10 @@ from benchmarks.memory import gpu_peak, process_peak, resident
 
 GPU = has_gpu()
 PEER = "apollo_torch"
-VARIANTS = ("apollo", PEER, "apollo_nearest", "apollo_master", "apollo_bf16_moments", "adamw", "adafactor", "torch_adamw_fused")
+VARIANTS = (
+    "apollo", PEER, "apollo_nearest", "apollo_master", "apollo_bf16_moments", "adamw", "adafactor", "adamw8bit", "torch_adamw_fused",
+)  # fmt: skip
+NEEDS = {PEER: PEER, "adamw8bit": "bitsandbytes"}  # variant: module that may be missing
 HIDDEN, WIDE, LAYERS, RANK = (5120, 17408, 3, 64) if GPU else (1024, 2816, 6, 64)
 ROUNDS, WARM = 9, 3
 SIZES = (1, 2, 4, 8) if GPU else (3, 6, 12, 24)  # layers
@@ -51,12 +54,12 @@ def main() -> None:
     if args.variant:
         _serve(args.variant, args.layers)
         return
-    why_missing = _why_missing()
-    variants = [name for name in VARIANTS if name != PEER or not why_missing]
+    why_missing = {name: why for name, module in NEEDS.items() if (why := _why_missing(module))}
+    variants = [name for name in VARIANTS if name not in why_missing]
     figures = _side_by_side(variants) | _peaks([name for name in ("apollo", PEER) if name in variants]) | _sizes() | _long_run()
     ratios = _ratios(figures)
     goals = {name: report.goal(ratios[name], *GOALS[name]) for name in ratios}
-    missing = [f"apollo-torch ({why_missing})"] if why_missing else []
+    missing = [f"{NEEDS[name]} ({why})" for name, why in why_missing.items()]
     report.report("optimizer", figures, ratios, goals, threads=1, missing=missing, as_json=args.json)
 
 
@@ -75,9 +78,9 @@ def _ratios(figures: dict[str, float]) -> dict[str, float]:
     return ratios
 
 
-def _why_missing() -> str:
-    """Empty where `apollo-torch` can be imported, which takes bitsandbytes, too."""
-    done = subprocess.run([sys.executable, "-c", f"import {PEER}"], capture_output=True, text=True, check=False)
+def _why_missing(module: str) -> str:
+    """Empty where it can be imported; `apollo-torch` takes bitsandbytes, too."""
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
 
 

@@ -17,6 +17,7 @@ from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
 from apollod.store.lock import WeightsLock
 from apollod.supervisor.engine_api import EngineApi
+from apollod.supervisor.owed import Owed
 from apollod.wire import messages as msg
 from apollod.wire.manifest import Manifest
 
@@ -129,7 +130,15 @@ class TrainerChild:
     def __init__(self, process: ChildProcess) -> None:
         self.process = process
         self.outbox = Outbox()
+        self.owed = Owed()
         self.last_words = ""
+
+    def tell(self, message: msgspec.Struct, fd: int | None = None) -> None:
+        """Queue one message. All but `Share` are questions, and the trainer answers each."""
+        if not isinstance(message, msg.Share):
+            kind = str(message.__struct_config__.tag)
+            self.owed.ask(kind, f"step {message.step}" if isinstance(message, msg.Step) else kind)
+        self.outbox.put(message, fd)
 
     async def serve(self, connection: Connection, post: Post) -> None:
         """Everything it reports is an input. Raises what ends the connection (not as a group of one)."""
@@ -149,9 +158,9 @@ class TrainerChild:
             message = await connection.receive()
             if isinstance(message, msg.StepFailed):
                 self.last_words = message.reason
-            if not isinstance(message, _FROM_TRAINER):
-                raise NotPermitted(f"a trainer may not send {type(message).__name__}")
-            post(message)
+            answer, question = settled(message)
+            self.owed.answer(question)
+            post(answer)
 
     async def _send(self, connection: Connection) -> None:
         try:
@@ -160,9 +169,24 @@ class TrainerChild:
             return  # its exit is reported by the process, once
 
 
-_FROM_TRAINER = (
-    inp.Bound, inp.Restored, inp.EncodeDone, inp.StepDone, inp.StepFailed, inp.CheckpointWritten, inp.Probed, inp.Refused,
-)
+def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
+    """A trainer's answer, and the tag of the message that it answers."""
+    match message:
+        case inp.Bound():
+            return message, "attach"
+        case inp.Restored():
+            return message, "restore"
+        case inp.EncodeDone():
+            return message, "encode"
+        case inp.StepDone() | inp.StepFailed():
+            return message, "step"
+        case inp.CheckpointWritten():
+            return message, "write-checkpoint"
+        case inp.Probed():
+            return message, "probe"
+        case inp.Refused(what=what):
+            return message, what
+    raise NotPermitted(f"a trainer may not send {type(message).__name__}")
 
 
 class Children:

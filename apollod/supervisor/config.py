@@ -112,6 +112,8 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """largest mean difference of log-probabilities; above it training halts"""
     kernels: Kernels = "auto"
     """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
+    stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
+    """a trainer that owes an answer and gives none for so long hangs: it is ended, and another one goes on; 0: never"""
     threads: NotNegative = 0
     """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 

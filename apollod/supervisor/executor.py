@@ -194,12 +194,22 @@ class Executor:
         return [inp.TrainerStarted(process.pid)]
 
     async def _watch_trainer(self, child: TrainerChild) -> None:
-        code = await child.process.wait()
+        async with anyio.create_task_group() as watching:
+            if self._config.trainer.stall_s:
+                watching.start_soon(self._end_if_stalled, child, self._config.trainer.stall_s)
+            code = await child.process.wait()
+            watching.cancel_scope.cancel()
         child.outbox.close()
         reason = describe_exit(code)
         words = child.last_words or ("" if child.process.stopping else child.process.last_error())
         self._children.trainer = None
         self._post(inp.ChildExited("trainer", child.process.pid, code, f"{reason}: {words}" if words else reason))
+
+    async def _end_if_stalled(self, child: TrainerChild, limit_s: float) -> None:
+        """Its end is then a crash like any other, and another trainer goes on."""
+        question = await child.owed.overdue(limit_s)
+        child.last_words = f"no answer to {question!r} for {limit_s:g} s, the longest that [trainer] stall_s allows"
+        await child.process.stop(0.0)
 
     def _stop(self, effect: fx.StopChild) -> None:
         child = self._children.engine if effect.role == "engine" else self._children.trainer
@@ -221,7 +231,7 @@ class Executor:
 
     def _to_trainer(self, message: msgspec.Struct, fd: int | None = None) -> None:
         if self._children.trainer is not None:
-            self._children.trainer.outbox.put(message, fd)
+            self._children.trainer.tell(message, fd)
 
     async def _run_step(self, effect: fx.RunStep) -> None:
         records = await self._journal.records_of(effect.examples)

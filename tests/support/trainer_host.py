@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from apollod.supervisor.children import settled
 from apollod.wire import messages as m
 from apollod.wire.framing import FrameDecoder, encode_frame
 from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, TensorEntry
@@ -151,8 +152,12 @@ class Trainer:
         return message
 
     def ask(self, message: msgspec.Struct, kind: type[T]) -> T:
+        """Its answer, by which the supervisor knows, too, that this was answered."""
         self.send(message)
-        return self.receive(kind)
+        answer = self.receive(kind)
+        if not isinstance(message, m.AttachCopy):  # the supervisor asks no such thing
+            assert isinstance(answer, msgspec.Struct) and settled(answer)[1] == message.__struct_config__.tag
+        return answer
 
     # --- what the supervisor does -------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         "trainer": ["optimizer", "lr", "lr_direct", "rank", "scale", "limiter", "moments", "betas", "weight_decay", "warmup",
                     "schedule", "lr_floor", "accumulate", "layers", "freeze", "loss_max", "loss_spike", "rounding",
                     "max_tokens", "seed", "gradient_checkpointing",
-                    "publish", "fence_max_s", "cache", "cache_every", "align_every", "align_max", "kernels", "threads"],
+                    "publish", "fence_max_s", "cache", "cache_every", "align_every", "align_max", "kernels", "stall_s", "threads"],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
         "watch": ["path", "format"],
         "checkpoint": ["delay_s", "keep_base", "keep", "keep_bytes", "keep_days", "undo_bytes", "hook", "hook_timeout_s", "replay_max"],

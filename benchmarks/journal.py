@@ -71,6 +71,7 @@ async def _measure(args: argparse.Namespace) -> None:
     figures["fsync_floor_ms"] = 1000 / figures["fsync_floor_per_s"]
     pairs = [
         ("group_commit_to_aiosqlite", append, "journal_64", "aiosqlite_64"),
+        ("bare_group_commit_to_aiosqlite", append, "bare_group_commit_64", "aiosqlite_64"),
         ("single_writer_to_aiosqlite", append, "journal_1", "aiosqlite_1"),
         ("single_writer_to_fsync_floor", append, "journal_1", "fsync_floor"),
         ("append_cost_large_to_small", growth, "append_small", "append_large"),
@@ -113,10 +114,12 @@ async def _append_rates(root: Path, with_eventsourcing: bool) -> dict[str, list[
             with mock.patch.object(journal_batch, "chain", lambda *_: bytes(32)):
                 return await _append(bare, WRITERS, _steps())
 
+        bare_loop = await _bare_group_commit(stack, root / "bare_group.db")
         peer, peer_1 = [await _aiosqlite(stack, root / f"{name}.db") for name in ("peer", "peer1")]
         variants: dict[str, Rate] = {
             "journal_64": lambda: _append(chained, WRITERS, _steps()),
             "journal_64_no_chain": no_chain,
+            "bare_group_commit_64": bare_loop,
             "journal_1": lambda: _append(single, 1, _steps()),
             "aiosqlite_64": lambda: peer(WRITERS),
             "aiosqlite_1": lambda: peer_1(1),
@@ -166,6 +169,40 @@ async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Await
             await db.commit()
 
     return lambda writers: _loop(writers, one)
+
+
+async def _bare_group_commit(stack: AsyncExitStack, path: Path) -> Rate:
+    """What any group commit costs in Python: a finished row for each writer, one transaction, a future each. No event is encoded,
+    checked, chained or given back."""
+    db = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
+    await db.execute("PRAGMA journal_mode = WAL")
+    await db.execute("PRAGMA synchronous = FULL")
+    await db.executescript(PEER_TABLE)
+    insert = "INSERT INTO events (at_ns, kind, body) VALUES (?, ?, ?)"
+    row = (AT, "step.completed", encode_body(next(_steps())).decode())
+    waiting: list[asyncio.Future[None]] = []
+    arrived, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def write() -> None:
+        while True:
+            await arrived.wait()
+            arrived.clear()
+            batch = waiting.copy()
+            waiting.clear()
+            await db.execute("BEGIN IMMEDIATE")
+            await db.executemany(insert, [row] * len(batch))
+            await db.commit()
+            for done in batch:
+                done.set_result(None)
+
+    async def one() -> None:
+        waiting.append(done := loop.create_future())
+        arrived.set()
+        await done
+
+    writer = asyncio.create_task(write())
+    stack.callback(writer.cancel)
+    return lambda: _loop(WRITERS, one)
 
 
 def _eventsourcing(path: Path) -> Rate:

@@ -4,6 +4,8 @@ The trainer reports what it finds in memory (`Bound`). Where memory is not the n
 restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.
 """
 
+from typing import Any
+
 import msgspec
 
 from apollod.core import effects as fx
@@ -27,6 +29,8 @@ def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
             pid=input_.pid, version_name=input_.version_name, settings=input_.settings, state_dir=input_.state_dir
         )
     ]
+    if changed := _changes(state.settings, input_.settings):
+        events.append(ev.ConfigChanged(changed))
     if state.base is not None and input_.base_problem:
         events.append(ev.BaseLost(path=state.base.path, reason=input_.base_problem))
     if state.model_path and state.model_path != input_.settings.model_path:
@@ -37,6 +41,14 @@ def on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
             )
         )
     return events, [fx.RemoveCheckpoint(state.removed)] if state.removed else []  # a crash may have come in between
+
+
+def _changes(before: ev.Settings | None, now: ev.Settings) -> dict[str, list[Any]]:
+    """[before, now] of every setting that differs, as JSON values."""
+    if before is None:
+        return {}
+    old, new = (msgspec.json.decode(msgspec.json.encode(settings)) for settings in (before, now))
+    return {name: [old[name], new[name]] for name in new if old[name] != new[name]}
 
 
 def restore_from(state: State, origin: CheckpointRef | None) -> fx.Restore:

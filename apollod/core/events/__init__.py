@@ -20,6 +20,7 @@ from apollod.core.events.intake import (
     Tier,
 )
 from apollod.core.events.processes import (
+    ConfigChanged,
     DaemonStarted,
     DaemonStopped,
     EngineExited,
@@ -70,7 +71,7 @@ from apollod.core.events.weights import (
 
 __all__ = [
     "KINDS", "Again", "AlignmentFailed", "AlignmentMeasured", "AlignmentStarted", "BaseKept", "BaseLost", "CheckpointCommitted",
-    "CheckpointFailed", "CheckpointRemoved", "CheckpointStarted", "DaemonStarted", "DaemonStopped", "EngineExited",
+    "CheckpointFailed", "CheckpointRemoved", "CheckpointStarted", "ConfigChanged", "DaemonStarted", "DaemonStopped", "EngineExited",
     "EnginePaused", "EngineReady", "EngineResumed", "EngineSpawned", "Event", "ExampleAccepted", "ExampleDuplicate",
     "ExampleEncoded", "ExampleRejected", "ExampleRequeued", "HookCompleted", "HookFailed", "Recorded", "ReplayDiverged",
     "ReplayVerified", "RollbackCompleted", "RollbackRefused", "RollbackRequested", "RollbackStarted", "Settings",
@@ -82,7 +83,7 @@ __all__ = [
 KINDS: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
-        DaemonStarted, ShutdownRequested, DaemonStopped, TrainingPaused, TrainingHalted, TrainingResumed,
+        DaemonStarted, ConfigChanged, ShutdownRequested, DaemonStopped, TrainingPaused, TrainingHalted, TrainingResumed,
         EngineSpawned, EngineReady, EngineExited, TrainerSpawned, TrainerBound, TrainerAttached, TrainerExited,
         SourceDiscovered, SourceConsumed, SourceQuarantined,
         ExampleAccepted, ExampleDuplicate, ExampleEncoded, ExampleRejected,

@@ -1,6 +1,6 @@
 """The daemon, its configuration and its two children."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -63,6 +63,13 @@ class DaemonStarted(Event, frozen=True):
     version_name: str
     settings: Settings
     state_dir: str = ""
+
+
+class ConfigChanged(Event, frozen=True):
+    """This life has other settings than the one before. `changed`: by name, the value before and the value now."""
+
+    kind: ClassVar[str] = "config.changed"
+    changed: dict[str, list[Any]]
 
 
 class ShutdownRequested(Event, frozen=True):

@@ -468,3 +468,15 @@ def test_a_removal_that_a_crash_cut_off_is_done_at_the_next_start():
     assert sorted(world.disk) == ["/s/checkpoints/step-00000001", "/s/checkpoints/step-00000002"]
     world = world.crash_and_return()
     assert sorted(world.disk) == ["/s/checkpoints/step-00000002"] == [c.path for c in world.state.checkpoints]
+
+
+def test_a_life_with_other_settings_says_which():
+    world = World().up()
+    again = world.successor()
+    again.give(inp.Started(1, "test", SETTINGS, "/s", ""))
+    assert again.of(ev.ConfigChanged) == []
+    last = again.successor()
+    last.give(inp.Started(1, "test", msgspec.structs.replace(SETTINGS, lr=0.5, betas=(0.5, 0.75), freeze=("a",)), "/s", ""))
+    assert last.of(ev.ConfigChanged) == [
+        ev.ConfigChanged({"betas": [list(SETTINGS.betas), [0.5, 0.75]], "lr": [SETTINGS.lr, 0.5], "freeze": [[], ["a"]]})
+    ]

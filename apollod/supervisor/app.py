@@ -62,8 +62,11 @@ async def _serve(config: Config, journal: Journal) -> None:
     _end_leftovers(state)
     loop = Loop(state, journal, snapshot_seq)
     children = Children(loop.post)
+    link = _socket_link(config)
     listener = await listen(config.socket_path)
     try:
+        if link != config.socket_path:
+            _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
             executor = Executor(config, journal, children, loop.post, loop.submit, tasks)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
@@ -87,7 +90,25 @@ async def _serve(config: Config, journal: Journal) -> None:
         if failure is not None:
             raise failure
     finally:
-        config.socket_path.unlink(missing_ok=True)
+        for path in {link, config.socket_path}:
+            path.unlink(missing_ok=True)
+
+
+def _socket_link(config: Config) -> Path:
+    """Where whoever knows only the configuration looks for the socket, which a service manager may have put elsewhere: made, and
+    free of what an earlier life left. Call with the lock held."""
+    path = config.state_dir / "run" / config.socket_path.name
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink() or (path != config.socket_path and path.is_socket()):
+        path.unlink()
+    return path
+
+
+def _leave_link(link: Path, socket: Path) -> None:
+    try:
+        link.symlink_to(socket)
+    except OSError as error:
+        log.warning("socket.not_linked", path=str(link), error=str(error), hint=f"`apollod ctl --socket {socket}` works all the same")
 
 
 def _recall(journal: Path) -> tuple[State, int]:

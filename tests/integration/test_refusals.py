@@ -101,6 +101,27 @@ def test_a_stale_socket_and_a_file_in_its_place(tiny_model, tmp_path):
         assert not daemon.socket.exists()
 
 
+def test_under_a_service_manager_the_socket_is_found_by_the_configuration_alone(tmp_path):
+    """$RUNTIME_DIRECTORY is the daemon's, and not in the environment of whoever asks it."""
+    runtime = Path(tempfile.mkdtemp(prefix="apollod-run-"))
+    with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
+        daemon.start({"RUNTIME_DIRECTORY": str(runtime)})
+        daemon.wait(lambda s: s["error"], "an answer through the link", 30)
+        assert daemon.socket.is_symlink() and (runtime / "apollod.sock").is_socket()
+        assert json.loads(daemon.ctl("status", "--json").stdout)["paths"]["socket"] == str(runtime / "apollod.sock")
+        daemon.kill()
+        assert daemon.socket.is_symlink()
+        daemon.start()  # by hand, after a crash
+        daemon.wait(lambda s: s["error"], "an answer on the socket itself", 30)
+        assert daemon.socket.is_socket() and not daemon.socket.is_symlink()
+        daemon.kill()
+        daemon.start({"RUNTIME_DIRECTORY": str(runtime)})
+        daemon.wait(lambda s: s["error"], "an answer through the link", 30)
+        daemon.stop()
+        assert not daemon.socket.is_symlink() and not (runtime / "apollod.sock").exists()
+    runtime.rmdir()
+
+
 def test_no_daemon_is_exit_code_3(tmp_path):
     daemon = Daemon(tmp_path, tmp_path / "missing")
     done = daemon.ctl("status", check=False)

@@ -26,7 +26,7 @@ CHECKPOINT_S = 3600.0  # a large model takes minutes to write
 SOURCE = "http"
 TRAIN_FIELDS = ("schema_version", "state", "step", "queue", "window")
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
-"""exit code of a Failure -> status; any other is 409"""
+"""exit code of a Failure -> status; any other is 503 where the same request may be granted later, else 409"""
 
 Handler = Callable[[Request], Awaitable[JSONResponse]]
 
@@ -116,7 +116,7 @@ class Routes:
         """The body of the supervisor's reply, or its refusal as a response. One connection a request."""
         answer = await asyncio.to_thread(_exchange, self._socket_path, message, timeout_s)
         if isinstance(answer, Failure):
-            return _error(HTTP_STATUS.get(answer.code, 409), answer.error, answer.hint)
+            return _error(HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409), answer.error, answer.hint)
         body: dict[str, Any] = answer.body
         return body
 

@@ -77,7 +77,8 @@ class Control:
                 tasks.cancel_scope.cancel()
         if isinstance(answer, ApolloError):
             raise answer
-        return answer or msg.Failure(f"nothing is confirmed: {self._loop.journal_error}", "then try again; lines given twice count once")
+        stuck = f"nothing is confirmed: {self._loop.journal_error}"
+        return answer or msg.Failure(stuck, "then try again; lines given twice count once", retryable=True)
 
     async def answer(self, request: object) -> msg.Answer:
         """The answer to one request."""
@@ -122,7 +123,8 @@ class Control:
             batch = await anyio.to_thread.run_sync(batch_of_lines, lines, source, kept_in, self._config.inbox.max_line_bytes)
         except OSError as error:
             return msg.Failure(
-                f"a bad line cannot be kept in {kept_in}: {error.strerror}; nothing was taken", "look at the disk, and try again"
+                f"a bad line cannot be kept in {kept_in}: {error.strerror}; nothing was taken", "look at the disk, and try again",
+                retryable=True,
             )
         recorded = await self._loop.submit(inp.LinesRead(batch, frozenset()))
         events = [r.event for r in recorded]
@@ -140,13 +142,17 @@ class Control:
         target = state.running.step if state.running else state.version
         while state.checkpoint is None or state.checkpoint.step < target or state.taken_back:
             if state.trainer.phase != "ready":
-                return msg.Failure("the trainer is not ready, so nothing can be written", "see `apollod ctl status`")
+                return msg.Failure(
+                    "the trainer is not ready, so nothing can be written", "see `apollod ctl status`", retryable=True
+                )
             failures = state.checkpoint_retry_ns
             await self._loop.submit(inp.CheckpointRequested(why="requested"))
             while state.checkpointing is not None:
                 await self._loop.changed()
             if state.checkpoint_retry_ns != failures:
-                return msg.Failure("the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`")
+                return msg.Failure(
+                    "the checkpoint was not written", "see `apollod ctl events --kind checkpoint.failed`", retryable=True
+                )
         c = state.checkpoint
         return msg.Reply({
             "schema_version": 1, "step": c.step, "fingerprint": c.fingerprint, "path": c.path, "model_dir": state.model_path,

@@ -262,11 +262,13 @@ class Reply(msgspec.Struct, frozen=True, tag="reply"):
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """A refusal. `code` is the exit code that ctl uses (DESIGN section 9)."""
+    """A refusal. `code` is the exit code that ctl uses (DESIGN section 9); `retryable`: nothing is wrong with the request, and later
+    it may be granted."""
 
     error: str
     hint: str = ""
     code: int = 1
+    retryable: bool = False
 
 
 Request = StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest | RollbackRequest | RelearnRequest

@@ -113,6 +113,11 @@ def test_a_refusal_keeps_its_hint(server: Server, code: int, status: int) -> Non
         assert (answer.status_code, answer.json()) == (status, {"error": "no", "hint": "do this"})
 
 
+def test_what_may_be_granted_later_is_503(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Failure("the disk is full", "free some", retryable=True)
+    assert server.client.post("/train", json={"text": "t"}).status_code == 503
+
+
 def test_no_supervisor_is_503(server: Server) -> None:
     server.host.path.unlink()
     answer = server.client.get("/apollod/status")

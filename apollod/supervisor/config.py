@@ -1,7 +1,8 @@
 """The configuration: one TOML file, checked once, frozen.
 
 Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` >
-the TOML file > the default here. An unknown key is an error that names the nearest known one.
+the TOML file > the default here. An unknown key is an error that names the nearest known one; a credential that names no section
+is somebody else's.
 """
 
 import difflib
@@ -10,14 +11,14 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
 
 from apollod.core.events import Settings
 from apollod.core.layers import parse_layers
-from apollod.errors import ConfigError
+from apollod.errors import ConfigError, NotPermitted
 from apollod.wire.messages import Kernels, OptimizerSettings
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -128,8 +129,6 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         parse_layers(self.layers)
         if self.moments != "float32" and self.optimizer not in ("apollo", "adamw"):
             raise ValueError(f'moments = "{self.moments}" is for apollo and adamw; {self.optimizer} has no choice of them')
-
-
         if self.kernels == "triton" and self.optimizer != "apollo":
             raise ValueError(f'kernels = "triton" is for apollo; {self.optimizer} has none')
 
@@ -257,19 +256,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_config(
     path: str | None, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ
 ) -> Config:
-    """Read and check the configuration; raises ConfigError with the offending key and the nearest known one."""
-    tree: dict[str, Any] = {}
-    if path is not None:
-        try:
-            tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}", "make one with `apollod init DIR`") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not TOML: {error}", "see `apollod init DIR` for an example") from error
+    """Read and check the configuration; raises ConfigError with the offending key and the nearest known one, NotPermitted for a file
+    that may not be read."""
+    tree = _file(path) if path is not None else {}
+    _check_keys(tree, Config, "")
     _overlay(tree, _credentials(environ.get("CREDENTIALS_DIRECTORY", "")))
     _overlay(tree, _environment(environ))
     _overlay(tree, [_flag(text) for text in overrides])
-    _check_keys(tree, Config, "")
     if "model" not in tree:
         raise ConfigError("[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."')
     try:
@@ -278,60 +271,102 @@ def load_config(
         raise ConfigError(f"{path or 'configuration'}: {error}", "`apollod config show` prints every key with its default") from error
 
 
-def _credentials(directory: str) -> list[tuple[str, str, str]]:
+class _Value(NamedTuple):
+    """One value from outside of the file; `origin`: where it was given, in the user's words."""
+
+    origin: str
+    section: str
+    key: str
+    raw: str
+
+
+def _file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(Path(path)))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}", "see `apollod init DIR` for an example") from error
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start + 1})", "save it as UTF-8") from error
+    except PermissionError as error:
+        raise NotPermitted(f"cannot read {path}: {error.strerror}", "check its owner and mode") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", "make a configuration with `apollod init DIR`") from error
+
+
+def _credentials(directory: str) -> list[_Value]:
+    """Files named `section.key`. The service manager puts other credentials there, too: what names no section of ours is not ours."""
     if not directory or not Path(directory).is_dir():
         return []
     found = []
     for file in sorted(Path(directory).iterdir()):
         section, dot, key = file.name.partition(".")
         if dot and section in Config.__struct_fields__:
-            found.append((section, key, file.read_text(encoding="utf-8").strip()))
+            found.append(_Value(f"the credential {file.name}", section, key, _text(file).strip()))
     return found
 
 
-def _environment(environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def _environment(environ: Mapping[str, str]) -> list[_Value]:
     found = []
     for name in sorted(environ):
         section, split, key = name.removeprefix("APOLLOD_").lower().partition("__")
         if name.startswith("APOLLOD_") and split:
-            found.append((section, key, environ[name]))
+            found.append(_Value(name, section, key, environ[name]))
     return found
 
 
-def _flag(text: str) -> tuple[str, str, str]:
+def _flag(text: str) -> _Value:
     name, equals, value = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not equals or not dot:
         raise ConfigError(f"--set {text!r} is not section.key=value", "for example --set trainer.lr=1e-4")
-    return section, key, value.strip()
+    return _Value(f"--set {name.strip()}", section, key, value.strip())
 
 
-def _overlay(tree: dict[str, Any], values: Sequence[tuple[str, str, str]]) -> None:
-    for section, key, raw in values:
-        kind = _field_types(_section_type(section)).get(key)
+def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
+    """Put values over those of a tree whose keys were checked."""
+    for origin, section, key, raw in values:
+        kind, listed = _table(_known(Config, section, "", origin))
+        if listed:
+            raise ConfigError(f"{origin}: there may be several [[{section}]], so one value cannot be set", "write them in the TOML file")
         try:
-            value = raw if kind is str else tomllib.loads(f"v = {raw}")["v"]
-        except tomllib.TOMLDecodeError:
+            value = raw if _known(kind, key, section, origin) is str else tomllib.loads(f"v = {raw}")["v"]
+        except (tomllib.TOMLDecodeError, RecursionError):
             value = raw
         tree.setdefault(section, {})[key] = value
 
 
-def _section_type(section: str) -> Any:
-    return _field_types(Config).get(section)
-
-
-def _field_types(kind: Any) -> dict[str, Any]:
-    if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-        return {}
-    return {f.encode_name: f.type for f in msgspec.structs.fields(kind)}
-
-
-def _check_keys(tree: dict[str, Any], kind: Any, where: str) -> None:
-    known = _field_types(kind)
+def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) -> None:
+    """Tables are tables, and every key in them is known. Values are left to the conversion."""
     for key, value in tree.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-            place = f" in [{where}]" if where else ""
-            raise ConfigError(f"unknown key {key!r}{place}", f"did you mean {near[0]!r}? known: {', '.join(known)}")
-        if isinstance(value, dict):
-            _check_keys(value, known[key], key)
+        inner, listed = _table(_known(kind, key, where))
+        if inner is None:
+            continue
+        tables = value if listed else [value]
+        header = f"[[{key}]]" if listed else f"[{key}]"
+        if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+            raise ConfigError(f"{key!r} is no {'list of tables' if listed else 'table'}", f"write {header}, and its keys below")
+        for table in tables:
+            _check_keys(table, inner, key)
+
+
+def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:
+    """The type of a key; raises ConfigError for one that is not there."""
+    known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+        place = f" in [{where}]" if where else ""
+        said = f"{origin}: " if origin else ""
+        raise ConfigError(f"{said}unknown key {key!r}{place}", f"did you mean {near[0]!r}? known: {', '.join(known)}")
+    return known[key]
+
+
+def _table(kind: Any) -> tuple[Any, bool]:
+    """The section that a key of the file is, and whether there may be several of it; None for a plain value."""
+    listed = get_origin(kind) is tuple
+    inner = get_args(kind)[0] if listed else kind
+    return (inner, listed) if isinstance(inner, type) and issubclass(inner, msgspec.Struct) else (None, False)

@@ -49,6 +49,9 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ("[engine]\nport = 99999\n", ["engine.port"]),
         ("[checkpoint]\nkeep = 0\n", ["checkpoint.keep"]),
         ("[model\n", ["is not TOML"]),
+        ("[trainer.lr]\na = 1\n", ["trainer.lr", "float"]),
+        ('[watch]\npath = "/x"\n', ["'watch' is no list of tables", "[[watch]]"]),
+        ('[[watch]]\npath = "/x"\nformt = "auto"\n', ["unknown key 'formt' in [watch]", "'format'"]),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(tmp_path, text, words):
@@ -59,6 +62,39 @@ def test_a_mistake_is_one_line_that_says_what_to_do(tmp_path, text, words):
     assert "\n" not in line and caught.value.hint
     for word in words:
         assert word in line
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "environ", "words"),
+    [
+        ('[[watch]]\npath = "/x"\n', [], {"APOLLOD_WATCH__PATH": "x"}, ["APOLLOD_WATCH__PATH", "[[watch]]"]),
+        ("", ["watch.path=x"], {}, ["--set watch.path", "[[watch]]"]),
+        ("", ["trainer.lrr=1"], {}, ["--set trainer.lrr", "'lr'"]),
+        ("", [], {"APOLLOD_TRAINNER__LR": "1"}, ["APOLLOD_TRAINNER__LR", "'trainer'"]),
+    ],
+)
+def test_a_mistake_outside_of_the_file_is_named_as_it_was_written(tmp_path, text, overrides, environ, words):
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, '[model]\npath = "/m"\n' + text), overrides, environ)
+    assert all(word in caught.value.line() for word in words) and "\n" not in caught.value.line()
+
+
+def test_a_section_that_is_a_plain_value_is_refused_whatever_is_laid_over_it(tmp_path):
+    with pytest.raises(ConfigError, match="'model' is no table"):
+        load_config(write(tmp_path, "model = 5\n"), [], {"APOLLOD_MODEL__PATH": "/m"})
+
+
+def test_credentials_that_are_not_ours_are_left_alone_and_ours_are_checked(tmp_path):
+    file, environ = write(tmp_path, '[model]\npath = "/m"\n'), {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    for name in ("tls.pem", "backup.key", "engine"):
+        (tmp_path / name).write_bytes(b"\xff")
+    assert load_config(file, [], environ).engine.api_key == ""
+    (tmp_path / "engine.apikey").write_text("secret")
+    with pytest.raises(ConfigError, match=r"credential engine\.apikey: unknown key 'apikey' in \[engine\]"):
+        load_config(file, [], environ)
+    (tmp_path / "engine.apikey").rename(tmp_path / "engine.api_key").write_bytes(b"se\xff")
+    with pytest.raises(ConfigError, match=r"engine\.api_key is not UTF-8 text \(byte 3\)"):
+        load_config(file, [], environ)
 
 
 def test_without_a_model_it_says_so(tmp_path):

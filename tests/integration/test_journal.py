@@ -87,6 +87,14 @@ async def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
     assert verify(path) is None
 
 
+async def test_the_writers_own_connection_syncs_each_commit_to_a_write_ahead_log(tmp_path: Path) -> None:
+    """No crash of a process shows the difference, a power cut does. Both are a connection's own: another one says nothing of them."""
+    async with opened(tmp_path / "journal.db") as journal:
+        await journal.append([paused(1)], AT)
+        for name, in_force in (("synchronous", 2), ("journal_mode", "wal")):  # 2: FULL
+            assert list(await journal._writer.execute_fetchall(f"PRAGMA {name}")) == [(in_force,)], name
+
+
 async def test_known_examples_and_their_records(tmp_path: Path) -> None:
     async with opened(tmp_path / "journal.db") as journal:
         await journal.append([accepted("a"), paused(1), accepted("b")], AT)

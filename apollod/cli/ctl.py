@@ -9,14 +9,15 @@ import os
 import re
 import sys
 import time
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
 from apollod.adapters.link import Link
-from apollod.cli import render
-from apollod.errors import ApolloError, ConfigError, DaemonUnreachable
+from apollod.cli import exits, render
+from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, RecordRefused
 from apollod.wire import messages as msg
 
 TIMEOUT_S = 10.0
@@ -32,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
             return _status(args)
         case "submit":
             return _submit(args)
+        case "train":
+            return _train(args)
         case "checkpoint":
             answer = ask(socket_path(args), msg.CheckpointRequest(), CHECKPOINT_TIMEOUT_S)
             return _print(args, answer, f"step {answer['step']} {answer['fingerprint']} {answer['model_dir']}")
@@ -47,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
         case "resume":
             answer = ask(socket_path(args), msg.ResumeRequest())
             return _print(args, answer, answer["state"])
+        case "example" | "source":
+            from apollod.cli import examples
+
+            return examples.run(args, journal_path(args))
     from apollod.cli import journal
 
     return journal.run(args, journal_path(args))
@@ -75,7 +82,7 @@ def journal_path(args: argparse.Namespace) -> str:
 
 
 def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
-    """One request, one answer; a refusal raises with the daemon's words."""
+    """One request, one answer; a refusal raises with the daemon's words, and ends a command with the daemon's exit code."""
     link = Link.connect(path, timeout_s)
     try:
         link.send(request)
@@ -83,7 +90,7 @@ def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dic
     finally:
         link.close()
     if isinstance(answer, msg.Failure):
-        raise ApolloError(answer.error, answer.hint)
+        raise exits.error_of(answer.code)(answer.error, answer.hint)
     if not isinstance(answer, msg.Reply):
         raise DaemonUnreachable(f"unexpected answer {type(answer).__name__}", "use one version of apollod everywhere")
     return dict(answer.body)
@@ -124,31 +131,69 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _submit(args: argparse.Namespace) -> int:
-    path = socket_path(args)
     source = "ctl:-" if args.file == "-" else f"ctl:{Path(args.file).absolute()}"
-    try:
-        stream = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")
-    except OSError as error:
-        raise ApolloError(f"cannot read {args.file}: {error.strerror}", "name a JSONL file, or - for standard input") from error
-    total: dict[str, Any] = {"schema_version": 1, "examples": [], "duplicates": [], "rejected": []}
-    with stream:
-        first = 1
-        while lines := _take(stream):
-            answer = ask(path, msg.SubmitRequest(lines, source))
-            total["examples"] += answer["examples"]
-            total["duplicates"] += answer["duplicates"]
-            total["rejected"] += [{**r, "line": r["line"] + first - 1} for r in answer["rejected"]]
-            first += len(lines)
-    for rejected in total["rejected"]:
-        print(f"apollod: {args.file}:{rejected['line']}: {rejected['reason']}", file=sys.stderr)
-    if args.wait:
-        _wait(path, total["examples"])
+    with sys.stdin.buffer if args.file == "-" else open(args.file, "rb") as stream:
+        total = _give(args, stream, source, args.file)
     counts = f"{len(total['examples'])} accepted, {len(total['duplicates'])} duplicates, {len(total['rejected'])} rejected"
     _print(args, total, counts)
     return 1 if total["rejected"] and not total["examples"] and not total["duplicates"] else 0
 
 
-def _take(stream: Any) -> list[bytes]:
+def _train(args: argparse.Namespace) -> int:
+    """With --wait it fails unless the example was learned: it may be too long, or its step may be refused."""
+    total = _give(args, BytesIO(_line_of(args)), "ctl:train", "the command line")
+    known = total["examples"] + total["duplicates"]
+    if not known:
+        _print(args, total, "not accepted")
+        return 1
+    state = "accepted" if total["examples"] else "known already"
+    if args.wait:
+        from apollod.cli import examples
+
+        state = total["state"] = examples.state_of(journal_path(args), known[0])
+    _print(args, total, f"{known[0]} {state}")
+    return 0 if not args.wait or state == "trained" else 1
+
+
+def _line_of(args: argparse.Namespace) -> bytes:
+    """The example of the command line as a line of an inbox file; raises ConfigError for what is none."""
+    from apollod.wire.records import parse_line
+
+    if (args.prompt is None) != (args.completion is None):
+        raise ConfigError("--prompt and --completion belong together", "for text without a prompt: --text")
+    record: dict[str, Any] = {"prompt": args.prompt, "completion": args.completion, "text": args.text}
+    try:
+        record["messages"] = None if args.messages is None else json.loads(args.messages)
+        line = json.dumps({name: value for name, value in record.items() if value is not None}).encode()
+        parse_line(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigError(f"--messages is not JSON: {error}", 'give [{"role": "user", "content": ...}, ...]') from error
+    except RecordRefused as error:
+        raise ConfigError(str(error), error.hint) from error
+    return line
+
+
+def _give(args: argparse.Namespace, stream: BinaryIO, source: str, name: str) -> dict[str, Any]:
+    """Every line to the daemon, which is asked even where there is none; what became of them. `name`: for messages."""
+    path = socket_path(args)
+    total: dict[str, Any] = {"schema_version": 1, "examples": [], "duplicates": [], "rejected": []}
+    first, lines = 1, _take(stream)
+    while True:
+        answer = ask(path, msg.SubmitRequest(lines, source))
+        total["examples"] += answer["examples"]
+        total["duplicates"] += answer["duplicates"]
+        total["rejected"] += [{**r, "line": r["line"] + first - 1} for r in answer["rejected"]]
+        first += len(lines)
+        if not (lines := _take(stream)):
+            break
+    for rejected in total["rejected"]:
+        print(f"apollod: {name}:{rejected['line']}: {rejected['reason']}", file=sys.stderr)
+    if args.wait:
+        _wait(path, total["examples"])
+    return total
+
+
+def _take(stream: BinaryIO) -> list[bytes]:
     lines: list[bytes] = []
     taken = 0
     while len(lines) < SUBMIT_LINES and taken < SUBMIT_BYTES and (line := stream.readline()):

@@ -17,6 +17,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         config = _prepare(root, args)
         daemon = _start(root, config)
-        result = _learn(root, daemon, began)
+        result = _learn(root, daemon, began, say if args.json else print)
         if args.serve:
             keep = True
             _linger(root, config, daemon)
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def say(text: str) -> None:
-    """Progress, on stderr: stdout is for the table and the JSON line."""
+    """Progress, on stderr: stdout is for the table and the JSON line; with --json for that alone."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -171,8 +172,8 @@ def _progress(status: dict[str, Any], last: str) -> str:
     return text
 
 
-def _learn(root: Path, daemon: "subprocess.Popen[bytes]", began: float) -> dict[str, Any]:
-    """Ask, teach, ask again; prints the table and returns the result object."""
+def _learn(root: Path, daemon: "subprocess.Popen[bytes]", began: float, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Ask, teach, ask again; tells the table and returns the result object."""
     before = _status(root)
     url = before["engine"]["url"]
     sample = [json.loads(line) for line in _data("sample.jsonl")]
@@ -191,11 +192,11 @@ def _learn(root: Path, daemon: "subprocess.Popen[bytes]", began: float) -> dict[
         (q["question"], b, a, "yes" if _same(a, q["answer"]) else "no")
         for q, b, a in zip(questions, answers_before, answers_after, strict=True)
     ]
-    print(render.table(["question", "before", "after", "right"], rows))
+    tell(render.table(["question", "before", "after", "right"], rows))
     right_before = sum(_same(b, q["answer"]) for b, q in zip(answers_before, questions, strict=True))
     right = sum(r[3] == "yes" for r in rows)
     w = after["weights"]
-    print(
+    tell(
         f"\nright answers: {right_before} of {len(rows)} before, {right} after; "
         f"mean log-probability of the file's answers: {logprob_before:.3f} before, {logprob_after:.3f} after\n"
     )
@@ -203,7 +204,7 @@ def _learn(root: Path, daemon: "subprocess.Popen[bytes]", began: float) -> dict[
     changed = any(a != b for a, b in zip(answers_after, answers_before, strict=True))
     learned = logprob_after > logprob_before + 0.5 and right > right_before and changed
     return {
-        "learned": learned, "examples": after["queue"]["trained"], "steps": after["step"],
+        "schema_version": 1, "learned": learned, "examples": after["queue"]["trained"], "steps": after["step"],
         "engine_pid_before": before["engine"]["pid"], "engine_pid_after": after["engine"]["pid"],
         "logprob_before": round(logprob_before, 4), "logprob_after": round(logprob_after, 4), "zero_copy": zero_copy,
         "parameters": w["parameters"], "live": w["live"], "cast": w["cast"], "rederive": w["rederive"],

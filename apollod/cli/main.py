@@ -4,19 +4,29 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from apollod import __version__
-from apollod.cli import checkpoint_arguments
-from apollod.errors import AlreadyRunning, ApolloError, ConfigError, DaemonUnreachable, NotPermitted
+from apollod.cli import checkpoint_arguments, exits
+from apollod.errors import ApolloError
 
-EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_PERMITTED = 1, 2, 3, 4
+STATES = ("pending", "trained", "rejected", "skipped", "held", "undone")
 
 EXAMPLES = """\
 try it:     apollod demo                     a small model learns while it is served, on any Linux laptop
 set it up:  apollod init ~/apollo            writes a configuration to fill in
 run it:     apollod run --config ~/apollo/apollod.toml
 teach it:   cp examples.jsonl ~/apollo/inbox/    or: apollod ctl submit examples.jsonl
-watch it:   apollod ctl status --watch
+            apollod ctl train --prompt "The light is kept by" --completion " Mara Quill." --wait
+watch it:   apollod ctl status --watch       and what became of it: apollod ctl example list
+"""
+
+TRAIN = """\
+examples:
+  apollod ctl train --prompt "The light is kept by" --completion " Mara Quill." --wait
+  apollod ctl train --messages '[{"role": "user", "content": "Who keeps the light?"}, {"role": "assistant", "content": "Mara Quill."}]'
+
+It is given what `ctl submit` gives line by line; `apollod ctl example show ID` tells what became of it.
 """
 
 
@@ -36,19 +46,23 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     demo.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
     demo.add_argument("--seed", type=int, default=0, help="seed of the model and of the run")
+    demo.add_argument("--json", action="store_true", help="only the result on standard output, as one JSON object")
 
     init = commands.add_parser("init", help="write a configuration to fill in, and its directories")
     init.add_argument("dir", help="directory for configuration, inbox and state")
     init.add_argument("--model", default="", help="a local Hugging Face model directory")
+    init.add_argument("--json", action="store_true", help="one JSON object: the paths that were made")
 
     config = commands.add_parser("config", help="check or show the configuration")
     config_commands = config.add_subparsers(dest="verb", required=True, metavar="VERB")
     check = config_commands.add_parser("check", help="say whether it can be used, and what it takes")
     check.add_argument("--memory", action="store_true", help="what weights, optimizer and a step take in memory; nothing is loaded")
     check.add_argument("--device-gb", type=_gigabytes, metavar="GB", help="with --memory: of the GPU, 10^9 bytes; exit 1 if too few")
-    check.add_argument("--json", action="store_true", help="with --memory: one JSON object")
+    check.add_argument("--json", action="store_true", help="one JSON object")
     _config_arguments(check)
-    _config_arguments(config_commands.add_parser("show", help="print every value in force, as TOML"))
+    show = config_commands.add_parser("show", help="print every value in force, as TOML")
+    show.add_argument("--json", action="store_true", help="one JSON object; secrets are left out, as in the TOML form")
+    _config_arguments(show)
 
     _add_replay(commands.add_parser("replay", help="run recorded steps again, without a daemon, and prove the weights"))
 
@@ -59,6 +73,13 @@ def build_parser() -> argparse.ArgumentParser:
 
     _add_ctl(commands.add_parser("ctl", help="ask or tell the running daemon"))
     return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
 
 
 def _gigabytes(text: str) -> float:
@@ -87,10 +108,11 @@ def _add_replay(replay: argparse.ArgumentParser) -> None:
 
 
 def _add_ctl(ctl: argparse.ArgumentParser) -> None:
+    ctl.epilog = "exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 no daemon answers, 4 not permitted"
     verbs = ctl.add_subparsers(dest="verb", required=True, metavar="VERB")
 
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        parser = verbs.add_parser(name, help=text, description=text)
+    def verb(name: str, text: str, of: Any = verbs) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = of.add_parser(name, help=text, description=text)
         parser.add_argument("--config", metavar="FILE", default=os.environ.get("APOLLOD_CONFIG"), help="the daemon's TOML file")
         parser.add_argument("--socket", metavar="PATH", help="the daemon's socket, instead of --config")
         parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -121,8 +143,30 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     why.add_argument("what", metavar="STEP|EXAMPLE", help="a step number, or an example's id or its first 6 or more digits")
     why.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
     submit = verb("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox")
-    submit.add_argument("file", help="JSONL file, or - for standard input")
+    submit.add_argument("file", help="JSONL file, or - for standard input; for a single example see `train`")
     submit.add_argument("--wait", action="store_true", help="return when they are learned")
+    train = verb("train", "give one example to the daemon, as POST /train does; it is learned with the rate of direct corrections")
+    train.epilog, train.formatter_class = TRAIN, argparse.RawDescriptionHelpFormatter
+    shape = train.add_mutually_exclusive_group(required=True)
+    shape.add_argument("--prompt", metavar="TEXT", help="context, with --completion")
+    shape.add_argument("--text", help="plain text, all of it learned")
+    shape.add_argument("--messages", metavar="JSON", help='a conversation: [{"role": "user", "content": ...}, {"role": "assistant", ...}]')
+    train.add_argument("--completion", metavar="TEXT", help="what is learned to follow --prompt; mind the space between them")
+    train.add_argument("--wait", action="store_true", help="return when it is learned; exit 1 if it is not")
+    nouns = verbs.add_parser("example", help="the examples that were accepted: list, show", description="the examples that were accepted")
+    actions = nouns.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listed = verb("list", "the newest examples in the order in which they are learned, and what became of them", actions)
+    listed.add_argument("--state", choices=STATES, help="only those in this state")
+    listed.add_argument("--limit", type=_count, default=20, metavar="N", help="the last N (default 20); 0 for all")
+    shown = verb("show", "one example in full: what it says, where it came from, what became of it", actions)
+    shown.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
+    nouns = verbs.add_parser("source", help="the files that were read: list", description="the files that were read")
+    actions = nouns.add_subparsers(dest="action", required=True, metavar="ACTION")
+    sources = verb("list", "every file seen in the inbox: how far it is read, and what became of its lines", actions)
+    for parser in (listed, sources):
+        parser.add_argument("--jsonl", action="store_true", help="one JSON object a line")
+    for parser in (listed, shown, sources):
+        parser.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
     verb("checkpoint", "write weights and optimizer state to disk now")
     rollback = verb("rollback", "serve an earlier step's weights again, at once; what was learned since is taken back and stays away")
     rollback.add_argument(
@@ -130,7 +174,7 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
         help="a step on the way to the one that is served, 0 for the untrained weights, or a checkpoint's directory",
     )
     relearn = verb("relearn", "learn examples again whose steps were taken back by a rollback")
-    relearn.add_argument("examples", nargs="+", metavar="EXAMPLE", help="ids; the view examples has them, with state 'undone'")
+    relearn.add_argument("examples", nargs="+", metavar="EXAMPLE", help="ids; `ctl example list --state undone` has them")
     verb("pause", "finish the running step, then start no other; serving goes on")
     verb("resume", "train again; also tries again what was given up")
     journal = verb("journal", "the journal itself")
@@ -143,28 +187,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (DESIGN section 9)."""
     args = build_parser().parse_args(argv)
     try:
-        return _dispatch(args)
+        code = _dispatch(args)
+        sys.stdout.flush()  # here, where it can still be said that it failed
+        return code
     except ApolloError as error:
-        print(f"apollod: {error.line()}", file=sys.stderr)
-        return _exit_code(error)
+        refused = error
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` is no failure
+        _drop_output()  # `| head` is no failure
         return 0
+    except OSError as error:
+        refused = exits.explain(error)
+        if error.filename is None:  # it may have been the output, which Python would try to write once more
+            _drop_output()
     except KeyboardInterrupt:
         return 130
+    print(f"apollod: {refused.line()}", file=sys.stderr)
+    return exits.code_of(refused)
 
 
-def _exit_code(error: ApolloError) -> int:
-    match error:
-        case ConfigError():
-            return EXIT_USAGE
-        case DaemonUnreachable():
-            return EXIT_UNREACHABLE
-        case NotPermitted():
-            return EXIT_NOT_PERMITTED
-        case AlreadyRunning():
-            return EXIT_FAILED
-    return EXIT_FAILED
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(args: argparse.Namespace) -> int:
@@ -192,13 +234,11 @@ def _dispatch(args: argparse.Namespace) -> int:
         case "init":
             from apollod.cli import setup
 
-            return setup.init(args.dir, args.model)
+            return setup.init(args.dir, args.model, args.json)
         case "config":
             from apollod.cli import setup
 
-            if args.verb == "check" and (args.memory or args.json or args.device_gb):
-                return setup.memory(args)
-            return setup.config(args.verb, args.config, args.overrides)
+            return setup.config(args)
     from apollod.cli import setup
 
     return setup.version(args.json, __version__)

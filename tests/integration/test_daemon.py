@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
 
+from apollod.engine.metrics import FRESH_S
 from apollod.trainer.fingerprint import file_fingerprint
 from apollod.trainer.fingerprint import format as format_fingerprint
 
@@ -16,6 +19,12 @@ pytestmark = pytest.mark.engine
 
 def trained(daemon: Daemon) -> int:
     return daemon.status()["queue"]["trained"]
+
+
+def scrape(daemon: Daemon) -> dict[str, float]:
+    with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
 
 def ids_of(daemon: Daemon, question: str, answer: str) -> list[int]:
@@ -72,6 +81,21 @@ def test_train_over_http_and_its_status(running):
     assert code == 200 and whole["schema_version"] == 1 and whole["weights"]["fingerprint"]
 
 
+def test_one_scrape_tells_serving_and_learning(running):
+    before = trained(running)
+    running.drop("scraped.jsonl", chat_line("scraped?", "yes."))
+    running.wait_learned(before + 1)
+    status = running.wait(lambda s: s["weights"]["served"] == s["step"] and s["weights"]["alignment"], "the engine to be told")
+    time.sleep(FRESH_S)
+    shown = scrape(running)
+    assert shown["apollod_up"] == 1 and shown['apollod_state{state="serving"}'] == 1
+    assert shown["apollod_step"] == shown["apollod_weights_version_served"] == status["step"] > 0
+    assert shown["apollod_alignment_mean_difference"] == status["weights"]["alignment"]["mean_abs_diff"]
+    assert shown['apollod_examples{state="trained"}'] == status["queue"]["trained"]
+    assert shown["apollod_journal_seq"] >= status["journal"]["seq"]
+    assert any(name.startswith("vllm:generation_tokens_total") for name in shown)
+
+
 @pytest.mark.parametrize("body", [b"no json", b'{"messages": []}', b'{"examples": [{"a": 1}]}', b"[]"])
 def test_a_bad_request_gets_an_error_and_a_hint(running, body):
     code, answer = running.post("/train", body)
@@ -103,6 +127,31 @@ def test_submit_checkpoint_and_replay_by_ctl(running, tmp_path):
         assert folded[key] == live[key]
     early = json.loads(running.ctl("replay", "--to", "1", "--json").stdout)
     assert early["replayed"] == 1 and early["step"] == 0
+
+
+def test_one_example_from_the_command_line_and_what_became_of_it(running, tmp_path):
+    before = trained(running)
+    given = ("--prompt", "as told on", "--completion", " the command line")
+    answer = json.loads(running.ctl("train", *given, "--wait", "--json").stdout)
+    (id_,) = answer["examples"]
+    assert (answer["schema_version"], answer["duplicates"], answer["rejected"], answer["state"]) == (1, [], [], "trained")
+    assert trained(running) == before + 1
+    shown = json.loads(running.ctl("example", "show", id_[:12], "--json").stdout)["example"]
+    assert (shown["state"], shown["tier"], shown["source"], shown["line"]) == ("trained", "direct", "ctl:train", 1)
+    assert shown["record"] == {"prompt": "as told on", "completion": " the command line"} and shown["steps"] == [shown["step"]]
+    assert running.ctl("train", *given).stdout == f"{id_} known already\n"
+    messages = json.dumps(json.loads(chat_line("by hand, as JSON?", "yes,\nas JSON."))["messages"], indent=2)
+    done = running.ctl("train", "--messages", messages, "--wait")
+    assert done.stdout.endswith(" trained\n") and trained(running) == before + 2
+    newest = json.loads(running.ctl("example", "list", "--limit", "2", "--jsonl").stdout.splitlines()[-1])
+    assert newest["id"] == done.stdout.split()[0] and newest["record"]["messages"][1]["content"] == "yes,\nas JSON."
+    long = running.ctl("train", "--prompt", "long?", "--completion", "so long " * 400, "--wait", check=False)
+    assert (long.returncode, long.stdout.split()[1:]) == (1, ["rejected"])
+    assert "max_tokens" in running.ctl("example", "show", long.stdout.split()[0]).stdout
+    nothing = tmp_path / "empty.jsonl"
+    nothing.touch()
+    assert running.ctl("submit", str(nothing), "--wait").stdout == "0 accepted, 0 duplicates, 0 rejected\n"
+    assert trained(running) == before + 2
 
 
 def test_checkpoint_over_http_loads_in_transformers(running):

@@ -1,0 +1,192 @@
+"""What every command keeps to: exit codes, one line where something is refused, one object with --json."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from apollod.cli.ctl import ask
+from apollod.cli.main import main
+from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted
+from apollod.wire import messages as msg
+from apollod.wire.framing import encode_frame
+
+# The interpreter may lie where nobody else can read: everything is loaded first.
+AS_NOBODY = """
+import os, sys
+from apollod.cli import ctl, main, setup
+os.setuid(65534)
+sys.exit(main.main(sys.argv[1:]))
+"""
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+
+
+def apollod(*args: str, **more: Any) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run([sys.executable, "-m", "apollod", *args], capture_output=True, text=True, timeout=60, **more)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@contextmanager
+def daemon_that_says(path: Path, answer: msg.Answer) -> Iterator[str]:
+    """Something that listens, takes one request and gives this answer."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(encode_frame(msg.encode(answer)))
+
+        server = Thread(target=serve)
+        server.start()
+        yield str(path)
+        server.join()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(1, ApolloError), (2, ConfigError), (3, DaemonUnreachable), (4, NotPermitted), (9, ApolloError)]
+)
+def test_a_refusal_ends_the_command_with_the_code_that_the_daemon_gave(tmp_path, capsys, code, kind):
+    refusal = msg.Failure("it is so", "do this", code)
+    with daemon_that_says(tmp_path / "s", refusal) as path, pytest.raises(ApolloError) as caught:
+        ask(path, msg.PauseRequest())
+    assert type(caught.value) is kind and caught.value.line() == "it is so; do this"
+    with daemon_that_says(tmp_path / "t", refusal) as path:
+        assert main(["ctl", "pause", "--socket", path]) == (code if code <= 4 else 1)
+    assert capsys.readouterr().err == "apollod: it is so; do this\n"
+
+
+# --- what the system refuses --------------------------------------------------------------------------------------
+
+
+@as_root
+@pytest.mark.parametrize(
+    "args",
+    [["init", "{dir}/new"], ["config", "show", "--config", "{dir}/a.toml"], ["ctl", "submit", "{dir}/a.toml", "--socket", "{dir}/s"]],
+)
+def test_what_is_not_permitted_is_exit_code_4_and_one_line_that_names_the_file(args):
+    with TemporaryDirectory(prefix="apollod-", dir="/tmp") as directory:  # pytest's own are closed to others
+        Path(directory).chmod(0o755)
+        (Path(directory) / "a.toml").write_text('[model]\npath = "/m"\n')
+        (Path(directory) / "a.toml").chmod(0o600)
+        command = [sys.executable, "-c", AS_NOBODY, *(arg.format(dir=directory) for arg in args)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1), done.stderr
+        assert directory in done.stderr and "; " in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["init", "{file}/new"], ["ctl", "submit", "{dir}", "--socket", "{dir}/s"], ["ctl", "submit", "{dir}/none", "--socket", "{dir}/s"]],
+)
+def test_what_the_system_refuses_is_exit_code_1_and_one_line_that_names_the_file(tmp_path, args):
+    file = tmp_path / "file"
+    file.write_text("")
+    done = apollod(*(arg.format(file=file, dir=tmp_path) for arg in args))
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and str(tmp_path) in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_result_that_cannot_be_written_is_a_failure_and_a_reader_that_went_away_is_none(unbuffered):
+    command, env = [sys.executable, "-m", "apollod", "version"], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1) and "No space left" in done.stderr
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as gone:
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- submit and train without a daemon ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", '{"text": "a"}\n'])
+def test_submit_reaches_for_the_daemon_also_where_there_is_nothing_to_submit(tmp_path, text):
+    done = apollod("ctl", "submit", "-", "--socket", str(tmp_path / "s"), input=text)
+    assert done.returncode == 3 and done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--prompt", "a"], "--completion"),
+        (["--completion", "a", "--text", "b"], "--prompt"),
+        (["--text", " "], "text is empty"),
+        (["--messages", "[{]"], "--messages is not JSON"),
+        (["--messages", '[{"role": "user", "content": "a"}]'], "no assistant turn"),
+        (["--messages", "{}"], "not a list"),
+        (["--messages", "[" * 5000], "--messages is not JSON"),
+    ],
+)
+def test_an_example_that_is_none_is_wrong_usage_and_no_daemon_hears_of_it(tmp_path, capsys, args, words):
+    assert main(["ctl", "train", *args, "--socket", str(tmp_path / "nobody")]) == 2
+    told = capsys.readouterr().err
+    assert words in told and "; " in told and told.count("\n") == 1
+
+
+def test_train_takes_one_example(capsys):
+    for args in ([], ["--text", "a", "--messages", "[]"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["ctl", "train", *args])
+        assert ended.value.code == 2
+    assert "--messages" in capsys.readouterr().err
+
+
+# --- --json -------------------------------------------------------------------------------------------------------
+
+
+def answer_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> dict[str, Any]:
+    assert main([*args, "--json"]) == code
+    answer = json.loads(capsys.readouterr().out)
+    assert answer.pop("schema_version") == 1
+    return answer
+
+
+def test_config_as_an_object(tmp_path, capsys):
+    file = tmp_path / "a.toml"
+    file.write_text('[model]\npath = "/m"\n[engine]\napi_key = "secret"\n[[watch]]\npath = "/logs"\n')
+    shown = answer_of(capsys, "config", "show", "--config", str(file))
+    assert shown["model"] == {"path": "/m"} and shown["trainer"]["rank"] == 64 and shown["watch"] == [{"path": "/logs", "format": "auto"}]
+    assert shown["engine"]["api_key"] == "..."
+    assert main(["config", "show", "--config", str(file)]) == 0
+    assert "secret" not in capsys.readouterr().out
+    file.write_text('[model]\npath = "/m"\n')
+    assert answer_of(capsys, "config", "show", "--config", str(file))["engine"]["api_key"] == ""
+
+
+def test_config_check_as_an_object(tmp_path, capsys):
+    model = tmp_path / "model"
+    config = ["config", "check", "--set", f"model.path={model}", "--set", f"state.dir={tmp_path}"]
+    refused = answer_of(capsys, *config, code=1)
+    assert refused["ok"] is False and "does not exist; set [model] path" in refused["error"]
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (model / "model.safetensors").touch()
+    assert answer_of(capsys, *config) == {
+        "ok": True, "error": "", "model": str(model), "state": str(tmp_path), "inbox": str(tmp_path / "inbox"),
+        "url": "http://127.0.0.1:8000",
+    }  # fmt: skip
+    assert answer_of(capsys, *config, "--set", "trainer.kernels=triton", code=1)["error"]
+    assert main([*config, "--device-gb", "141"]) == 2
+    assert "--memory" in capsys.readouterr().err
+
+
+def test_init_as_an_object(tmp_path, capsys):
+    assert answer_of(capsys, "init", str(tmp_path / "a")) == {
+        "config": str(tmp_path / "a" / "apollod.toml"), "inbox": str(tmp_path / "a" / "inbox"),
+    }  # fmt: skip

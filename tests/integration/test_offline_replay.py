@@ -4,6 +4,7 @@ The history has what makes it hard: a failed step number, a restart with other s
 """
 
 import asyncio
+import importlib.util
 import json
 import os
 import shutil
@@ -225,6 +226,27 @@ def test_the_first_divergence_is_named_with_what_differs(history: History, tmp_p
     assert divergence["environment"] == {"torch": {"recorded": "1.0", "here": bound.versions["torch"]}}
 
 
+def test_everything_else_that_a_binding_ran_on_is_named_at_a_divergence(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second binding ran elsewhere; a replay runs on what the first one ran on. What only one of them knows is named, too."""
+    first, second = (place for place, e in enumerate(history.events) if isinstance(e, ev.TrainerBound))
+    here = history.events[first].versions
+    then = {name: f"another {name}" for name in here} | {"device": "NVIDIA H100 80GB HBM3", "threads": "31", "triton": "3.4.0"}
+    del then["numba"]
+    events = [msgspec.structs.replace(e, versions=then) if place == second else e for place, e in enumerate(history.events)]
+    events = [msgspec.structs.replace(e, fingerprint="0" * 16) if isinstance(e, ev.StepCompleted) and e.step == 4 else e for e in events]
+    assert main(["replay", "--journal", str(write_journal(tmp_path / "journal.db", events))]) == 1
+    head, *named = capsys.readouterr().out.splitlines()
+    assert head.startswith("diverged at step 4: ") and head.endswith("(fingerprint differ); verified until step 2")
+    assert here.keys() == {"torch", "transformers", "tokenizers", "numba", "device", "kernels", "threads"} and here["threads"] == "1"
+    assert set(named) == {
+        *(f"  {name}: {then[name]} then, {value} now" for name, value in here.items() if name != "numba"),
+        f"  numba: not recorded then, {here['numba']} now",
+        "  triton: 3.4.0 then, absent now",
+    }
+
+
 def test_a_cast_parameter_is_held_as_the_engine_held_it(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Why `trainer.bound` records `held`: A_log, stored in bf16 and held so, gets a rounded gradient. Its moments differ at
     once, its bits sooner or later."""
@@ -272,7 +294,9 @@ OTHERS = {
     "adamw-bf16-master": m.OptimizerSettings("adamw", seed=7, moments="bfloat16", rounding="master"),
     "adafactor": m.OptimizerSettings("adafactor", seed=7),
     "apollo-mini": m.OptimizerSettings(rank=1, scale="tensor", seed=7, moments="bfloat16", rounding="nearest", limiter=0.0),
+    "adamw8bit": m.OptimizerSettings("adamw8bit", seed=7, weight_decay=0.1),
 }
+MISSING = {"adamw8bit"} if importlib.util.find_spec("bitsandbytes") is None else set()
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +305,9 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
         yield process
 
 
-@pytest.mark.parametrize("chosen", OTHERS)
+@pytest.mark.parametrize(
+    "chosen", [pytest.param(name, marks=pytest.mark.skipif(name in MISSING, reason="bitsandbytes is not installed")) for name in OTHERS]
+)
 def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
     chosen: str, trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The supervisor's Unix socket: 0600 in a 0700 directory, peers of our own user only, frames with a limit.
+"""The supervisor's Unix socket: 0600 in a directory that nobody else may write, peers of our own user only, frames with a limit.
 
 A message may carry one file descriptor (SCM_RIGHTS): it travels with a small frame of its own, so that the descriptor
 is attached to exactly that frame however the stream is cut.
@@ -35,14 +35,21 @@ async def listen(path: Path) -> Listener[UNIXSocketStream]:
 
 
 def _make_place(path: Path) -> None:
-    """The directory for the socket, ours alone, and nothing in the way."""
+    """The directory for the socket, and nothing in the way. Ours alone where it is made here; one that was there belongs to whoever
+    made it, and is left as it is."""
     if len(os.fsencode(path)) > SUN_PATH_MAX:
         raise ConfigError(
             f"the socket path {path} has {len(os.fsencode(path))} bytes, the system's limit is {SUN_PATH_MAX}",
             "set RUNTIME_DIRECTORY to a short path such as /run/apollod",
         )
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.parent.chmod(0o700)
+    directory = path.parent
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mode = directory.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):  # they could put a socket of their own there, which our children would talk to
+        raise ConfigError(
+            f"the socket cannot lie in {directory}: others may write there (mode {stat.S_IMODE(mode):04o})",
+            "set RUNTIME_DIRECTORY to a directory of the daemon alone such as /run/apollod, or make this one that",
+        )
     if path.is_symlink() or (path.exists() and not stat.S_ISSOCK(path.stat().st_mode)):
         raise ConfigError(f"{path} exists and is no socket", "remove it")
     path.unlink(missing_ok=True)

@@ -1,0 +1,54 @@
+"""The commands as another user runs them, who owns nothing here."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+NOBODY = 65534
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+
+# Everything is imported before: the interpreter may lie where only its owner reads.
+_AS_NOBODY = f"""
+import importlib, os, pkgutil, sys
+import apollod
+for package in ("apollod.adapters", "apollod.cli", "apollod.store", "apollod.supervisor", "apollod.wire"):
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+        importlib.import_module(module.name)
+main = importlib.import_module("apollod.cli." + sys.argv[1]).main
+os.chdir("/")
+os.setgroups([])
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def as_nobody(*arguments: object, module: str = "main") -> "subprocess.CompletedProcess[str]":
+    """`apollod ARGUMENTS`, or another command of `apollod.cli`, by a user who is neither root nor the owner of anything."""
+    clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
+    command = [sys.executable, "-c", _AS_NOBODY, module, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean)
+
+
+@contextmanager
+def open_place() -> Iterator[Path]:
+    """A directory in which everybody may look about, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        yield Path(directory)
+
+
+def refused(done: "subprocess.CompletedProcess[str]", *named: object) -> str:
+    """The one line of a command that was not permitted; it names all of these."""
+    assert done.returncode == 4, (done.returncode, done.stderr)
+    assert done.stderr.count("\n") == 1, done.stderr
+    for name in named:
+        assert str(name) in done.stderr
+    return done.stderr

@@ -8,7 +8,8 @@ import re
 import sys
 import time
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import count, islice
+from math import inf
 from typing import Any
 
 from apollod.adapters import journal_reader
@@ -25,6 +26,7 @@ FOLLOW_S = 0.3
 SHOWN_MAX = 160  # characters of a body on one line
 HASH_DIGITS, HASH_DIGITS_MIN = 64, 16
 SEARCH_S = 600.0
+_INFINITE = {inf: "Infinity", -inf: "-Infinity"}  # JSON has no such numbers, and null would be SQL's NULL
 
 
 def run(args: argparse.Namespace, path: str) -> int:
@@ -47,6 +49,8 @@ def _events(args: argparse.Namespace, path: str) -> int:
     if args.kind and args.kind not in KINDS and "*" not in args.kind:
         near = difflib.get_close_matches(args.kind, KINDS, n=1, cutoff=0.0)[0]
         raise ConfigError(f"no event kind {args.kind!r}", f"did you mean {near!r}? a * stands for anything: step.*")
+    if args.follow and args.json:
+        raise ConfigError("--json is one object, and with --follow there is no end of it", "use --jsonl: one object a line, as they come")
     after = args.after if args.after is not None else _nth_from_end(path, args.kind, args.limit)
     shown: list[dict[str, Any]] = []
     left = args.limit if args.after is not None and args.limit else None
@@ -92,13 +96,23 @@ def _query(args: argparse.Namespace, path: str) -> int:
         writer.writerow(answer.columns)
         writer.writerows(answer.rows)
     elif args.json:
-        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-        print(json.dumps({"schema_version": 1, "columns": answer.columns, "rows": rows, "truncated": answer.truncated}))
+        keys = _keys(answer.columns)
+        rows = [dict(zip(keys, (_INFINITE.get(value, value) for value in row), strict=True)) for row in answer.rows]
+        print(json.dumps({"schema_version": 1, "columns": keys, "rows": rows, "truncated": answer.truncated}, allow_nan=False))
     else:
         print(render.table(answer.columns, answer.rows))
     if answer.truncated:
         print(f"apollod: only the first {args.limit} rows; raise --limit", file=sys.stderr)
     return 0
+
+
+def _keys(columns: list[str]) -> list[str]:
+    """The columns as keys of one object: a name that comes again gets `:1`, `:2` and so on, as SQLite itself does in a subquery."""
+    keys: dict[str, None] = {}
+    for name in columns:
+        again = (f"{name}:{number}" for number in count(1))
+        keys[name if name not in keys else next(key for key in again if key not in keys)] = None
+    return list(keys)
 
 
 def _replay(args: argparse.Namespace, path: str) -> int:

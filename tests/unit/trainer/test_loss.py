@@ -1,5 +1,6 @@
 """The loss over a large vocabulary: against float64, against torch's own, and what it never makes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from apollod.trainer.guards import guard_torchvision
 guard_torchvision()
 
 from support.small_models import small_model, tokens_of  # noqa: E402
-from transformers import Gemma2Config, Gemma2ForCausalLM  # noqa: E402
+from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel  # noqa: E402
 
 from apollod.trainer.data import Tokens  # noqa: E402
 from apollod.trainer.loss import BlockwiseCrossEntropy, _large_head, loss_of  # noqa: E402
@@ -123,14 +124,52 @@ def test_a_models_loss_is_the_one_of_its_own_logits() -> None:
     assert "forward" not in vars(model.lm_head) and "forward" not in vars(model.get_input_embeddings())
 
 
-def test_a_model_that_caps_its_logits_keeps_doing_so() -> None:
+def capping_model() -> Gemma2ForCausalLM:
+    """Its head is large, and not all that makes its logits."""
     torch.manual_seed(0)
     config = Gemma2Config(
         vocab_size=5000, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
         head_dim=16, final_logit_softcapping=0.05, attn_implementation="eager",
     )  # fmt: skip
-    model = Gemma2ForCausalLM(config).bfloat16().eval()
+    return Gemma2ForCausalLM(config).bfloat16().eval()
+
+
+def test_a_model_that_caps_its_logits_keeps_doing_so() -> None:
+    model = capping_model()
     assert model.lm_head.weight.shape[0] > BLOCK_ROWS and _large_head(model) is None
     ids = torch.arange(5, 25)[None]
     expected = F.cross_entropy(model(input_ids=ids, use_cache=False).logits[0, :-1].float(), ids[0, 1:])
     assert loss_of(model, Tokens(ids[0].tolist(), [False] + [True] * 19)).item() == expected.item()
+
+
+class Products(TorchDispatchMode):
+    """Shapes [rows, n] of the products that a matrix is a factor of, whole or in blocks."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, int]] = []
+        self._memory = matrix.untyped_storage().data_ptr()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = operation(*args, **(kwargs or {}))
+        factor = any(isinstance(x, Tensor) and x.untyped_storage().data_ptr() == self._memory for x in args)
+        if factor and any(name in str(operation) for name in ("mm", "linear", "matmul")):
+            self.shapes.append((result.shape[:-1].numel(), result.shape[-1]))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("make", "large"),
+    [(lambda: small_model(vocabulary=1000), False), (lambda: small_model(vocabulary=1000, tie=True), False), (capping_model, False),
+     (small_model, True), (lambda: small_model(tie=True), True)],
+    ids=["small", "small and tied", "capped", "large", "large and tied"],
+)  # fmt: skip
+def test_logits_exist_at_the_positions_before_learned_tokens_only(make: Callable[[], PreTrainedModel], large: bool) -> None:
+    model = make()
+    head = model.get_output_embeddings()
+    assert (_large_head(model) is not None) == large
+    example = Tokens(list(range(100, 150)), [False] * 20 + [True] * 7 + [False] * 20 + [True] * 3)
+    with Products(head.weight) as head_in:
+        loss_of(model, example)
+    assert {rows for rows, _ in head_in.shapes} == {10}
+    assert sum(columns for _, columns in head_in.shapes) == head.weight.shape[0], "the head was not seen: this test would show nothing"

@@ -119,9 +119,6 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 
     def __post_init__(self) -> None:
-        endless = [name for name in self.__struct_fields__ if getattr(self, name) in (math.inf, -math.inf)]
-        if endless:
-            raise ValueError(f"{endless[0]} = inf; use a number, or 0 where that means no limit")
         if 0 < self.limiter < 1:
             raise ValueError(f"limiter = {self.limiter} is neither 0 (no limit) nor a growth of at least 1")
         if 0 < self.loss_spike <= 1:
@@ -263,6 +260,7 @@ def load_config(
     _overlay(tree, _credentials(environ.get("CREDENTIALS_DIRECTORY", "")))
     _overlay(tree, _environment(environ))
     _overlay(tree, [_flag(text) for text in overrides])
+    _check_finite(tree)
     if "model" not in tree:
         raise ConfigError("[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."')
     try:
@@ -352,6 +350,14 @@ def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) ->
             raise ConfigError(f"{key!r} is no {'list of tables' if listed else 'table'}", f"write {header}, and its keys below")
         for table in tables:
             _check_keys(table, inner, key)
+
+
+def _check_finite(tree: dict[str, Any]) -> None:
+    """What is recorded and shown as JSON has to be a number there, too."""
+    for section, table in tree.items():
+        for key, value in table.items() if isinstance(table, dict) else ():
+            if value == math.inf:
+                raise ConfigError(f"[{section}] {key} = inf", "use a number, or 0 where that means no limit")
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:

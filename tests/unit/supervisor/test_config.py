@@ -38,6 +38,7 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ("[trainer]\nlimiter = 0.5\n", ["limiter = 0.5", "trainer"]),
         ('[trainer]\noptimizer = "adafactor"\nmoments = "bfloat16"\n', ["bfloat16", "adafactor", "trainer"]),
         ("[trainer]\nlr = inf\n", ["lr = inf", "trainer"]),
+        ("[checkpoint]\nkeep_days = inf\n", ["keep_days = inf", "checkpoint"]),
         ("[trainer]\nloss_max = inf\n", ["loss_max = inf", "trainer"]),
         ("[trainer]\nloss_spike = 0.5\n", ["loss_spike = 0.5", "more than 1"]),
         ("[trainer]\nlr_floor = 1.5\n", ["trainer.lr_floor", "<= 1"]),

@@ -1,5 +1,6 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
-GET /apollod/status. Each is one control request to the supervisor; bodies and errors are JSON, errors with a hint."""
+GET /apollod/status. Each is one control request to the supervisor; bodies and errors are JSON, errors with a hint.
+vLLM's GET /metrics also shows what status says, in numbers."""
 
 import asyncio
 import hashlib
@@ -14,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from apollod.adapters.link import Link
+from apollod.engine.metrics import AppendedMetrics, Figures
 from apollod.engine.refresh import Refresher
 from apollod.engine.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
@@ -23,6 +25,7 @@ from apollod.wire.messages import Request as ControlRequest
 BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
+SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
 SOURCE = "http"
 TRAIN_FIELDS = ("schema_version", "state", "step", "queue", "window")
 HTTP_STATUS = {2: 400, 3: 503, 4: 403}
@@ -44,9 +47,10 @@ class Routes:
         self._refresher: Refresher | None = None
 
     def attach_router(self, app: FastAPI) -> None:
-        """Add the routes, and the middleware that labels what vLLM's own routes answer; vLLM's authentication is added
-        after it (entrypoints/launchers/app.py) and so comes before it."""
+        """Add the routes, and the middlewares that label and extend what vLLM's own routes answer; vLLM's authentication is
+        added after them (entrypoints/launchers/app.py) and so comes before them."""
         app.add_middleware(VersionLabels, served=self._served)
+        app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
         for method, path, handler in (
             ("POST", "/train", self._train),
             ("GET", "/train/status", self._train_status),
@@ -111,6 +115,14 @@ class Routes:
     async def _status(self, request: Request) -> JSONResponse:
         answer = await self._ask(StatusRequest(), ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
+    def _status_now(self) -> dict[str, Any]:
+        """The status object, soon; raises ApolloError. Blocks."""
+        answer = _exchange(self._socket_path, StatusRequest(), SCRAPE_S)
+        if isinstance(answer, Failure):
+            raise ApolloError(answer.error, answer.hint)
+        body: dict[str, Any] = answer.body
+        return body
 
     async def _ask(self, message: ControlRequest, timeout_s: float) -> dict[str, Any] | JSONResponse:
         """The body of the supervisor's reply, or its refusal as a response. One connection a request."""

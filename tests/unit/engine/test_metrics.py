@@ -1,0 +1,186 @@
+"""/metrics as vLLM mounts it, with our figures behind; a stand-in supervisor on a real socket answers with the status of a real state."""
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from prometheus_client.parser import text_string_to_metric_families
+from support.engine_host import Host
+from vllm.entrypoints.serve.instrumentator.metrics import attach_router as attach_vllm_metrics
+
+from apollod.core import events as ev
+from apollod.core.state import CheckpointRef, Child, Counts, State
+from apollod.engine import metrics, routes
+from apollod.supervisor.view import status_view
+from apollod.wire import messages as msg
+
+DOCS = Path(__file__).parents[3] / "docs" / "operations.md"
+PROMETHEUS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", "Accept-Encoding": "gzip"}
+MEASURED = ev.AlignmentMeasured(
+    step=10, tokens=9, mean_abs_diff=0.004, max_abs_diff=0.02, mean_diff=0.001, worst=3, nonfinite=0, bound=0.1, aligned=True,
+    seconds=0.2, probe="p",
+)
+JOURNAL = {"seq": 345, "bytes": 4096, "head_hash": "h", "free_bytes": 7_000_000_000}
+
+
+def state() -> State:
+    """After a rollback and two crashes of the trainer; paused."""
+    return State(
+        version=12, engine=Child("ready", 1, 1), trainer=Child("ready", 2, 3), paused=True, alignment=MEASURED, undone={"u": None},
+        counts=Counts(accepted=20, trained=11, skipped=2, held=3, rejected=4, duplicates=5), started_at_ns=1_000_000_000, state_bytes=99,
+        checkpoints=[CheckpointRef(8, "/c/8", "f", 1_700_000_000_500_000_000, bytes=64)], since=[], engine_paused=True,
+    )
+
+
+class Server:
+    """vLLM's own /metrics and our plugin, in the order of vLLM's `build_app`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.host = Host(directory)
+        self.state = state()
+        self.host.answerer = lambda request: msg.Reply(self.status())
+        self.app = FastAPI()
+        attach_vllm_metrics(self.app)
+        routes.Routes(str(self.host.path)).attach_router(self.app)
+        self.client = TestClient(self.app)
+
+    def status(self) -> dict[str, object]:
+        status = status_view(self.state, 61_000_000_000, JOURNAL)
+        status["weights"]["served"] = 11
+        return status
+
+    def scrape(self, path: str = "/metrics") -> dict[str, float]:
+        answer = self.client.get(path, headers=PROMETHEUS)
+        assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/plain")
+        assert "content-encoding" not in answer.headers
+        assert int(answer.headers.get("content-length", len(answer.content))) == len(answer.content)
+        return {
+            sample.name + "".join(f"{{{v}}}" for v in sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(answer.text) for sample in family.samples
+        }
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path)
+    with made.client:
+        yield made
+    made.host.close()
+
+
+def ours(samples: dict[str, float]) -> dict[str, float]:
+    return {name.removeprefix("apollod_"): value for name, value in samples.items() if name.startswith("apollod_")}
+
+
+def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) -> None:
+    samples = server.scrape()
+    assert samples["process_start_time_seconds"] > 0  # of the registry that vLLM shows
+    assert ours(samples) == {
+        "up": 1, "step": 12, "uptime_seconds": 60, "weights_version_served": 11, "weights_bytes": 0, "weights_paused": 1,
+        **{f"state{{{each}}}": each == "paused" for each in metrics.STATES},
+        "examples{pending}": 0, "examples{held}": 3, "examples{trained}": 11, "examples{skipped}": 2, "examples{undone}": 1,
+        "examples{rejected}": 4, "examples{duplicates}": 5, "examples_accepted_total": 20,
+        "child_ready{engine}": 1, "child_ready{trainer}": 1, "child_restarts_total{engine}": 0, "child_restarts_total{trainer}": 2,
+        "alignment_mean_difference": 0.004, "alignment_max_difference": 0.02, "alignment_bound": 0.1, "alignment_step": 10,
+        "optimizer_state_bytes": 99, "checkpoint_step": 8, "checkpoint_timestamp_seconds": 1_700_000_000.5,
+        "checkpoint_steps_since": 0, "checkpoints": 1, "checkpoints_bytes": 64,
+        "journal_seq": 345, "journal_bytes": 4096, "journal_free_bytes": 7_000_000_000,
+    }
+
+
+def test_what_is_not_measured_yet_is_absent(server: Server) -> None:
+    server.state = State()
+    samples = ours(server.scrape())
+    assert samples["up"] == 1 and samples["state{starting}"] == 1 and samples["step"] == 0
+    assert not samples.keys() & {"alignment_mean_difference", "alignment_step", "checkpoint_step", "checkpoint_timestamp_seconds"}
+
+
+def test_every_state_that_status_can_say_is_shown(server: Server) -> None:
+    source = Path(metrics.__file__).parents[1] / "supervisor" / "view.py"
+    said = re.search(r'"""(starting .*?)\."""', source.read_text())
+    assert said and tuple(said[1].split(" | ")) == metrics.STATES
+
+
+def test_when_each_scrape_has_a_registry_of_its_own_and_under_a_trailing_slash(server: Server, tmp_path: Path, monkeypatch) -> None:
+    with_slash = server.scrape("/metrics/")  # vLLM's mount, which would send gzip of OpenMetrics
+    assert with_slash["apollod_step"] == 12 and with_slash["process_start_time_seconds"] > 0
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    samples = server.scrape()
+    assert samples["apollod_step"] == 12 and "process_start_time_seconds" not in samples
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_supervisor_that_does_not_answer_is_up_0_and_costs_nothing_else(server: Server, monkeypatch, hangs: bool) -> None:
+    monkeypatch.setattr(routes, "SCRAPE_S", 0.2)
+    server.host.close()
+    server.host.path.unlink()
+    with socket.socket(socket.AF_UNIX) as listener:
+        if hangs:
+            listener.bind(str(server.host.path))
+            listener.listen()  # and never accepts
+        samples = server.scrape()
+    assert ours(samples) == {"up": 0} and samples["process_start_time_seconds"] > 0
+
+
+def test_other_requests_are_answered_while_a_scrape_waits(server: Server) -> None:
+    answering = threading.Event()
+    server.host.answerer = lambda request: msg.Reply(server.status() if answering.wait(30) else {})
+    server.app.add_api_route("/health", lambda: {})
+    scraped: list[dict[str, float]] = []
+    scrape = threading.Thread(target=lambda: scraped.append(server.scrape()))
+    scrape.start()
+    while not server.host.requests:
+        time.sleep(0.005)
+    assert server.client.get("/health").status_code == 200
+    answering.set()
+    scrape.join()
+    assert scraped[0]["apollod_up"] == 1  # on the event loop it would have kept /health waiting until it gave up
+
+
+def test_the_supervisor_is_asked_once_a_second(server: Server, monkeypatch) -> None:
+    monkeypatch.setattr(metrics, "FRESH_S", 0.3)
+    for _ in range(5):
+        server.scrape()
+    assert len(server.host.requests) == 1
+    time.sleep(0.3)
+    server.state.version = 13
+    assert server.scrape()["apollod_step"] == 13 and len(server.host.requests) == 2
+
+
+@pytest.mark.parametrize("path", ["/metrics/x", "/v1/metrics", "/metricsx"])
+def test_other_paths_and_methods_and_errors_stay_as_they_are(server: Server, path: str) -> None:
+    assert "apollod_" not in server.client.get(path).text
+    assert "apollod_" not in server.client.post("/metrics").text
+    assert not server.host.requests
+
+
+def test_an_answer_that_is_no_exposition_is_left_alone(server: Server) -> None:
+    server.app.router.routes[:] = []
+    assert server.client.get("/metrics").json() == {"detail": "Not Found"}
+    server.app.add_api_route("/metrics", lambda: {"a": 1})
+    assert server.client.get("/metrics").json() == {"a": 1}
+
+
+def test_under_a_root_path(server: Server) -> None:
+    server.app.root_path = "/base"
+    assert server.scrape()["apollod_step"] == 12
+    assert server.scrape("/base/metrics")["apollod_step"] == 12
+
+
+def test_no_key_is_asked_and_no_text_shown(server: Server) -> None:
+    server.state.halted = "a secret about /home/x"
+    assert server.client.portal is not None
+    answer = server.client.get("/metrics").text
+    assert "secret" not in answer and "/c/8" not in answer and 'state="degraded"} 1.0' in answer
+
+
+def test_the_documentation_has_every_figure(server: Server) -> None:
+    shown = set(re.findall(r"^# TYPE (apollod_\w+) ", server.client.get("/metrics").text, re.M))
+    documented = set(re.findall(r"`(apollod_\w+)", DOCS.read_text()))
+    assert shown == documented

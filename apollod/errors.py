@@ -81,7 +81,8 @@ class ChainBroken(JournalError):
     def __init__(self, path: str, seq: int) -> None:
         super().__init__(
             f"the journal {path} was edited: event {seq} is missing or does not match its hash",
-            f"nothing was written; restore a backup, or look at what is good: `apollod ctl replay --to {seq - 1}`",
+            "nothing was written; restore a backup"
+            + (f", or look at what is good: `apollod ctl replay --file {path} --to {seq - 1}`" if seq > 1 else ""),
         )
         self.seq = seq
 

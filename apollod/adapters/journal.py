@@ -29,7 +29,7 @@ import structlog
 from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
 from apollod.adapters.journal_batch import Batch, Done, Waiting, take
-from apollod.adapters.journal_reader import Snapshot, check_application, check_log, explain, is_of_disk
+from apollod.adapters.journal_reader import Snapshot, check_application, check_before_writing, check_not_lost, explain, is_of_disk
 from apollod.adapters.known_examples import KnownExamples
 from apollod.adapters.migrate import load, migrate
 from apollod.core.events import Event, ExampleAccepted, Recorded
@@ -302,6 +302,7 @@ def _refuse(callers: Iterable[Done | None], error: JournalError) -> None:
 
 def _prepare(path: Path) -> None:
     """Make the file if there is none, refuse one that is not ours, apply migrations. Blocking."""
+    check_not_lost(path)
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # the log files take over this mode
         try:
@@ -315,12 +316,13 @@ def _prepare(path: Path) -> None:
         ) from error
     if begin and begin != b"SQLite format 3\0":
         raise JournalError(f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away")
-    if begin:
-        check_log(path)
+    migrations = load()
+    if begin and not path.with_name(f"{path.name}-journal").exists():  # else the first start of all was cut off, and SQLite undoes it
+        check_before_writing(path, len(migrations))
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:
             check_application(db, path)
-            migrate(db, path, load(), now_ns())
+            migrate(db, path, migrations, now_ns())
     except sqlite3.Error as error:
         raise explain(path, error) from error
 

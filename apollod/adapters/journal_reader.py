@@ -12,19 +12,21 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from hashlib import sha256
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from apollod.core.events import ExampleAccepted, Recorded
-from apollod.errors import ChainBroken, JournalError
+from apollod.errors import ChainBroken, ConfigError, JournalError, NotPermitted
+from apollod.permission import check_permitted
 from apollod.wire.journal import GENESIS, Row, decode_event, decode_rows, fitting
 
 APPLICATION_ID = 0x41504F4C  # "APOL"
 VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
 LOG_HEADER_BYTES = 32  # of a write-ahead log
-LOG_EVENTS = 1000  # newest events that are checked before anything is written; a start checks more of them
+LOG_EVENTS = 1000  # newest events that are checked before a write-ahead log is copied into its file; a start checks more of them
 LOOKUP_S = 60.0  # for one example: what the index does not have yet is searched for
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 ROWS = 100  # read, checked and decoded together, which is faster than one after the other; few enough for the largest bodies
@@ -33,8 +35,8 @@ SELECT = "SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM even
 """Rows as `wire.journal` takes them, with text as bytes."""
 
 _DAMAGED = (
-    "nothing was changed; copy the file aside, ask `apollod ctl journal verify --file COPY` how far it is good, "
-    "and restore a backup"
+    "nothing was changed; restore a backup (`apollod ctl journal verify --file FILE` tells how far a file can be read and is good, "
+    "`sqlite3 FILE .recover` saves what is left of one that cannot)"
 )
 _DISK_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
 _FILE_ERRORS = (*_DISK_ERRORS, "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN")
@@ -49,6 +51,10 @@ _ACTIONS = {
 }
 
 
+class JournalNotPermitted(JournalError, NotPermitted):
+    """A journal that the caller may not read."""
+
+
 class Answer(NamedTuple):
     """Result of a query; BLOBs are hex text. `truncated`: there were more rows than asked for."""
 
@@ -58,7 +64,10 @@ class Answer(NamedTuple):
 
 
 def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.0) -> Answer:
-    """Run one reading statement. Raises JournalError for anything else, after `seconds`, and for SQL that is wrong."""
+    """Run one reading statement. Raises JournalError for anything else, after `seconds`, and for SQL that is wrong; ConfigError for
+    limits that are none."""
+    if row_limit < 0 or not 0 < seconds < inf:
+        raise ConfigError(f"a limit of {row_limit} rows and {seconds:g} s is none", "give a number of rows and of seconds")
     denied: list[str] = []
 
     def authorize(action: int, first: str | None, *_: str | None) -> int:
@@ -88,6 +97,11 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
                 raise JournalError(f"the query took longer than {seconds:g} s", "narrow it or allow more time") from error
             if name.startswith(_FILE_ERRORS):
                 raise explain(path, error) from error
+            if "malformed JSON" in str(error):
+                raise JournalError(
+                    "the query met malformed JSON, its own or that of an event that was damaged",
+                    "`apollod ctl journal verify` tells whether one was",
+                ) from error
             raise JournalError(f"the query is wrong: {error}", "docs/journal.md lists tables and views") from error
         if cursor.description is None:
             raise JournalError("the query is empty", "give a single SELECT")
@@ -106,10 +120,21 @@ def events(path: str | Path, after: int = 0, kind: str | None = None, limit: int
     return [
         {
             "seq": seq, "at_ns": at_ns, "kind": kind_, "version": version, "key": key,
-            "body": msgspec.json.decode(body), "hash": hash_.hex(),
+            "body": decode_body(path, seq, body), "hash": hash_.hex(),
         }
         for seq, at_ns, kind_, version, key, body, hash_ in rows
     ]
+
+
+def decode_body(path: str | Path, seq: int, body: str) -> Any:
+    """The body of event `seq` as plain JSON. Raises JournalError where it is none any more."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise JournalError(
+            f"event {seq} of the journal {path} is damaged: its body is no JSON ({error})",
+            "`apollod ctl journal verify` names the first event that is; restore a backup",
+        ) from error
 
 
 def accepted(path: str | Path, example: str) -> ExampleAccepted | None:
@@ -215,23 +240,52 @@ def _chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterat
         raise explain(path, failure, f" after event {seq}, up to which it is good") from failure
 
 
-def check_log(path: Path) -> None:
-    """What lies in the write-ahead log is the end of this very journal: a writer copies it into the file, whatever it is.
+def check_not_lost(path: Path) -> None:
+    """A journal that is missing or empty beside a write-ahead log with rows is not new, it was lost. SQLite would drop the log.
 
-    Reads only. Raises JournalError for the log of another database, ChainBroken where the newest events do not fit together.
+    Raises JournalError. Reads only.
     """
     log = path.with_name(f"{path.name}-wal")
-    if not log.exists() or log.stat().st_size <= LOG_HEADER_BYTES:
-        return
-    own, seen = _identity(path, "&immutable=1"), _identity(path, "")
-    if own is not None and seen != own:
+    empty = not path.exists() or path.stat().st_size == 0
+    if empty and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
         raise JournalError(
-            f"{log} is not the write-ahead log of the journal {path}",
-            "nothing was changed; put back the right one, or move this one away: the journal then ends where the file ends",
+            f"the journal {path} is {'empty' if path.exists() else 'missing'}, but its write-ahead log {log.name} holds {held} bytes",
+            "nothing was changed; put back the journal that the log belongs to, or restore a backup and move the log away",
         )
-    tail = query(path, f"SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1 OFFSET {LOG_EVENTS}").rows
-    after, hash_ = (tail[0][0], bytes.fromhex(tail[0][1])) if tail else (0, GENESIS)
-    deque(_chained(path, after, hash_), maxlen=0)
+
+
+def check_before_writing(path: Path, schema: int) -> None:
+    """A journal that is to be written is to be trusted: what lies in its write-ahead log is its own, since a writer copies that into
+    the file, whatever it is; its newest events fit together, and where its schema is older than `schema`, and so about to be
+    changed, all of them do, and are known.
+
+    Reads only. Raises JournalError; ChainBroken where events do not fit together.
+    """
+    log, newest = path.with_name(f"{path.name}-wal"), 1
+    if log.exists() and log.stat().st_size > LOG_HEADER_BYTES:
+        newest = LOG_EVENTS
+        own, seen = _identity(path, "&immutable=1"), _identity(path, "")
+        if own is not None and seen != own:
+            raise JournalError(
+                f"{log} is not the write-ahead log of the journal {path}",
+                "nothing was changed; put back the right one, or move this one away: the journal then ends where the file ends",
+            )
+    found = _schema(path)
+    if 0 < found < schema:
+        deque(recorded(path), maxlen=0)
+    elif found == schema:
+        tail = query(path, f"SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1 OFFSET {newest}").rows
+        after, hash_ = (tail[0][0], bytes.fromhex(tail[0][1])) if tail else (0, GENESIS)
+        deque(_chained(path, after, hash_), maxlen=0)
+
+
+def _schema(path: Path) -> int:
+    """Number of the newest migration in a journal, 0 for a database that is still empty."""
+    try:
+        with closing(sqlite3.connect(_uri(path), uri=True, timeout=5.0, isolation_level=None)) as db:
+            return int(db.execute("PRAGMA user_version").fetchone()[0]) if check_application(db, path) else 0
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
 
 
 def _identity(path: Path, options: str) -> str | None:
@@ -265,12 +319,25 @@ def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalE
     elif name.startswith("SQLITE_CANTOPEN"):
         what, hint = f"the journal {path} cannot be opened", "check the path, and the owner and mode of file and directory"
     elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        what, hint = f"the journal {path} is damaged{where} ({error})", _DAMAGED
+        what, hint = f"the journal {path} is damaged{where} ({_cut_off(path) or error})", _DAMAGED
     elif name.startswith("SQLITE_CONSTRAINT"):
         what, hint = f"the journal {path} refused the events: {error}", "see that nothing else writes to it; else this is a bug"
     failure = JournalError(what, hint)
     failure.retryable = name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED"))
     return failure
+
+
+def _cut_off(path: str | Path) -> str:
+    """Is the file shorter than its header says? (https://sqlite.org/fileformat.html, 1.3)"""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(100)
+            size = os.fstat(file.fileno()).st_size
+    except OSError:
+        return ""
+    page = int.from_bytes(header[16:18], "big")
+    whole = (65536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
+    return f"it is cut off: {size} of {whole} bytes are there" if size < whole else ""
 
 
 def free_bytes(path: str | Path) -> int:
@@ -295,9 +362,11 @@ def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
 def _reading(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
     functions in our views for unsafe ones.)"""
+    check_not_lost(Path(path))
     try:
         with closing(sqlite3.connect(_uri(Path(path)), uri=True, timeout=5.0, isolation_level=None)) as db:
             db.execute("PRAGMA query_only = ON")
+            db.text_factory = _text
             if not check_application(db, path):
                 raise JournalError(f"{path} is empty", "start the daemon once, or give the path of another journal")
             yield db
@@ -307,9 +376,20 @@ def _reading(path: str | Path) -> Iterator[sqlite3.Connection]:
 
 def _uri(path: Path) -> str:
     """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
-    the journal yet, nobody writes and the file is read as it is."""
-    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not path.with_name(f"{path.name}-wal").exists()
+    the journal yet, nobody writes and the file is read as it is. Raises JournalNotPermitted: SQLite does not say why it cannot open."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        for file in (path, log):
+            check_permitted(file, os.R_OK)
+    except NotPermitted as refusal:
+        raise JournalNotPermitted(str(refusal), refusal.hint) from refusal
+    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not log.exists()
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
+
+
+def _text(raw: bytes) -> str:
+    """What a damaged disk made no text is shown as far as it is; the chain tells."""
+    return raw.decode("utf-8", "replace")
 
 
 def _printable(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apollod.adapters.files import fsync_dir, fsync_file
+from apollod.adapters.journal_reader import explain, is_of_disk
 from apollod.errors import JournalError
 
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -51,7 +53,7 @@ def migrate(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
     version = _check(connection, path, migrations)
     pending = migrations[version:]
     if pending and version:
-        _backup(connection, path.with_name(f"{path.name}.v{version}-{at_ns}.backup"))
+        _backup(connection, path, path.with_name(f"{path.name}.v{version}-{at_ns}.backup"))
     for migration in pending:
         _apply(connection, path, migration, at_ns)
     return [migration.number for migration in pending]
@@ -95,8 +97,11 @@ def _apply(connection: sqlite3.Connection, path: Path, migration: Migration, at_
     except sqlite3.Error as error:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+        name = f"migration {migration.number:04d}_{migration.name}"
+        if is_of_disk(error):
+            raise explain(path, error, f" in {name}, which was rolled back") from error
         raise JournalError(
-            f"migration {migration.number:04d}_{migration.name} of {path} failed and was rolled back: {error}",
+            f"{name} of {path} failed and was rolled back: {error}",
             "the journal is unchanged; make room on the disk or use the older apollod",
         ) from error
 
@@ -115,13 +120,23 @@ def _statements(sql: str) -> list[str]:
     return statements
 
 
-def _backup(connection: sqlite3.Connection, target: Path) -> None:
-    """A whole, durable copy, readable by the daemon's user only."""
-    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    copy = sqlite3.connect(target)
+def _backup(connection: sqlite3.Connection, path: Path, target: Path) -> None:
+    """A whole, durable copy, readable by the daemon's user only; of one that does not succeed nothing stays."""
+    part = target.with_name(f"{path.name}.backup.part")
     try:
-        connection.backup(copy)
-    finally:
-        copy.close()
-    fsync_file(target)
-    fsync_dir(target.parent)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(part)) as copy:
+            connection.backup(copy)
+        fsync_file(part)
+        part.rename(target)
+        fsync_dir(target.parent)
+    except (OSError, sqlite3.Error) as error:
+        for left in (part, part.with_name(f"{part.name}-journal")):
+            left.unlink(missing_ok=True)
+        if isinstance(error, sqlite3.Error) and is_of_disk(error):
+            raise explain(path, error, " while it was copied aside") from error
+        need = path.stat().st_size >> 20
+        raise JournalError(
+            f"{path} could not be copied aside before its schema changes: {error}",
+            f"the journal is unchanged; make room beside it (about {need + 1} MiB), or use the older apollod",
+        ) from error

@@ -5,8 +5,6 @@ import json
 import re
 from typing import Any, NamedTuple
 
-import msgspec
-
 from apollod.adapters import journal_reader
 from apollod.cli.moment import unknown_step
 from apollod.errors import ApolloError, ConfigError
@@ -185,7 +183,7 @@ def _evidence(path: str, example: str) -> list[dict[str, Any]]:
 
 def _facts(path: str, where: str) -> list[_Fact]:
     rows = _rows(path, f"SELECT seq, {_AT}, kind, body FROM events WHERE {where} ORDER BY seq")
-    return [_Fact(seq, at, kind, msgspec.json.decode(body)) for seq, at, kind, body in rows]
+    return [_Fact(seq, at, kind, journal_reader.decode_body(path, seq, body)) for seq, at, kind, body in rows]
 
 
 def _rows(path: str, sql: str) -> list[tuple[Any, ...]]:

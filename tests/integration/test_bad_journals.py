@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -101,9 +102,18 @@ BAD: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "a flipped bit after the snapshot": (
         lambda path: flip(path, b"after-2"), ["event {2} ", "does not match its hash", "--to {1}"]
     ),
+    "a flipped bit makes it no JSON": (
+        lambda path: flip(path, b'{"by":"after-2"'), ["event {2} ", "does not match its hash", "--to {1}"]
+    ),
+    "a flipped bit makes it no text": (
+        lambda path: flip(path, b"after-2", 7), ["event {2} ", "does not match its hash", "--to {1}"]
+    ),
     "a flipped bit in the newest event": (lambda path: flip(path, b"after-3"), ["event {3} ", "does not match its hash"]),
     "a row is deleted": (
         lambda path: edit(path, "DELETE FROM events WHERE body LIKE '%after-2%'"), ["event {2} is missing", "backup"]
+    ),
+    "the newest event has another number": (
+        lambda path: edit(path, "UPDATE events SET seq = 9000 WHERE body LIKE '%after-3%'"), ["event {3} is missing", "--to {2}"]
     ),
     "a row is edited": (
         lambda path: edit(path, "UPDATE events SET at_ns = 0 WHERE body LIKE '%after-1%'"), ["event {1} ", "backup"]
@@ -142,10 +152,109 @@ def test_a_bad_journal_is_refused_in_one_line_and_left_as_it_is(daemon: Daemon, 
     assert refusal(daemon) == line, "a second try says the same"
 
 
+OLDER = Path(__file__).parents[1] / "golden" / "v0.1.0.db"
+
+
 @pytest.mark.parametrize(
-    "name", ["half of the file is gone", "a flipped bit after the snapshot", "a row is deleted", "a kind is not known", "no database"]
+    ("spoil", "words"),
+    [
+        (lambda path: flip(path, b"A line of plain text"), ["event 15 ", "does not match its hash", "nothing was written"]),
+        (lambda path: edit(path, "DELETE FROM events WHERE seq = 11"), ["event 11 is missing", "nothing was written"]),
+        (lambda path: edit(path, "UPDATE events SET seq = 9000 WHERE seq = 183"), ["event 183 is missing"]),
+        (lambda path: os.truncate(path, path.stat().st_size - 4096), ["is damaged", "nothing was changed"]),
+        (lambda path: append_row(path, "moon.howled", 1, "{}"), ["event 184:", "'moon.howled' is not known", "newer apollod"]),
+        (lambda path: append_row(path, "training.paused", 7, "{}"), ["event 184:", "has version 7", "newer apollod"]),
+    ],
 )
-@pytest.mark.parametrize("verb", [["journal", "verify"], ["replay"], ["status"], ["query", "SELECT count(body) FROM events"]])
+def test_a_bad_journal_of_an_older_schema_is_not_migrated(daemon: Daemon, spoil: Callable[[Path], None], words: list[str]) -> None:
+    """What is not trusted is not changed, nor copied aside."""
+    shutil.copy(OLDER, daemon.journal)
+    spoil(daemon.journal)
+    line = refusal(daemon)
+    assert all(word in line for word in words)
+
+
+@pytest.mark.parametrize(("bit", "code"), [(0, 1), (7, 0)])
+def test_why_names_a_body_that_is_no_json_any_more_and_shows_what_is_left_of_a_text(daemon: Daemon, bit: int, code: int) -> None:
+    shutil.copy(OLDER, daemon.journal)
+    flip(daemon.journal, b'{"text":"A line of plain' if bit == 0 else b"A line of plain", bit)
+    done = daemon.ctl("why", "c67bd7fc", check=False)
+    assert done.returncode == code and done.stderr.count("\n") == code
+    assert "event 15 of the journal" in done.stderr if code else "\N{REPLACEMENT CHARACTER} line of plain text" in done.stdout
+
+
+def test_how_far_a_journal_that_is_cut_off_is_there_is_said(daemon: Daemon) -> None:
+    whole = daemon.journal.stat().st_size
+    os.truncate(daemon.journal, 50_001)
+    done = daemon.ctl("journal", "verify", check=False)
+    assert done.returncode == 1 and f"cut off: 50001 of {whole} bytes are there" in done.stderr and ".recover" in done.stderr
+
+
+@pytest.mark.parametrize("limit", [["--limit", "-1"], ["--seconds", "nan"], ["--seconds", "-1"], ["--seconds", "inf"]])
+def test_a_limit_that_is_none_is_refused(daemon: Daemon, limit: list[str]) -> None:
+    done = daemon.ctl("query", "SELECT 1", *limit, check=False)
+    assert done.returncode == 2 and "is none" in done.stderr and done.stdout == ""
+
+
+def test_the_limits_of_a_query_hold(daemon: Daemon) -> None:
+    assert daemon.ctl("query", "SELECT seq FROM events ORDER BY seq", "--limit", "3", "--csv").stdout.splitlines() == ["seq", "1", "2", "3"]
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
+    done = daemon.ctl("query", endless, "--seconds", "0.2", check=False)
+    assert done.returncode == 1 and "took longer than 0.2 s" in done.stderr
+
+
+def test_a_good_journal_of_an_older_schema_is_copied_aside_and_migrated(daemon: Daemon) -> None:
+    shutil.copy(OLDER, daemon.journal)
+    anyio.run(lambda: _append(daemon.journal, ev.TrainingResumed(by="test")))
+    (backup,) = daemon.journal.parent.glob("*.backup")
+    assert last(backup) == 183 and last(daemon.journal) == 184 and journal_reader.verify(daemon.journal) is None
+
+
+@pytest.mark.parametrize("how", ["empty", "missing"])
+def test_a_journal_that_was_lost_beside_its_log_is_no_new_one(daemon: Daemon, how: str) -> None:
+    """SQLite drops the log of an empty database, even where it may only read: events that were confirmed would be gone."""
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    assert submitted(daemon, 3).returncode == 0
+    daemon.kill()
+    whole, log = daemon.journal.read_bytes(), Path(f"{daemon.journal}-wal")
+    held = log.read_bytes()
+    daemon.journal.unlink() if how == "missing" else os.truncate(daemon.journal, 0)
+    assert "write-ahead log" in refusal(daemon) and "restore a backup" in refusal(daemon)
+    for verb in (["journal", "verify"], ["query", "SELECT 1"], ["replay"], ["events"], ["why", "1"]):
+        done = daemon.ctl(*verb, check=False)
+        assert done.returncode == 1 and f"is {how}" in done.stderr and log.read_bytes() == held
+    assert daemon.journal.exists() == (how == "empty")
+    daemon.journal.write_bytes(whole)
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up again", 30)
+    assert daemon.query("SELECT count(*) FROM events WHERE body LIKE '%question%'") == [(3,)]
+
+
+@pytest.mark.parametrize("how", ["empty", "missing"])
+def test_a_journal_that_was_lost_beside_its_checkpoints_is_no_new_one(daemon: Daemon, how: str) -> None:
+    """What is in the model directory would pass for the untrained model."""
+    old = daemon.root / "state" / "checkpoints" / "step-00000012"
+    old.mkdir(parents=True)
+    daemon.journal.unlink() if how == "missing" else os.truncate(daemon.journal, 0)
+    line = refusal(daemon)
+    assert f"is {how}" in line and str(old) in line and "restore the journal" in line and "move" in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "half of the file is gone", "a flipped bit after the snapshot", "a flipped bit makes it no JSON", "a flipped bit makes it no text",
+        "a row is deleted", "a kind is not known", "no database",
+    ],
+)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["journal", "verify"], ["replay"], ["status"], ["query", "SELECT count(body) FROM events"], ["events", "--kind", "training.*"],
+        ["query", "SELECT body, body ->> '$.by' FROM events WHERE kind = 'training.resumed'"],
+    ],
+)
 def test_every_command_answers_a_bad_journal_without_a_traceback(daemon: Daemon, name: str, verb: list[str]) -> None:
     bad = last(daemon.journal) - 1
     BAD[name][0](daemon.journal)
@@ -153,6 +262,9 @@ def test_every_command_answers_a_bad_journal_without_a_traceback(daemon: Daemon,
     done = daemon.ctl(*verb, check=False)
     assert done.returncode == (3 if verb == ["status"] else 0 if not done.stderr and "broken" not in done.stdout else 1)
     assert done.stderr.count("\n") <= 1
+    assert "is wrong" not in done.stderr, "it is not the query"
+    if done.returncode and "JSON" in name and verb[0] in ("events", "query"):
+        assert "damaged" in done.stderr and "journal verify" in done.stderr
     if verb == ["journal", "verify"] and "flipped" in name:
         assert f"broken at event {bad}" in done.stdout and done.returncode == 1
     assert bytes_of(daemon) == before
@@ -362,6 +474,34 @@ def test_a_failed_write_ends_the_daemon_and_the_next_one_has_everything_that_was
     assert row == (confirmed["head_hash"],)
     assert daemon.ctl("submit", str(file)).returncode == 0
     assert daemon.ctl("journal", "verify").returncode == 0
+
+
+@pytest.mark.engine
+def test_after_a_failed_write_it_serves_takes_nothing_and_says_so_until_somebody_restarts_it(tmp_path: Path, tiny_model: Path) -> None:
+    daemon = Daemon(tmp_path, tiny_model).start()
+    try:
+        daemon.wait_ready()
+        daemon.drop("a.jsonl", chat_line("question", "answer"))
+        confirmed = daemon.wait_learned(1)["journal"]
+        log = Path(f"{daemon.journal}-wal")
+        resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (log.stat().st_size + 100_000, resource.RLIM_INFINITY))
+        status, body = daemon.post("/train", {"text": "x" * 500_000})
+        assert status == 503 and "nothing is confirmed" in body["error"]
+        status = daemon.status()
+        assert status["state"] == "degraded" and "disk I/O error" in status["error"] and "restart the daemon" in status["error"]
+        for _ in range(2):
+            assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "a question", "max_tokens": 4})[0] == 200
+            assert daemon.post("/train", {"text": "more"})[0] == 503
+        os.kill(status["engine"]["pid"], signal.SIGKILL)
+        assert daemon.process.wait(30) == 1, "nobody is served any more"
+        assert "disk I/O error" in daemon.log().splitlines()[-1] and "Traceback" not in daemon.log()
+        daemon.start()
+        again = daemon.wait_ready()
+        assert again["queue"]["trained"] == 1 and again["step"] == 1
+        assert daemon.query(f"SELECT hash FROM events WHERE seq = {confirmed['seq']}") == [(confirmed["head_hash"],)]
+    finally:
+        if daemon.alive():
+            daemon.stop()
 
 
 def test_what_is_learned_is_what_was_accepted(tmp_path: Path, lived: Path) -> None:

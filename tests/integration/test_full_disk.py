@@ -5,6 +5,7 @@ The disk is a small file system of our own; where none may be mounted, these tes
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -179,3 +180,20 @@ def test_a_bad_line_that_cannot_be_kept_is_not_taken(daemon: Daemon, disk: Path)
     daemon.wait(lambda s: s["queue"]["rejected"] == 1 and s["queue"]["accepted"] == 1, "the file", 30)
     assert "Traceback" not in daemon.log()
     daemon.stop()
+
+
+def test_a_journal_that_cannot_be_copied_aside_is_not_migrated_and_leaves_nothing(daemon: Daemon, disk: Path) -> None:
+    shutil.copy(Path(__file__).parents[1] / "golden" / "v0.1.0.db", daemon.journal)
+    for name in ("quarantine", "log", "run"):
+        (disk / name).mkdir()
+    before, filler = daemon.journal.read_bytes(), fill(disk)
+    for _ in range(2):
+        daemon.start()
+        assert daemon.process.wait(60) == 1
+    assert daemon.journal.read_bytes() == before and not list(disk.glob("*backup*"))
+    said = daemon.log()
+    assert said.count("could not be copied aside") == 2 and "make room" in said and "Traceback" not in said
+    filler.unlink()
+    daemon.start()
+    daemon.wait(lambda s: s["error"], "up", 30)
+    assert len(list(disk.glob("*.backup"))) == 1

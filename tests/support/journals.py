@@ -107,11 +107,11 @@ def edit(path: Path, *statements: str) -> None:
             db.execute(statement)
 
 
-def flip(path: Path, text: bytes) -> None:
-    """One bit of the only place in the file where this stands."""
+def flip(path: Path, text: bytes, bit: int = 0) -> None:
+    """One bit of the first byte of the only place in the file where this stands."""
     data = bytearray(path.read_bytes())
     assert data.count(text) == 1
-    data[data.index(text)] ^= 1
+    data[data.index(text)] ^= 1 << bit
     path.write_bytes(data)
 
 

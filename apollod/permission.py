@@ -1,0 +1,45 @@
+"""Whose a path is that the caller may not use. What the system calls "permission denied" does not say which directory on the way it was."""
+
+import os
+import pwd
+from pathlib import Path
+
+from apollod.errors import NotPermitted
+
+
+def check_permitted(path: str | Path, mode: int) -> None:
+    """Raise NotPermitted where the caller may not use what lies at `path` (os.R_OK and the like); nothing where there is nothing.
+
+    A read-only disk is no question of who asks: whoever comes to write is told that by the system.
+    """
+    try:
+        disk = os.statvfs(path)
+    except PermissionError as error:
+        raise denied(path) from error
+    except OSError:
+        return
+    wanted = mode & ~os.W_OK if disk.f_flag & os.ST_RDONLY else mode
+    if not os.access(path, wanted, effective_ids=True):
+        raise denied(path)
+
+
+def denied(path: str | Path) -> NotPermitted:
+    """The error for a path that the system denied to the caller: what denies it, and whose that is."""
+    real = Path(os.path.realpath(path))
+    closed = next((parent for parent in reversed(real.parents) if not os.access(parent, os.X_OK, effective_ids=True)), None)
+    place = closed or (real if os.path.lexists(real) else real.parent)
+    try:
+        info = os.stat(place)
+    except OSError:  # gone meanwhile
+        return NotPermitted(f"{path} may not be used", "run this as the user whose it is")
+    owner = _name(info.st_uid)
+    whose = "it is" if str(place) == os.path.abspath(path) else f"{place} is"
+    hint = f"run this as {owner}" if info.st_uid != os.geteuid() else f"change its mode: `chmod u+rwX {place}`"
+    return NotPermitted(f"{path} may not be used: {whose} {owner}'s (mode {info.st_mode & 0o7777:04o})", hint)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

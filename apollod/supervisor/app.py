@@ -18,7 +18,7 @@ from apollod.adapters.sockets import listen
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
-from apollod.errors import ApolloError
+from apollod.errors import ApolloError, JournalError
 from apollod.supervisor.audit import Audit
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
@@ -37,6 +37,7 @@ async def run(config: Config) -> None:
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
+        _check_not_lost(config)
         journal = await Journal.open(config.journal_path)
         try:
             await _serve(config, journal)
@@ -55,6 +56,17 @@ def _make_directories(config: Config) -> None:
             raise ApolloError(
                 f"{directory} cannot be made: {error.strerror}", "check [state] dir and [inbox] path, their owner and disk"
             ) from error
+
+
+def _check_not_lost(config: Config) -> None:
+    """A new journal beside old checkpoints would take what was learned for the untrained model."""
+    old = next((config.state_dir / "checkpoints").glob("step-*"), None)
+    path = config.journal_path
+    if old is not None and not (path.exists() and path.stat().st_size):
+        raise JournalError(
+            f"the journal {path} is {'empty' if path.exists() else 'missing'}, but {old} is of an earlier life",
+            f"restore the journal from a backup; to begin anew from the weights as they are now, move {old.parent} away",
+        )
 
 
 async def _serve(config: Config, journal: Journal) -> None:

@@ -1,8 +1,9 @@
 """The one door for change: input -> decide -> append (durable) -> fold -> effects.
 
-Inputs are taken one at a time. While the journal cannot be written (a full disk, say) the loop waits with what it
-decided: nothing is lost, nothing is acted on, and serving goes on since the engine needs none of this. A journal that
-waiting cannot mend ends the daemon with its reason, and so does a request to stop while it waits.
+Inputs are taken one at a time. While the journal cannot be written the loop waits with what it decided: nothing is lost,
+nothing is acted on, and serving goes on since the engine needs none of this. A full disk can be mended meanwhile; after a
+failed write only a new start reads what is there, and whoever runs the daemon says when. A request to stop ends the waiting, and
+where it is hopeless so does the end of the engine.
 """
 
 from collections import deque
@@ -142,8 +143,6 @@ class Loop:
             try:
                 recorded = await self.journal.append(events, clock.now_ns())
             except JournalError as error:
-                if not error.retryable:
-                    raise
                 self._failed(error, len(events))
                 await anyio.sleep(APPEND_RETRY_S)
             else:
@@ -154,9 +153,11 @@ class Loop:
 
     def _failed(self, error: JournalError, events: int) -> None:
         """Say so, once in the log; raise where somebody wants an end of the waiting."""
+        if not error.retryable and not self._serving():
+            raise error
         if not self.journal_error:
             log.error("journal.append_failed", error=error.line())
-        self.journal_error = error.line()
+        self.journal_error = error.line() if error.retryable else f"{error.line()}, then restart the daemon; until then it only serves"
         self._trouble.set()
         if self._stop_requested:
             raise JournalError(
@@ -164,6 +165,11 @@ class Loop:
                 f"{error.hint}; {events} events that nobody was told of are dropped",
             ) from error
         systemd.notify("WATCHDOG=1")  # the loop is alive; ending it here would end serving too
+
+    def _serving(self) -> bool:
+        """Is the engine up, and has not been reported gone since?"""
+        gone = any(isinstance(waiting, inp.ChildExited) and waiting.role == "engine" for waiting, _ in self._inputs)
+        return self.state.engine.phase == "ready" and not gone
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Lines are decided with the knowledge of which examples the journal holds at this very moment."""

@@ -1,4 +1,9 @@
-"""The loop and a journal that fails: wait where waiting helps, leave with the reason where it does not."""
+"""The loop and a journal that fails: wait where waiting helps, leave with the reason where it does not. And what it bounds: how
+many inputs wait at once, how many events a start folds."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -9,9 +14,11 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.effects import Effect
 from apollod.core.fold import fold
+from apollod.core.intake import Batch, Line
 from apollod.core.state import State
 from apollod.errors import JournalError
 from apollod.supervisor.loop import Loop
+from apollod.wire.snapshot import fold_code
 
 SETTINGS = ev.Settings(model_path="/m")
 
@@ -84,3 +91,76 @@ def test_a_journal_that_waiting_cannot_mend_ends_the_loop_with_its_reason(tmp_pa
         anyio.run(run, tmp_path / "j.db", 1, False)
     error = caught.value.exceptions[0] if isinstance(caught.value, ExceptionGroup) else caught.value
     assert isinstance(error, JournalError) and "full" in str(error)
+
+
+@asynccontextmanager
+async def started(path: Path) -> AsyncIterator[tuple[Loop, NoEffects]]:
+    """A loop that was not run yet, on the real journal, with its first input."""
+    journal = await Journal.open(path)
+    try:
+        with anyio.fail_after(30):
+            loop = Loop(State(), journal)
+            loop.post(inp.Started(1, "test", SETTINGS, "/s"))
+            yield loop, NoEffects()
+    finally:
+        await journal.close()
+
+
+def test_1024_inputs_wait_and_no_more_until_the_loop_takes_some_and_a_childs_report_does_not_wait(tmp_path: Path) -> None:
+    async def crowd() -> int:
+        answered = 0
+
+        async def submit() -> None:
+            nonlocal answered
+            await loop.submit(inp.Tick())
+            answered += 1
+
+        async with started(tmp_path / "j.db") as (loop, executor), anyio.create_task_group() as tasks:
+            before = len(loop._inputs)
+            for _ in range(1100):
+                tasks.start_soon(submit)
+            await anyio.wait_all_tasks_blocked()
+            assert len(loop._inputs) - before == 1024
+            loop.post(inp.Tick())
+            assert len(loop._inputs) - before == 1025
+            tasks.start_soon(loop.run, executor)
+            while answered < 1100:
+                await anyio.sleep(0.01)
+            executor.exit.set()
+            loop.post(inp.Tick())
+        return answered
+
+    assert anyio.run(crowd) == 1100
+
+
+def test_after_10000_events_a_snapshot_is_left_while_the_loop_runs_on(tmp_path: Path) -> None:
+    """What a start after kill -9 folds stays bounded; the one of a clean end comes too late for that."""
+    path = tmp_path / "j.db"
+
+    def lines(count: int) -> inp.LinesRead:
+        each = tuple(Line(number=i + 1, example=f"example {i}", record=b"{}") for i in range(count))
+        return inp.LinesRead(Batch("s", "/s", 10, count, each), frozenset())
+
+    def left() -> int:
+        found = journal_reader.snapshot(path, fold_code())
+        return found.seq if found else 0
+
+    async def live() -> tuple[list[int], int]:
+        async with started(path) as (loop, executor), anyio.create_task_group() as tasks:
+            tasks.start_soon(loop.run, executor)
+            await loop.submit(lines(9_990))
+            seen = [left()]
+            await loop.submit(lines(10))  # known already: nothing more waits, but these are events, too
+            due = loop.state.seq
+            while not left():
+                await anyio.sleep(0.01)
+            await loop.submit(lines(10))
+            await anyio.sleep(0.1)
+            seen.append(left())
+            executor.exit.set()
+            loop.post(inp.Tick())
+        return seen, due
+
+    seen, due = anyio.run(live)
+    assert due == 1 + 9_991 + 11 and seen == [0, due], "neither sooner nor again"
+    assert left() == due + 11, "and one at a clean end"

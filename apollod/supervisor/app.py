@@ -30,6 +30,7 @@ from apollod.wire.snapshot import fold_code, load_state
 log = structlog.get_logger()
 
 TICK_S = 0.5
+BASE_LOOK_S = 5.0
 
 
 async def run(config: Config) -> None:
@@ -88,6 +89,7 @@ async def _serve(config: Config, journal: Journal) -> None:
             tasks.start_soon(_tick, loop)
             tasks.start_soon(audit.run)
             tasks.start_soon(_signals, loop)
+            tasks.start_soon(_watch_base, loop)
             tasks.start_soon(_read_inbox, config, loop)
             for watch in config.watch:
                 log.warning("watch.not_read_yet", path=watch.path, hint="drop JSONL files into the inbox instead")
@@ -144,6 +146,15 @@ def _end_leftovers(state: State) -> None:
 
 def _base_problem(state: State) -> str:
     return base_model.problem(Path(state.base.path)) if state.base else ""
+
+
+async def _watch_base(loop: Loop) -> None:
+    """The untrained weights lie in files that anybody may remove; who needs them wants to know before."""
+    while True:
+        await anyio.sleep(BASE_LOOK_S)
+        base = loop.state.base
+        if base is not None and (problem := await anyio.to_thread.run_sync(base_model.problem, Path(base.path))):
+            await loop.submit(inp.BaseDone(base.path, error=problem))
 
 
 async def _tick(loop: Loop) -> None:

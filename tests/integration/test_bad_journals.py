@@ -482,7 +482,11 @@ def test_after_a_failed_write_it_serves_takes_nothing_and_says_so_until_somebody
     try:
         daemon.wait_ready()
         daemon.drop("a.jsonl", chat_line("question", "answer"))
-        confirmed = daemon.wait_learned(1)["journal"]
+        daemon.wait_learned(1)
+        shutil.rmtree(daemon.wait(lambda s: s["base"]["kept"], "a way back to the untrained weights")["base"]["path"])
+        lost = daemon.wait(lambda s: not s["base"]["kept"], "its loss, while the daemon runs", 30)
+        assert "is gone" in lost["base"]["reason"]
+        confirmed = lost["journal"]
         log = Path(f"{daemon.journal}-wal")
         resource.prlimit(daemon.process.pid, resource.RLIMIT_FSIZE, (log.stat().st_size + 100_000, resource.RLIM_INFINITY))
         status, body = daemon.post("/train", {"text": "x" * 500_000})

@@ -1,6 +1,7 @@
 """Exit codes (DESIGN section 9): which error ends a command with which, and the way back from a daemon's refusal."""
 
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted
+from apollod.permission import denied
 
 FAILED = 1
 CODES: dict[type[ApolloError], int] = {ConfigError: 2, DaemonUnreachable: 3, NotPermitted: 4}
@@ -18,7 +19,7 @@ def error_of(code: int) -> type[ApolloError]:
 
 def explain(error: OSError) -> ApolloError:
     """What the system refused, in a line that names the file."""
-    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     if isinstance(error, PermissionError):
-        return NotPermitted(what, "check owner and mode, or run this as another user")
+        return denied(error.filename) if error.filename else NotPermitted(str(error), "run this as another user")
+    what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
     return ApolloError(what, "check the path and its disk")

@@ -18,7 +18,8 @@ from msgspec import Meta
 
 from apollod.core.events import Settings
 from apollod.core.layers import parse_layers
-from apollod.errors import ConfigError, NotPermitted
+from apollod.errors import ConfigError
+from apollod.permission import denied
 from apollod.wire.messages import Kernels, OptimizerSettings
 
 Positive = Annotated[int, Meta(ge=1)]
@@ -291,7 +292,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text (byte {error.start + 1})", "save it as UTF-8") from error
     except PermissionError as error:
-        raise NotPermitted(f"cannot read {path}: {error.strerror}", "check its owner and mode") from error
+        raise denied(path) from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", "make a configuration with `apollod init DIR`") from error
 

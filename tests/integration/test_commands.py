@@ -84,7 +84,7 @@ def test_what_is_not_permitted_is_exit_code_4_and_one_line_that_names_the_file(a
         command = [sys.executable, "-c", AS_NOBODY, *(arg.format(dir=directory) for arg in args)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1), done.stderr
-        assert directory in done.stderr and "; " in done.stderr
+        assert directory in done.stderr and "is root's" in done.stderr and "run this as root" in done.stderr
 
 
 @pytest.mark.parametrize(

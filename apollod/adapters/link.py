@@ -12,6 +12,7 @@ from collections import deque
 import msgspec
 
 from apollod.errors import DaemonUnreachable, FrameError, LinkClosed
+from apollod.permission import denied
 from apollod.wire import messages
 from apollod.wire.framing import FrameDecoder, encode_frame
 
@@ -32,11 +33,15 @@ class Link:
 
     @classmethod
     def connect(cls, path: str, timeout_s: float | None = None) -> "Link":
-        """Connect to the supervisor's socket; raises DaemonUnreachable. `timeout_s` bounds every later wait too."""
+        """Connect to the supervisor's socket; raises DaemonUnreachable, or NotPermitted where it is another user's. `timeout_s` bounds
+        every later wait too."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         sock.settimeout(timeout_s)
         try:
             sock.connect(path)
+        except PermissionError as error:
+            sock.close()
+            raise denied(path) from error
         except (OSError, ValueError) as error:
             sock.close()
             raise DaemonUnreachable(

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted, SyncError
-from apollod.store.names import DAEMON
-
-EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_NOT_PERMITTED = 1, 2, 3, 4
+from apollod.cli.exits import code_of
+from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, SyncError
+from apollod.permission import check_permitted, denied
+from apollod.store.names import DAEMON, OURS
 
 DESCRIPTION = """\
 Bring the *.safetensors of a model directory up to date so that no crash and no power cut can tear them, finish what a crash
@@ -67,16 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _recover(args)
         return _fingerprint(args)
     except ApolloError as error:
-        _failed(args, error)
-        return next((code for kind, code in _CODES.items() if isinstance(error, kind)), EXIT_FAILED)
+        failure = error
+    except PermissionError as error:
+        failure = denied(error.filename or args.model_dir)
     except OSError as error:
-        _failed(args, ApolloError(f"{args.verb} failed ({error})", "check the directory, its owner and the disk"))
-        return EXIT_FAILED
+        failure = ApolloError(f"{args.verb} failed ({error})", "check the directory, its owner and the disk")
     except KeyboardInterrupt:
         return 130
-
-
-_CODES = {ConfigError: EXIT_USAGE, DaemonUnreachable: EXIT_UNREACHABLE, NotPermitted: EXIT_NOT_PERMITTED}
+    _failed(args, failure)
+    return code_of(failure)
 
 
 def _sync(args: argparse.Namespace) -> int:
@@ -89,6 +88,8 @@ def _sync(args: argparse.Namespace) -> int:
     source = Path(args.from_dir)
     if source.resolve() == args.model_dir.resolve():
         raise ConfigError(f"{source} is the model directory itself", "give --from-dir the directory with the new weights")
+    _check_permitted(args.model_dir, os.R_OK | os.W_OK)
+    _check_permitted(source, os.R_OK)
     pieces = directory_pieces(source, read_files(args.model_dir))
     done = sync(args.model_dir, pieces, args.step, args.accept_edits)
     lines = [
@@ -157,6 +158,7 @@ _HOW = {
 def _recover(args: argparse.Namespace) -> int:
     from apollod.store.sync import recover
 
+    _check_permitted(args.model_dir, os.R_OK | os.W_OK)
     done = recover(args.model_dir)
     lines = ["a committed sync was finished" if done.applied else "nothing to finish: the weights are whole"]
     lines += [f"  dropped {name}, of a sync that was not committed" for name in done.dropped]
@@ -169,12 +171,22 @@ def _fingerprint(args: argparse.Namespace) -> int:
     from apollod.store.fingerprint import directory_fingerprint
     from apollod.store.lock import interrupted
 
+    _check_permitted(args.model_dir, os.R_OK)
     if interrupted(args.model_dir):
         raise SyncError(
             f"a sync of {args.model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {args.model_dir}` first"
         )
     found = directory_fingerprint(args.model_dir)
     return _done(args, {"model_dir": str(args.model_dir), "fingerprint": found}, [found])
+
+
+def _check_permitted(directory: Path, mode: int) -> None:
+    """Raise NotPermitted for the first thing of a model directory that the caller may not use so, before anything is done to it."""
+    for place in (directory, directory / OURS):
+        check_permitted(place, mode | os.X_OK)
+    for item in sorted(directory.glob("*.safetensors*")):
+        ours = item.suffix == ".safetensors" and not item.is_symlink()  # nobody writes an index, nor through a link
+        check_permitted(item, mode if ours else os.R_OK)
 
 
 def _done(args: argparse.Namespace, fields: dict[str, Any], lines: list[str]) -> int:

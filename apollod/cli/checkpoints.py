@@ -12,7 +12,8 @@ from typing import Any
 
 from apollod.cli import render
 from apollod.cli.kept import BUSY_S, open_history, other_files
-from apollod.errors import CheckpointError, ConfigError, NotPermitted
+from apollod.errors import CheckpointError, ConfigError
+from apollod.permission import check_permitted
 from apollod.store.entry import RECORD, UNDO, Entry
 from apollod.store.history import Held, History, Point
 from apollod.store.verify import Checked, Verified, verify
@@ -38,13 +39,11 @@ def _open(args: argparse.Namespace, wait_s: float) -> History:
     checkpoints, model_dir, base = _places(args)
     if not model_dir.is_dir():
         raise CheckpointError(f"{model_dir} is no directory", "name the model directory with --model DIR")
-    if checkpoints.exists() and not os.access(checkpoints, os.R_OK | os.X_OK):
-        raise NotPermitted(f"{checkpoints} is not ours to read", "run this as the daemon's user")
     return open_history(checkpoints, model_dir, base, wait_s)
 
 
 def _places(args: argparse.Namespace) -> tuple[Path, Path, Path]:
-    """Directory of the checkpoints, model directory, kept base."""
+    """Directory of the checkpoints, model directory, kept base: what of them is there may be read."""
     checkpoints, model_dir = args.checkpoints, args.model
     if checkpoints is None or model_dir is None:
         if not args.config:
@@ -54,10 +53,13 @@ def _places(args: argparse.Namespace) -> tuple[Path, Path, Path]:
         config = load_config(args.config)
         checkpoints = checkpoints or config.state_dir / "checkpoints"
         model_dir = model_dir or Path(config.model.path)
-    elif not checkpoints.is_dir():
-        raise CheckpointError(f"{checkpoints} is no directory", "name the directory that holds the checkpoints")
     model_dir = model_dir.expanduser().absolute()
-    return checkpoints, model_dir, args.base or checkpoints.absolute().parent / "base" / model_dir.name
+    base = args.base or checkpoints.absolute().parent / "base" / model_dir.name
+    for place in (checkpoints, model_dir, base):
+        check_permitted(place, os.R_OK | os.X_OK)
+    if args.checkpoints and args.model and not checkpoints.is_dir():
+        raise CheckpointError(f"{checkpoints} is no directory", "name the directory that holds the checkpoints")
+    return checkpoints, model_dir, base
 
 
 def _point(history: History, text: str) -> Point:

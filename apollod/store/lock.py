@@ -15,13 +15,15 @@ from pathlib import Path
 from types import TracebackType
 
 from apollod.errors import SyncError, WeightsLocked
+from apollod.permission import denied
 from apollod.store.names import OURS, REDO
 
 LOCK = f"{OURS}/weights.lock"
 
 
 class WeightsLock:
-    """Held inside a `with`. Raises WeightsLocked that names the holders, or SyncError where it cannot be made."""
+    """Held inside a `with`. Raises WeightsLocked that names the holders, NotPermitted that names the owner, or SyncError where it
+    cannot be made."""
 
     def __init__(self, model_dir: Path, shared: bool = False) -> None:
         self._path = model_dir / LOCK
@@ -31,6 +33,8 @@ class WeightsLock:
         try:
             self._path.parent.mkdir(exist_ok=True)
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except PermissionError as error:
+            raise denied(error.filename) from error
         except OSError as error:
             raise SyncError(
                 f"{self._path} cannot be opened ({error.strerror})", "check the owner, mode and disk of the directory"
@@ -75,12 +79,18 @@ class WeightsLock:
 
 
 def interrupted(model_dir: Path) -> bool:
-    """Was a sync of these weights interrupted after its commit? Not where its process lives and only has to settle it."""
+    """Was a sync of these weights interrupted after its commit? Not where its process lives and only has to settle it.
+
+    Raises NotPermitted where the caller may not know.
+    """
+    record = model_dir / REDO
     try:
-        fd = os.open(model_dir / REDO, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+        fd = os.open(record, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:
+    except PermissionError as error:
+        raise denied(record) from error
+    except OSError:  # something lies there that no sync has left: a recovery says what
         return True
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import openai
 import pytest
 import torch
@@ -21,6 +22,7 @@ from support.daemon import Daemon, chat_line
 from support.engine_host import Engine
 from support.invariants import check_stopped, journal_of
 
+from apollod.adapters import engine_http
 from apollod.core import events as ev
 from apollod.engine import guards
 from apollod.engine.bits import checkpoint_tensors
@@ -28,7 +30,9 @@ from apollod.wire import messages as msg
 
 guards.apply()  # before transformers
 
-from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+
+from apollod.trainer.align import PROBE_TEXT, PROBE_TOKENS, score  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -126,6 +130,37 @@ def test_only_keep_answers_from_prefixes_of_older_weights(engine: Engine, policy
     else:
         assert found == 0 and not differs and abs(top(after)[1] - top(fresh)[1]) < NOISE
         assert top(before) != top(after)
+
+
+def test_scoring_the_probe_never_reads_a_prefix_of_older_weights(engine: Engine, dense: Path) -> None:
+    """What alignment rests on where prefixes are kept: vLLM computes all of a prompt whose log-probabilities are asked for."""
+    tokenizer, model = AutoTokenizer.from_pretrained(dense), Qwen3ForCausalLM.from_pretrained(dense, dtype=torch.bfloat16)
+    ids = tuple(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[:PROBE_TOKENS]
+
+    def generated(**more: Any) -> tuple[float, tuple[str, float]]:
+        """Tokens that came from the cache, and the first new one."""
+        hits = cached_tokens(engine)
+        answer = complete(engine, prompt=list(ids), **more)[0]
+        return cached_tokens(engine) - hits, top(answer)
+
+    def mean_difference() -> float:
+        scored = anyio.run(engine_http.prompt_logprobs, "127.0.0.1", engine.port, "", "tiny", ids)
+        differences = [abs(a - b) for a, b in zip(scored, score(model, ids), strict=True)]
+        assert len(differences) == len(ids) - 1 > 200
+        return sum(differences) / len(differences)
+
+    assert engine.host.refresh(1, "keep").error == ""
+    generated()
+    assert generated()[0] > 0, "the probe is not cached: this test would show nothing"
+    assert mean_difference() < NOISE
+    change(engine)
+    assert engine.host.refresh(2, "keep").error == ""
+    assert mean_difference() > STALE, "the step changed too little: this test would show nothing"
+    model.model.embed_tokens.weight.data = model.model.embed_tokens.weight.data.roll(7, 0)
+    (found, stale), (_, fresh) = generated(), generated(cache_salt="fresh")
+    assert found > 0 and (stale[0] != fresh[0] or abs(stale[1] - fresh[1]) > STALE), (found, stale, fresh)
+    hits = cached_tokens(engine)
+    assert mean_difference() < NOISE and cached_tokens(engine) == hits
 
 
 def test_a_clients_own_salt_is_kept_apart_and_renewed_too(engine: Engine) -> None:

@@ -8,15 +8,17 @@ import itertools
 import math
 import warnings
 import weakref
+from functools import partial
 
 import pytest
 import torch
 from support.gradients import SHAPES, give_gradients, model, same_bits
 
-from apollod.trainer import kernels_cpu, projector
+from apollod.trainer import kernels_cpu, projector, rounding
 from apollod.trainer.apollo import Apollo
 from apollod.trainer.named_optimizer import OptimizerError, StateRefused
 from apollod.trainer.projector import signs, stream_key
+from apollod.trainer.rounding import write_reference_
 
 
 def run(optimizer: Apollo, parameters: dict[str, torch.nn.Parameter], steps: range) -> None:
@@ -423,6 +425,7 @@ def test_block_size_does_not_change_a_bit(compiled, monkeypatch):
     results = []
     for elements in (projector.BLOCK_ELEMENTS, 256, 64, 1):
         monkeypatch.setattr(projector, "BLOCK_ELEMENTS", elements)
+        monkeypatch.setattr(rounding, "write_reference_", partial(write_reference_, block=elements))  # bound its default at import
         parameters = model()
         run(Apollo(parameters.items(), lr=1e-3, rank=8), parameters, range(1, 6))
         results.append(parameters)

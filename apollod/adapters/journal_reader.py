@@ -362,6 +362,7 @@ def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
 def _reading(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
     functions in our views for unsafe ones.)"""
+    _check_permitted(Path(path))
     check_not_lost(Path(path))
     try:
         with closing(sqlite3.connect(_uri(Path(path)), uri=True, timeout=5.0, isolation_level=None)) as db:
@@ -374,16 +375,19 @@ def _reading(path: str | Path) -> Iterator[sqlite3.Connection]:
         raise explain(path, error) from error
 
 
-def _uri(path: Path) -> str:
-    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
-    the journal yet, nobody writes and the file is read as it is. Raises JournalNotPermitted: SQLite does not say why it cannot open."""
-    log = path.with_name(f"{path.name}-wal")
+def _check_permitted(path: Path) -> None:
+    """Raise JournalNotPermitted where journal or log may not be read: SQLite does not say why it cannot open them."""
     try:
-        for file in (path, log):
+        for file in (path, path.with_name(f"{path.name}-wal")):
             check_permitted(file, os.R_OK)
     except NotPermitted as refusal:
         raise JournalNotPermitted(str(refusal), refusal.hint) from refusal
-    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not log.exists()
+
+
+def _uri(path: Path) -> str:
+    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
+    the journal yet, nobody writes and the file is read as it is."""
+    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not path.with_name(f"{path.name}-wal").exists()
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
 
 

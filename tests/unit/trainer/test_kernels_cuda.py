@@ -56,11 +56,18 @@ VARIANTS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "constants", "types"), VARIANTS, ids=lambda value: str(value)[:40])
-def test_compiles_without_fused_multiply_add_or_atomics(name: str, constants: dict[str, Any], types: dict[str, str]) -> None:
-    """For compute capability 9.0. One rounding instead of two, an approximate root or quotient, or an order that the hardware
-    chooses would each give bits that no oracle has."""
-    ptx = compile_kernel(name, constants, types, 90)
+USUAL = {variant[0]: variant for variant in reversed(VARIANTS)}  # one of each kernel: all of them take 15 s for each capability
+CASES = [(90, *variant) for variant in VARIANTS] + [(capability, *variant) for capability in (80, 100) for variant in USUAL.values()]
+
+
+@pytest.mark.parametrize(("capability", "name", "constants", "types"), CASES, ids=lambda value: str(value)[:40])
+def test_compiles_without_fused_multiply_add_or_atomics(
+    capability: int, name: str, constants: dict[str, Any], types: dict[str, str]
+) -> None:
+    """For compute capability 8.0 (A100), 9.0 (H100) and 10.0 (B200). One rounding instead of two, an approximate root or quotient, or an
+    order that the hardware chooses would each give bits that no oracle has."""
+    ptx = compile_kernel(name, constants, types, capability)
+    assert re.search(rf"^\.target sm_{capability}a?$", ptx, re.MULTILINE)
     assert not re.findall(r"\bfma\S*\.f(?:32|64)", strip_library(ptx))
     assert not re.findall(r"\b(?:sqrt|div|rcp)\.(?:approx|full)\S*f32", ptx)
     assert not re.findall(r"\b(?:atom|red)\.", ptx)

@@ -204,8 +204,8 @@ def test_a_device_of_no_size(qwen: Path, arguments: list[str]) -> None:
     assert left.value.code == 2
 
 
-def test_the_options_of_the_table_want_the_table(qwen: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "check", "--json", "--set", f"model.path={qwen}"]) == 2
+def test_the_option_of_the_table_wants_the_table(qwen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", "--device-gb", "141", "--set", f"model.path={qwen}"]) == 2
     assert "--memory" in capsys.readouterr().err
 
 

@@ -90,6 +90,8 @@ def _line(event: dict[str, Any]) -> str:
 
 
 def _query(args: argparse.Namespace, path: str) -> int:
+    if args.csv and args.json:
+        raise ConfigError("--csv and --json are two forms of one answer", "give one of them")
     answer = journal_reader.query(path, args.sql, args.limit, args.seconds)
     if args.csv:
         writer = csv.writer(sys.stdout)

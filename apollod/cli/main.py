@@ -123,12 +123,12 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
     events = verb("events", "facts from the journal, oldest first")
     events.add_argument("--after", type=int, default=None, metavar="SEQ", help="start after this sequence number")
     events.add_argument("--kind", default=None, help="only this kind, e.g. step.completed")
-    events.add_argument("--limit", type=int, default=20, help="the last N (default 20); 0 for all")
+    events.add_argument("--limit", type=_count, default=20, help="the last N (default 20); 0 for all")
     events.add_argument("--follow", action="store_true", help="go on as they come")
     events.add_argument("--jsonl", action="store_true", help="one JSON object a line")
     query = verb("query", "one read-only SQL statement on the journal (views: examples, steps, checkpoints, rollbacks, sources ...)")
     query.add_argument("sql", help="for example: SELECT step, loss FROM steps ORDER BY step DESC LIMIT 5")
-    query.add_argument("--csv", action="store_true")
+    query.add_argument("--csv", action="store_true", help="comma-separated values with a header")
     query.add_argument("--limit", type=int, default=1000, help="rows at most (default 1000)")
     query.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
     replay = verb("replay", "what the daemon knew at a moment: the journal, folded up to an event, as `status` shows it")
@@ -138,7 +138,8 @@ def _add_ctl(ctl: argparse.ArgumentParser) -> None:
         "--at", default=None, metavar="STEP|TIME",
         help="right after the result of a step (12), or up to the last event of a time (2026-11-20T12:00:00Z; without a zone: local time)",
     )
-    replay.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
+    for parser in (events, query, replay):
+        parser.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
     why = verb("why", "from a step to what it learned from and what it made, or from an example to what became of it")
     why.add_argument("what", metavar="STEP|EXAMPLE", help="a step number, or an example's id or its first 6 or more digits")
     why.add_argument("--file", help="a copy of the journal, instead of the running daemon's")

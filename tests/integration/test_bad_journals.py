@@ -203,6 +203,15 @@ def test_the_limits_of_a_query_hold(daemon: Daemon) -> None:
     assert done.returncode == 1 and "took longer than 0.2 s" in done.stderr
 
 
+def test_a_copy_is_asked_without_a_daemon_or_a_configuration() -> None:
+    def ctl(*args: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([sys.executable, "-m", "apollod", "ctl", *args], capture_output=True, text=True, timeout=60)
+
+    assert ctl("query", "SELECT count(*) AS n FROM events", "--file", str(OLDER), "--csv").stdout.split() == ["n", "183"]
+    assert "daemon.started" in ctl("events", "--limit", "0", "--file", str(OLDER)).stdout.splitlines()[0]
+    assert ctl("query", "SELECT 1", "--file", str(OLDER), "--csv", "--json").returncode == 2
+
+
 def test_a_good_journal_of_an_older_schema_is_copied_aside_and_migrated(daemon: Daemon) -> None:
     shutil.copy(OLDER, daemon.journal)
     anyio.run(lambda: _append(daemon.journal, ev.TrainingResumed(by="test")))

@@ -187,7 +187,7 @@ class Loop:
         attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels)
-        return bound(attached, manifest, self._learner.kernels)
+        return bound(self._learner, manifest)
 
     def _restore(self, message: m.Restore) -> m.Restored:
         learner = self._attached()
@@ -249,8 +249,9 @@ class Loop:
         return None
 
 
-def bound(attached: Attached, manifest: Manifest, kernels: str) -> m.Bound:
+def bound(learner: Learner, manifest: Manifest) -> m.Bound:
     """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
+    attached = learner.attached
     views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
     held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}
     held |= {name: "frozen" for name in attached.weights.source.tensors if name not in views and name not in manifest.tied}
@@ -258,7 +259,7 @@ def bound(attached: Attached, manifest: Manifest, kernels: str) -> m.Bound:
         fingerprint=attached.weights.fingerprint(),
         parameters=len(attached.trainable),
         elements=sum(p.numel() for _, p in attached.trainable),
-        versions=environment(attached.device, kernels),
+        versions=environment(attached.device, learner.kernels, learner.settings.name),
         held=held,
         tied=manifest.tied,
     )

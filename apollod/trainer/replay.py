@@ -46,7 +46,7 @@ class OfflineLoop(Loop):
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         attached.weights.write_all(source)
         self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels)
-        return bound(attached, self._manifest, self._learner.kernels)
+        return bound(self._learner, self._manifest)
 
     def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:
         """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay, as far as the
@@ -58,7 +58,7 @@ class OfflineLoop(Loop):
         learner.forget()
         same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
         learner.optimizer.load_state_tensors(state, strict=same)
-        return bound(learner.attached, self._manifest, learner.kernels)
+        return bound(learner, self._manifest)
 
 
 def lay_out(source: ModelDir, held: dict[str, str], tied: dict[str, str]) -> Manifest:

@@ -315,6 +315,7 @@ def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
     settings, checkpoint = OTHERS[chosen], tmp_path / "checkpoints/step-00000002"
     events: list[ev.Event] = [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
     bound = trainer.attach(Memory.of(tiny_model), settings, m.Bound)
+    assert ("bitsandbytes" in bound.versions) == (chosen == "adamw8bit")
     events += [started(tiny_model, settings), bound_event(bound)]
     for number in (1, 2):
         events += learned(trainer, number, number - 1)[0]

@@ -29,6 +29,11 @@ def test_exactly_these_facts_are_recorded_with_their_values(threads: int) -> Non
     assert (found["kernels"], found["threads"]) == ("eager", str(threads))
 
 
+def test_a_library_that_only_one_optimizer_uses_is_recorded_with_that_one() -> None:
+    pytest.importorskip("bitsandbytes")
+    assert environment(CPU, optimizer="adamw8bit") == environment(CPU) | {"bitsandbytes": version("bitsandbytes")}
+
+
 def test_the_device_is_the_processor_and_what_torch_uses_of_it() -> None:
     """The same code takes other instructions, in another order, on another processor."""
     kind, *processor, capability = environment(CPU)["device"].split()

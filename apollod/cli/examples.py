@@ -9,9 +9,11 @@ from typing import Any
 
 from apollod.adapters import journal_reader
 from apollod.cli import render
-from apollod.cli.why import ID_DIGITS, NAMED_MAX, PREFIX_MIN, SECONDS
 from apollod.errors import ApolloError, ConfigError
 
+PREFIX_MIN, ID_DIGITS = 6, 32
+NAMED_MAX = 5  # examples named when a prefix is not unique
+SECONDS = 60.0  # per question; a few million events are read in this
 ROWS_MAX = (1 << 31) - 2  # what a cursor can be asked for
 PATH_MAX = 40  # characters of a path in a table; its end names the file
 _WHERE = "`apollod ctl example list` has them"
@@ -89,19 +91,36 @@ def _show(args: argparse.Namespace, path: str) -> int:
     return 0
 
 
+def is_id(text: str) -> bool:
+    """Could it be the id of an example, or the beginning of one?"""
+    return re.fullmatch(rf"[0-9a-f]{{{PREFIX_MIN},{ID_DIGITS}}}", text) is not None
+
+
+def known(path: str, prefix: str) -> str:
+    """The one example whose id begins so, empty where none does; raises ApolloError where several do."""
+    sql = f"SELECT id FROM known_examples WHERE id >= '{prefix}' AND id < '{prefix}g' ORDER BY id LIMIT {NAMED_MAX + 1}"
+    ids = [row["id"] for row in _rows(path, sql)]
+    if len(ids) > 1:
+        more = " ..." if len(ids) > NAMED_MAX else ""
+        raise ApolloError(f"several examples begin with {prefix}: {' '.join(ids[:NAMED_MAX])}{more}", "give more digits")
+    return str(ids[0]) if ids else ""
+
+
+def unknown(path: str, prefix: str) -> ApolloError:
+    """What to say where none begins so."""
+    ((count,),) = journal_reader.query(path, "SELECT count(*) FROM known_examples", seconds=SECONDS).rows
+    among = f"the journal knows {count} examples" if count else "no example was accepted yet"
+    return ApolloError(f"no example begins with {prefix}: {among}", _WHERE)
+
+
 def _id_of(path: str, what: str) -> str:
     """The one example that begins so; raises ConfigError for what is no id, ApolloError for none or several."""
     text = what.lower()
-    if not re.fullmatch(rf"[0-9a-f]{{{PREFIX_MIN},{ID_DIGITS}}}", text):
+    if not is_id(text):
         raise ConfigError(f"{what!r} is no example", f"give its id or at least {PREFIX_MIN} digits of it; {_WHERE}")
-    known = f"SELECT id FROM known_examples WHERE id >= '{text}' AND id < '{text}g' ORDER BY id LIMIT {NAMED_MAX + 1}"
-    ids = [row["id"] for row in _rows(path, known)]
-    if not ids:
-        raise ApolloError(f"no example begins with {text}", _WHERE)
-    if len(ids) > 1:
-        more = " ..." if len(ids) > NAMED_MAX else ""
-        raise ApolloError(f"several examples begin with {text}: {' '.join(ids[:NAMED_MAX])}{more}", "give more digits")
-    return str(ids[0])
+    if not (id_ := known(path, text)):
+        raise unknown(path, text)
+    return id_
 
 
 def _rows(path: str, sql: str) -> list[dict[str, Any]]:

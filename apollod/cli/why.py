@@ -6,13 +6,11 @@ import re
 from typing import Any, NamedTuple
 
 from apollod.adapters import journal_reader
+from apollod.cli import examples
 from apollod.cli.moment import unknown_step
-from apollod.errors import ApolloError, ConfigError
+from apollod.errors import ConfigError
 
 SCHEMA_VERSION = 1
-PREFIX_MIN, ID_DIGITS = 6, 32
-SECONDS = 60.0  # per question; a few million events are read in this
-NAMED_MAX = 5  # examples named when a prefix is not unique
 TEXT_MAX = 100  # characters of a record for people; --json has all of it
 _AT = "strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch')"
 _STATES = {"step.failed": "held", "step.completed": "trained"}
@@ -48,30 +46,15 @@ def _meant(path: str, what: str) -> tuple[int | None, str]:
     number = int(text) if re.fullmatch(r"[0-9]{1,15}", text) else None
     if number is not None and _of_step(path, number):
         return number, ""
-    prefix = re.fullmatch(rf"[0-9a-f]{{{PREFIX_MIN},{ID_DIGITS}}}", text) is not None
+    prefix = examples.is_id(text)
     if number is None and not prefix:
         raise ConfigError(
-            f"{what!r} is neither a step nor an example", f"give a step number, or at least {PREFIX_MIN} hex digits of an example's id"
+            f"{what!r} is neither a step nor an example",
+            f"give a step number, or at least {examples.PREFIX_MIN} hex digits of an example's id",
         )
-    ids = _known(path, text) if prefix else []
-    if len(ids) == 1:
-        return None, ids[0]
-    if ids:
-        more = " ..." if len(ids) > NAMED_MAX else ""
-        raise ApolloError(f"several examples begin with {text}: {' '.join(ids[:NAMED_MAX])}{more}", "give more digits")
-    raise _unknown_example(path, text) if number is None else unknown_step(path, number)
-
-
-def _known(path: str, prefix: str) -> list[str]:
-    """Ids that begin so; one more than are named."""
-    sql = f"SELECT id FROM known_examples WHERE id >= '{prefix}' AND id < '{prefix}g' ORDER BY id LIMIT {NAMED_MAX + 1}"
-    return [id_ for (id_,) in _rows(path, sql)]
-
-
-def _unknown_example(path: str, prefix: str) -> ApolloError:
-    ((count,),) = _rows(path, "SELECT count(*) FROM known_examples")
-    known = f"the journal knows {count} examples" if count else "no example was accepted yet"
-    return ApolloError(f"no example begins with {prefix}: {known}", "list them: apollod ctl query 'SELECT id, state FROM examples'")
+    if prefix and (id_ := examples.known(path, text)):
+        return None, id_
+    raise examples.unknown(path, text) if number is None else unknown_step(path, number)
 
 
 # --- from the journal ---------------------------------------------------------------------------------------------
@@ -187,7 +170,7 @@ def _facts(path: str, where: str) -> list[_Fact]:
 
 
 def _rows(path: str, sql: str) -> list[tuple[Any, ...]]:
-    return journal_reader.query(path, sql, seconds=SECONDS).rows
+    return journal_reader.query(path, sql, seconds=examples.SECONDS).rows
 
 
 # --- for people ---------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
             continue
         if step.settings != settings:
             settings = step.settings
-            trainer.ask(_attach(plan, start, settings), msg.Bound)
+            here = trainer.ask(_attach(plan, start, settings), msg.Bound)
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
         done = trainer.ask(
             msg.Step(number, examples, step.started.lr, step.started.loss_limit, replay=True), msg.StepDone

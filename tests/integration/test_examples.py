@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from support.journals import STORY, TAKEN_BACK, TWIN, A, B, C, D, E, F, write
 
-from apollod.cli.main import STATES, main
+from apollod.cli.ctl_arguments import STATES
+from apollod.cli.main import main
 from apollod.core import events as ev
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v0.1.0.db"

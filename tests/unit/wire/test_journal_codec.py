@@ -24,6 +24,8 @@ def sample(field_type: Any, number: int) -> Any:
         return msgspec.Raw(b'{"text":"x"}')
     if get_origin(field_type) is Literal:
         return get_args(field_type)[-1]
+    if field_type == dict[str, list[Any]]:
+        return {"b": ["é", [0.5, 2]], "a": [None, True]}
     if get_origin(field_type) is tuple:
         kind = get_args(field_type)[0]
         if kind is ev.Again:

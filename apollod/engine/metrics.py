@@ -9,6 +9,7 @@ The figures are those of `status`, numbers only, since vLLM asks no API key here
 """
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,8 @@ from prometheus_client.registry import Collector
 
 from apollod.engine.versions import App, Message, Receive, Scope, Send
 from apollod.errors import ApolloError
+
+logger = logging.getLogger("vllm.apollod")
 
 PATH = "/metrics"
 FRESH_S = 1.0  # several scrapers, one question
@@ -73,10 +76,12 @@ class Figures(Collector):
     def collect(self) -> Iterable[Metric]:
         """Source: prometheus_client, `Collector`."""
         try:
-            status = self._ask()
+            return list(_families(self._ask()))
         except ApolloError:
-            return [GaugeMetricFamily("apollod_up", UP, 0)]
-        return _families(status)
+            pass
+        except Exception as error:  # noqa: BLE001 - a supervisor of another version, say: vLLM's own figures must not be lost to ours
+            logger.warning("apollod: no figures on %s: %s: %s", PATH, type(error).__name__, error)
+        return [GaugeMetricFamily("apollod_up", UP, 0)]
 
 
 class AppendedMetrics:

@@ -128,6 +128,13 @@ def test_a_supervisor_that_does_not_answer_is_up_0_and_costs_nothing_else(server
     assert ours(samples) == {"up": 0} and samples["process_start_time_seconds"] > 0
 
 
+@pytest.mark.parametrize("body", [{}, {"state": "serving"}, [], {"state": "serving", "queue": {}}])
+def test_a_supervisor_of_another_version_costs_vllm_nothing(server: Server, body: object) -> None:
+    server.host.answerer = lambda request: msg.Reply(body)
+    samples = server.scrape()
+    assert ours(samples) == {"up": 0} and "python_info" in str(samples)
+
+
 def test_other_requests_are_answered_while_a_scrape_waits(server: Server) -> None:
     answering = threading.Event()
     server.host.answerer = lambda request: msg.Reply(server.status() if answering.wait(30) else {})

@@ -22,6 +22,7 @@ from contextlib import AsyncExitStack
 from hashlib import blake2b
 from itertools import count, cycle, islice
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import aiosqlite
@@ -47,6 +48,7 @@ PEER_TABLE = """
     CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL);
     CREATE INDEX events_kind ON events (kind)
 """
+PEER_INSERT = "INSERT INTO events (at_ns, kind, body) VALUES (?, ?, ?)"
 
 Rate = Callable[[], Awaitable[float]]
 """Runs a variant for one turn; events per second."""
@@ -155,17 +157,25 @@ async def _until(end: float, one: Callable[[], Awaitable[object]]) -> int:
     return count
 
 
-async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Awaitable[float]]:
-    """What most would write: one connection, one commit for each event."""
-    db = await stack.enter_async_context(aiosqlite.connect(path))
+async def _peer(stack: AsyncExitStack, path: Path, **options: Any) -> aiosqlite.Connection:
+    db = await stack.enter_async_context(aiosqlite.connect(path, **options))
     await db.execute("PRAGMA journal_mode = WAL")
     await db.execute("PRAGMA synchronous = FULL")
     await db.executescript(PEER_TABLE)
-    body, lock = encode_body(next(_steps())).decode(), asyncio.Lock()
+    return db
+
+
+def _peer_row() -> tuple[int, str, str]:
+    return AT, "step.completed", encode_body(next(_steps())).decode()
+
+
+async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Awaitable[float]]:
+    """What most would write: one connection, one commit for each event."""
+    db, row, lock = await _peer(stack, path), _peer_row(), asyncio.Lock()
 
     async def one() -> None:
         async with lock:
-            await db.execute("INSERT INTO events (at_ns, kind, body) VALUES (?, ?, ?)", (AT, "step.completed", body))
+            await db.execute(PEER_INSERT, row)
             await db.commit()
 
     return lambda writers: _loop(writers, one)
@@ -174,12 +184,7 @@ async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Await
 async def _bare_group_commit(stack: AsyncExitStack, path: Path) -> Rate:
     """What any group commit costs in Python: a finished row for each writer, one transaction, a future each. No event is encoded,
     checked, chained or given back."""
-    db = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
-    await db.execute("PRAGMA journal_mode = WAL")
-    await db.execute("PRAGMA synchronous = FULL")
-    await db.executescript(PEER_TABLE)
-    insert = "INSERT INTO events (at_ns, kind, body) VALUES (?, ?, ?)"
-    row = (AT, "step.completed", encode_body(next(_steps())).decode())
+    db, row = await _peer(stack, path, isolation_level=None), _peer_row()
     waiting: list[asyncio.Future[None]] = []
     arrived, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -190,7 +195,7 @@ async def _bare_group_commit(stack: AsyncExitStack, path: Path) -> Rate:
             batch = waiting.copy()
             waiting.clear()
             await db.execute("BEGIN IMMEDIATE")
-            await db.executemany(insert, [row] * len(batch))
+            await db.executemany(PEER_INSERT, [row] * len(batch))
             await db.commit()
             for done in batch:
                 done.set_result(None)

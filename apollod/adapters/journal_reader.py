@@ -240,16 +240,22 @@ def _chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterat
         raise explain(path, failure, f" after event {seq}, up to which it is good") from failure
 
 
+def absence(path: Path) -> str:
+    """How there is no journal at all: "missing" or "empty"; empty text where there is something."""
+    if not path.exists():
+        return "missing"
+    return "" if path.stat().st_size else "empty"
+
+
 def check_not_lost(path: Path) -> None:
     """A journal that is missing or empty beside a write-ahead log with rows is not new, it was lost. SQLite would drop the log.
 
     Raises JournalError. Reads only.
     """
     log = path.with_name(f"{path.name}-wal")
-    empty = not path.exists() or path.stat().st_size == 0
-    if empty and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
+    if (how := absence(path)) and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
         raise JournalError(
-            f"the journal {path} is {'empty' if path.exists() else 'missing'}, but its write-ahead log {log.name} holds {held} bytes",
+            f"the journal {path} is {how}, but its write-ahead log {log.name} holds {held} bytes",
             "nothing was changed; put back the journal that the log belongs to, or restore a backup and move the log away",
         )
 

@@ -62,10 +62,9 @@ def _make_directories(config: Config) -> None:
 def _check_not_lost(config: Config) -> None:
     """A new journal beside old checkpoints would take what was learned for the untrained model."""
     old = next((config.state_dir / "checkpoints").glob("step-*"), None)
-    path = config.journal_path
-    if old is not None and not (path.exists() and path.stat().st_size):
+    if old is not None and (how := journal_reader.absence(config.journal_path)):
         raise JournalError(
-            f"the journal {path} is {'empty' if path.exists() else 'missing'}, but {old} is of an earlier life",
+            f"the journal {config.journal_path} is {how}, but {old} is of an earlier life",
             f"restore the journal from a backup; to begin anew from the weights as they are now, move {old.parent} away",
         )
 
@@ -113,6 +112,7 @@ def _socket_link(config: Config) -> Path:
     free of what an earlier life left. Call with the lock held."""
     path = config.state_dir / "run" / config.socket_path.name
     path.parent.mkdir(mode=0o700, exist_ok=True)
+    path.parent.chmod(0o700)  # below the state directory it is ours, whoever made it
     if path.is_symlink() or (path != config.socket_path and path.is_socket()):
         path.unlink()
     return path

@@ -90,7 +90,7 @@ def test_a_temporary_directory_that_is_not_ours(tiny_model, tmp_path, monkeypatc
 
 def test_a_stale_socket_and_a_file_in_its_place(tiny_model, tmp_path):
     with daemon_on(tmp_path / "d", tmp_path / "missing") as daemon:
-        daemon.socket.parent.mkdir(parents=True, mode=0o700)
+        daemon.socket.parent.mkdir(parents=True)
         with socket.socket(socket.AF_UNIX) as old:
             old.bind(str(daemon.socket))
         daemon.start()

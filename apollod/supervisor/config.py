@@ -353,12 +353,16 @@ def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) ->
             _check_keys(table, inner, key)
 
 
-def _check_finite(tree: dict[str, Any]) -> None:
-    """What is recorded and shown as JSON has to be a number there, too."""
-    for section, table in tree.items():
-        for key, value in table.items() if isinstance(table, dict) else ():
-            if value == math.inf:
-                raise ConfigError(f"[{section}] {key} = inf", "use a number, or 0 where that means no limit")
+def _check_finite(value: Any, where: str = "") -> None:
+    """What is recorded and shown as JSON has to be a number there, too; and no bound is ever crossed by a NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{where} = {value}", "use a number, or 0 where that means no limit")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_finite(inner, f"{where} {key}" if where else f"[{key}]")
+    elif isinstance(value, list):
+        for inner in value:
+            _check_finite(inner, where)
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:

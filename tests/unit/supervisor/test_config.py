@@ -40,6 +40,8 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ("[trainer]\nlr = inf\n", ["lr = inf", "trainer"]),
         ("[checkpoint]\nkeep_days = inf\n", ["keep_days = inf", "checkpoint"]),
         ("[trainer]\nloss_max = inf\n", ["loss_max = inf", "trainer"]),
+        ("[trainer]\nloss_max = nan\n", ["loss_max = nan", "trainer"]),
+        ("[trainer]\nbetas = [0.9, nan]\n", ["betas = nan", "trainer"]),
         ("[trainer]\nloss_spike = 0.5\n", ["loss_spike = 0.5", "more than 1"]),
         ("[trainer]\nlr_floor = 1.5\n", ["trainer.lr_floor", "<= 1"]),
         ("[trainer]\naccumulate = 0\n", ["trainer.accumulate", ">= 1"]),

@@ -29,7 +29,10 @@ import structlog
 from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
 from apollod.adapters.journal_batch import Batch, Done, Waiting, take
-from apollod.adapters.journal_reader import Snapshot, check_application, check_before_writing, check_not_lost, explain, is_of_disk
+from apollod.adapters.journal_errors import explain, is_of_disk
+from apollod.adapters.journal_file import check_application, check_not_lost
+from apollod.adapters.journal_reader import Snapshot
+from apollod.adapters.journal_trust import check_before_writing
 from apollod.adapters.known_examples import KnownExamples
 from apollod.adapters.migrate import load, migrate
 from apollod.core.events import Event, ExampleAccepted, Recorded

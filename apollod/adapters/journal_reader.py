@@ -1,15 +1,12 @@
 """The journal as `apollod ctl` reads it: offline or beside the running daemon, never changing a byte.
 
-Standard library only, no event loop: this is on the way of short commands. Also says in people's words what SQLite's
-errors mean, for the writer too.
+Standard library and msgspec only, no event loop: this is on the way of short commands.
 """
 
-import os
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from hashlib import sha256
 from itertools import islice
 from math import inf
@@ -18,15 +15,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from apollod.adapters.journal_errors import FILE_ERRORS, explain
+from apollod.adapters.journal_file import reading
 from apollod.core.events import ExampleAccepted, Recorded
-from apollod.errors import ChainBroken, ConfigError, JournalError, NotPermitted
-from apollod.permission import check_permitted
+from apollod.errors import ChainBroken, ConfigError, JournalError
 from apollod.wire.journal import GENESIS, Row, decode_event, decode_rows, fitting
 
-APPLICATION_ID = 0x41504F4C  # "APOL"
 VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
-LOG_HEADER_BYTES = 32  # of a write-ahead log
-LOG_EVENTS = 1000  # newest events that are checked before a write-ahead log is copied into its file; a start checks more of them
 LOOKUP_S = 60.0  # for one example: what the index does not have yet is searched for
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 ROWS = 100  # read, checked and decoded together, which is faster than one after the other; few enough for the largest bodies
@@ -34,12 +29,6 @@ ROWS = 100  # read, checked and decoded together, which is faster than one after
 SELECT = "SELECT seq, at_ns, kind, version, key, body, prev_hash, hash FROM events"
 """Rows as `wire.journal` takes them, with text as bytes."""
 
-_DAMAGED = (
-    "nothing was changed; restore a backup (`apollod ctl journal verify --file FILE` tells how far a file can be read and is good, "
-    "`sqlite3 FILE .recover` saves what is left of one that cannot)"
-)
-_DISK_ERRORS = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
-_FILE_ERRORS = (*_DISK_ERRORS, "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN")
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _ACTIONS = {
     getattr(sqlite3, f"SQLITE_{name}"): name.replace("_", " ")
@@ -49,10 +38,6 @@ _ACTIONS = {
         "CREATE_TEMP_TRIGGER", "CREATE_VTABLE", "DROP_TABLE", "DROP_INDEX", "DROP_VIEW", "DROP_TRIGGER", "ALTER_TABLE",
     )
 }
-
-
-class JournalNotPermitted(JournalError, NotPermitted):
-    """A journal that the caller may not read."""
 
 
 class Answer(NamedTuple):
@@ -76,7 +61,7 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
         denied.append(f"{_ACTIONS.get(action, f'action {action}')} {first or ''}".strip())
         return sqlite3.SQLITE_DENY
 
-    with _reading(path) as db:
+    with reading(path) as db:
         deadline = time.monotonic() + seconds
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
         db.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")  # set up once; that needs more than reading
@@ -95,7 +80,7 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
             name = getattr(error, "sqlite_errorname", "")
             if name == "SQLITE_INTERRUPT":
                 raise JournalError(f"the query took longer than {seconds:g} s", "narrow it or allow more time") from error
-            if name.startswith(_FILE_ERRORS):
+            if name.startswith(FILE_ERRORS):
                 raise explain(path, error) from error
             if "malformed JSON" in str(error):
                 raise JournalError(
@@ -112,7 +97,7 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
 def events(path: str | Path, after: int = 0, kind: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
     """Events after a sequence number as plain objects, oldest first; `kind` may end in `*`. Unknown kinds are shown too."""
     sql = "SELECT seq, at_ns, kind, version, key, body, hash FROM events WHERE seq > ? AND kind GLOB ? ORDER BY seq LIMIT ?"
-    with _reading(path) as db:
+    with reading(path) as db:
         try:
             rows = db.execute(sql, (after, kind or "*", limit)).fetchall()
         except sqlite3.Error as error:
@@ -151,7 +136,7 @@ def verify(path: str | Path) -> int | None:
     Raises JournalError, naming the last good event, when the file cannot be read that far.
     """
     try:
-        deque(_chained(path, 0, GENESIS), maxlen=0)
+        deque(chained(path, 0, GENESIS), maxlen=0)
     except ChainBroken as broken:
         return broken.seq
     return None
@@ -163,7 +148,7 @@ def verified(path: str | Path, after: int, after_hash: bytes, limit: int) -> tup
     Raises ChainBroken, or JournalError where the file cannot be read.
     """
     last = after, after_hash
-    for rows in _chained(path, *last, limit):
+    for rows in chained(path, *last, limit):
         last = rows[-1][0], rows[-1][-1]
     return last
 
@@ -173,7 +158,7 @@ def recorded(path: str | Path, after: int = 0, after_hash: bytes = GENESIS) -> I
 
     Raises JournalError, naming the event, where the chain breaks or an event is not known to this code.
     """
-    for rows in _chained(path, after, after_hash):
+    for rows in chained(path, after, after_hash):
         try:
             events = decode_rows(rows)
         except (KeyError, msgspec.MsgspecError):
@@ -206,7 +191,7 @@ class Snapshot(NamedTuple):
 def snapshot(path: str | Path, code: str) -> Snapshot | None:
     """The newest snapshot that `code` wrote and that is whole; None when everything has to be folded."""
     sql = "SELECT s.seq, e.hash, s.state, s.state_hash FROM snapshots AS s JOIN events AS e USING (seq) WHERE code = ? ORDER BY s.seq DESC"
-    with _reading(path) as db:
+    with reading(path) as db:
         try:
             for seq, hash_, state, digest in db.execute(sql, (code,)):
                 found = Snapshot(seq, hash_, state)
@@ -217,10 +202,10 @@ def snapshot(path: str | Path, code: str) -> Snapshot | None:
     return None
 
 
-def _chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterator[list[Row]]:
+def chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterator[list[Row]]:
     """The events after `seq` (at most `limit`), in order and checked, some at a time. Raises ChainBroken after the last good one."""
     cursor = failure = None
-    with _reading(path) as db:
+    with reading(path) as db:
         db.text_factory = bytes
         while failure is None:
             rows: list[Row] = []
@@ -238,168 +223,6 @@ def _chained(path: str | Path, seq: int, prev: bytes, limit: int = -1) -> Iterat
             if good < ROWS and failure is None:
                 return
         raise explain(path, failure, f" after event {seq}, up to which it is good") from failure
-
-
-def absence(path: Path) -> str:
-    """How there is no journal at all: "missing" or "empty"; empty text where there is something."""
-    if not path.exists():
-        return "missing"
-    return "" if path.stat().st_size else "empty"
-
-
-def check_not_lost(path: Path) -> None:
-    """A journal that is missing or empty beside a write-ahead log with rows is not new, it was lost. SQLite would drop the log.
-
-    Raises JournalError. Reads only.
-    """
-    log = path.with_name(f"{path.name}-wal")
-    if (how := absence(path)) and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
-        raise JournalError(
-            f"the journal {path} is {how}, but its write-ahead log {log.name} holds {held} bytes",
-            "nothing was changed; put back the journal that the log belongs to, or restore a backup and move the log away",
-        )
-
-
-def check_before_writing(path: Path, schema: int) -> None:
-    """A journal that is to be written is to be trusted: what lies in its write-ahead log is its own, since a writer copies that into
-    the file, whatever it is; its newest events fit together, and where its schema is older than `schema`, and so about to be
-    changed, all of them do, and are known.
-
-    Reads only. Raises JournalError; ChainBroken where events do not fit together.
-    """
-    log, newest = path.with_name(f"{path.name}-wal"), 1
-    if log.exists() and log.stat().st_size > LOG_HEADER_BYTES:
-        newest = LOG_EVENTS
-        own, seen = _identity(path, "&immutable=1"), _identity(path, "")
-        if own is not None and seen != own:
-            raise JournalError(
-                f"{log} is not the write-ahead log of the journal {path}",
-                "nothing was changed; put back the right one, or move this one away: the journal then ends where the file ends",
-            )
-    found = _schema(path)
-    if 0 < found < schema:
-        deque(recorded(path), maxlen=0)
-    elif found == schema:
-        tail = query(path, f"SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1 OFFSET {newest}").rows
-        after, hash_ = (tail[0][0], bytes.fromhex(tail[0][1])) if tail else (0, GENESIS)
-        deque(_chained(path, after, hash_), maxlen=0)
-
-
-def _schema(path: Path) -> int:
-    """Number of the newest migration in a journal, 0 for a database that is still empty."""
-    try:
-        with closing(sqlite3.connect(_uri(path), uri=True, timeout=5.0, isolation_level=None)) as db:
-            return int(db.execute("PRAGMA user_version").fetchone()[0]) if check_application(db, path) else 0
-    except sqlite3.Error as error:
-        raise explain(path, error) from error
-
-
-def _identity(path: Path, options: str) -> str | None:
-    """Which journal a file is, None for one that is (still) none. With `immutable` the log is not looked at."""
-    try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{options}", uri=True, isolation_level=None)) as db:
-            found = db.execute("SELECT value FROM meta WHERE key = 'journal_id'").fetchone()
-            return str(found[0]) if found else None
-    except sqlite3.OperationalError:  # no such table
-        return None
-    except sqlite3.Error as error:
-        raise explain(path, error, "" if options else f" together with its write-ahead log {path.name}-wal") from error
-
-
-def is_of_disk(error: sqlite3.Error) -> bool:
-    """Did a read, write or fsync fail, or is what was read no database?"""
-    return (getattr(error, "sqlite_errorname", "") or "").startswith(_DISK_ERRORS)
-
-
-def explain(path: str | Path, error: sqlite3.Error, where: str = "") -> JournalError:
-    """SQLite's error as what happened to the journal and what to do; `retryable` where waiting may help."""
-    name = getattr(error, "sqlite_errorname", "") or ""
-    what, hint = f"the journal {path} failed{where}: {error}", "look at the disk and the kernel's log"
-    if name.startswith("SQLITE_FULL"):
-        what = f"the disk is full: the journal {path} cannot grow, {free_bytes(path) >> 10} KiB are free"
-        hint = "free some space; what was recorded is safe"
-    elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        what, hint = f"another process holds the journal {path} locked", "close the SQLite shell or backup that writes to it"
-    elif name.startswith("SQLITE_READONLY"):
-        what, hint = f"the journal {path} cannot be written ({error})", "check owner and mode of the file and its directory"
-    elif name.startswith("SQLITE_CANTOPEN"):
-        what, hint = f"the journal {path} cannot be opened", "check the path, and the owner and mode of file and directory"
-    elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        what, hint = f"the journal {path} is damaged{where} ({_cut_off(path) or error})", _DAMAGED
-    elif name.startswith("SQLITE_CONSTRAINT"):
-        what, hint = f"the journal {path} refused the events: {error}", "see that nothing else writes to it; else this is a bug"
-    failure = JournalError(what, hint)
-    failure.retryable = name.startswith(("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_LOCKED"))
-    return failure
-
-
-def _cut_off(path: str | Path) -> str:
-    """Is the file shorter than its header says? (https://sqlite.org/fileformat.html, 1.3)"""
-    try:
-        with open(path, "rb") as file:
-            header = file.read(100)
-            size = os.fstat(file.fileno()).st_size
-    except OSError:
-        return ""
-    page = int.from_bytes(header[16:18], "big")
-    whole = (65536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
-    return f"it is cut off: {size} of {whole} bytes are there" if size < whole else ""
-
-
-def free_bytes(path: str | Path) -> int:
-    """Bytes that the caller may still write on the disk of a file; 0 where that cannot be told."""
-    try:
-        disk = os.statvfs(Path(path).parent)
-    except OSError:
-        return 0
-    return disk.f_bavail * disk.f_frsize
-
-
-def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
-    """Is this a journal (true) or an empty database (false)? Raises JournalError for anything else."""
-    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
-        return True
-    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise JournalError(f"{path} is a database of another program", "give the path of an apollod journal")
-    return False
-
-
-@contextmanager
-def _reading(path: str | Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
-    functions in our views for unsafe ones.)"""
-    _check_permitted(Path(path))
-    check_not_lost(Path(path))
-    try:
-        with closing(sqlite3.connect(_uri(Path(path)), uri=True, timeout=5.0, isolation_level=None)) as db:
-            db.execute("PRAGMA query_only = ON")
-            db.text_factory = _text
-            if not check_application(db, path):
-                raise JournalError(f"{path} is empty", "start the daemon once, or give the path of another journal")
-            yield db
-    except sqlite3.Error as error:
-        raise explain(path, error) from error
-
-
-def _check_permitted(path: Path) -> None:
-    """Raise JournalNotPermitted where journal or log may not be read: SQLite does not say why it cannot open them."""
-    try:
-        for file in (path, path.with_name(f"{path.name}-wal")):
-            check_permitted(file, os.R_OK)
-    except NotPermitted as refusal:
-        raise JournalNotPermitted(str(refusal), refusal.hint) from refusal
-
-
-def _uri(path: Path) -> str:
-    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
-    the journal yet, nobody writes and the file is read as it is."""
-    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not path.with_name(f"{path.name}-wal").exists()
-    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
-
-
-def _text(raw: bytes) -> str:
-    """What a damaged disk made no text is shown as far as it is; the chain tells."""
-    return raw.decode("utf-8", "replace")
 
 
 def _printable(row: tuple[Any, ...]) -> tuple[Any, ...]:

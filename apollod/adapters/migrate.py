@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from apollod.adapters.files import fsync_dir, fsync_file
-from apollod.adapters.journal_reader import explain, is_of_disk
+from apollod.adapters.journal_errors import explain, is_of_disk
 from apollod.errors import JournalError
 
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")

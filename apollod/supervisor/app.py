@@ -9,7 +9,7 @@ import anyio
 import structlog
 
 from apollod import __version__
-from apollod.adapters import base_model, journal_reader, systemd
+from apollod.adapters import base_model, journal_file, journal_reader, systemd
 from apollod.adapters.inbox import Inbox
 from apollod.adapters.journal import Journal
 from apollod.adapters.lock import Lock
@@ -62,7 +62,7 @@ def _make_directories(config: Config) -> None:
 def _check_not_lost(config: Config) -> None:
     """A new journal beside old checkpoints would take what was learned for the untrained model."""
     old = next((config.state_dir / "checkpoints").glob("step-*"), None)
-    if old is not None and (how := journal_reader.absence(config.journal_path)):
+    if old is not None and (how := journal_file.absence(config.journal_path)):
         raise JournalError(
             f"the journal {config.journal_path} is {how}, but {old} is of an earlier life",
             f"restore the journal from a backup; to begin anew from the weights as they are now, move {old.parent} away",

@@ -9,7 +9,7 @@ from anyio.abc import UNIXSocketStream
 from apollod.adapters import clock
 from apollod.adapters.inbox import batch_of_lines
 from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import free_bytes
+from apollod.adapters.journal_errors import free_bytes
 from apollod.adapters.lineage import tiers_of
 from apollod.adapters.sockets import Connection
 from apollod.core import events as ev

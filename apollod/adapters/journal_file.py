@@ -1,0 +1,81 @@
+"""A journal's file: is one there, is it ours, and a connection that cannot change it."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from apollod.adapters.journal_errors import JournalNotPermitted, explain
+from apollod.errors import JournalError, NotPermitted
+from apollod.permission import check_permitted
+
+APPLICATION_ID = 0x41504F4C  # "APOL"
+LOG_HEADER_BYTES = 32  # of a write-ahead log
+
+
+def absence(path: Path) -> str:
+    """How there is no journal at all: "missing" or "empty"; empty text where there is something."""
+    if not path.exists():
+        return "missing"
+    return "" if path.stat().st_size else "empty"
+
+
+def check_not_lost(path: Path) -> None:
+    """A journal that is missing or empty beside a write-ahead log with rows is not new, it was lost. SQLite would drop the log.
+
+    Raises JournalError. Reads only.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if (how := absence(path)) and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
+        raise JournalError(
+            f"the journal {path} is {how}, but its write-ahead log {log.name} holds {held} bytes",
+            "nothing was changed; put back the journal that the log belongs to, or restore a backup and move the log away",
+        )
+
+
+def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
+    """Is this a journal (true) or an empty database (false)? Raises JournalError for anything else."""
+    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+        return True
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise JournalError(f"{path} is a database of another program", "give the path of an apollod journal")
+    return False
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
+    functions in our views for unsafe ones.)"""
+    _check_permitted(Path(path))
+    check_not_lost(Path(path))
+    try:
+        with closing(sqlite3.connect(uri(Path(path)), uri=True, timeout=5.0, isolation_level=None)) as db:
+            db.execute("PRAGMA query_only = ON")
+            db.text_factory = _text
+            if not check_application(db, path):
+                raise JournalError(f"{path} is empty", "start the daemon once, or give the path of another journal")
+            yield db
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+def _check_permitted(path: Path) -> None:
+    """Raise JournalNotPermitted where journal or log may not be read: SQLite does not say why it cannot open them."""
+    try:
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            check_permitted(file, os.R_OK)
+    except NotPermitted as refusal:
+        raise JournalNotPermitted(str(refusal), refusal.hint) from refusal
+
+
+def uri(path: Path) -> str:
+    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
+    the journal yet, nobody writes and the file is read as it is."""
+    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
+
+
+def _text(raw: bytes) -> str:
+    """What a damaged disk made no text is shown as far as it is; the chain tells."""
+    return raw.decode("utf-8", "replace")

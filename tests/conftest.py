@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from support.daemon import Daemon
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers: one for all that starts an engine, since engine and trainer get a core each and the engines share the
+    memory; a file of other tests, which may share what it has set up, goes to one as a whole."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        engine = item.get_closest_marker("engine") or item.get_closest_marker("crash") or "running" in item.fixturenames
+        item.add_marker(pytest.mark.xdist_group("engine" if engine else item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3.5 of a few million parameters with its tokenizer, built here."""

@@ -245,7 +245,7 @@ KEEP_ONE = {"APOLLOD_CHECKPOINT__KEEP": "1"}
 
 def unheld() -> set[str]:
     """Files in shared memory that no process has mapped: left behind by somebody."""
-    names = set(os.listdir("/dev/shm"))
+    names = {path.name for path in Path("/dev/shm").iterdir() if path.is_file()}
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
             text = maps.read_text(errors="replace")

@@ -68,7 +68,7 @@ def _print(args: argparse.Namespace, name: str, found: list[dict[str, Any]], col
     elif args.json:
         print(json.dumps({"schema_version": 1, name: found}))
     else:
-        print(render.table(columns, [tuple(_plain(cell) if isinstance(cell, str) else cell for cell in row) for row in cells]))
+        print(render.table(columns, [tuple(render.plain(cell) if isinstance(cell, str) else cell for cell in row) for row in cells]))
 
 
 def _show(args: argparse.Namespace, path: str) -> int:
@@ -148,7 +148,7 @@ def _text(e: dict[str, Any]) -> str:
     ]
     for heading, text in _parts(e["record"]):
         lines += ["", heading, indent(text, "    ")]
-    return "\n".join(map(_plain, lines))
+    return "\n".join(map(render.plain, lines))
 
 
 def _parts(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -178,8 +178,3 @@ def _said(turn: dict[str, Any]) -> str:
 
 def _end(path: str) -> str:
     return path if len(path) <= PATH_MAX else f"...{path[3 - PATH_MAX:]}"
-
-
-def _plain(text: str) -> str:
-    """Nothing in a record may steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

@@ -24,6 +24,11 @@ def _cell(value: Any) -> str:
     return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
 
 
+def plain(text: str) -> str:
+    """Text from outside, so that nothing in it can steer the terminal; lines and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
 def size(count: float) -> str:
     """Bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

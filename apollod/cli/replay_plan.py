@@ -112,8 +112,9 @@ def _chain(completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: i
 
 
 def _origin(journal: str, first: int, model_path: str, base_fingerprint: str, moved: str | None) -> Origin:
-    removed = {e.path for _, e in _all(journal, ev.CheckpointRemoved)}
-    committed = [e for _, e in _all(journal, ev.CheckpointCommitted) if moved or e.path not in removed]
+    # A directory that made room may be written again, after a rollback: the later event decides.
+    removed = {e.path: seq for seq, e in _all(journal, ev.CheckpointRemoved)}
+    committed = [e for seq, e in _all(journal, ev.CheckpointCommitted) if moved or seq > removed.get(e.path, 0)]
     checkpoints = str(Path(committed[-1].path).parent) if committed else ""
     base, fingerprint, path = _base_dir(journal), base_fingerprint, ""
     if first:

@@ -106,12 +106,15 @@ def _lists(field: str, value: str) -> str:
 
 
 def _first_checkpoint(path: str, step: int, seq: int) -> dict[str, Any] | None:
-    """The first checkpoint with this step in it: as new or newer, with no step between that builds on older weights."""
+    """The first checkpoint with this step in it: as new or newer, with no step between that builds on older weights.
+
+    Of several of one step, as rollbacks make them, one that is there still.
+    """
     sql = f"""
         SELECT step, path, state, fingerprint, at FROM checkpoints AS c
         WHERE c.state <> 'failed' AND c.step >= {step} AND c.seq > {seq} AND NOT EXISTS (
             SELECT 1 FROM steps AS s WHERE s.seq > {seq} AND s.step <= c.step AND s.parent < {step}
-        ) ORDER BY c.seq LIMIT 1
+        ) ORDER BY c.step, c.state = 'removed', c.seq LIMIT 1
     """
     for step_, path_, state, fingerprint, at in _rows(path, sql):
         return {"step": step_, "path": path_, "state": state, "fingerprint": fingerprint, "at": at}

@@ -119,6 +119,23 @@ def test_the_first_checkpoint_with_a_step_in_it(path: Path, tmp_path: Path, caps
     assert why(other, "1", capsys)["step"]["checkpoint"]["path"] == "/c/3"
 
 
+def test_of_two_checkpoints_of_a_step_the_one_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a rollback a step that is served again gets another checkpoint; the first one made room."""
+    def written(path: str) -> ev.CheckpointCommitted:
+        return ev.CheckpointCommitted(step=2, path=path, fingerprint=f"{2:016x}", bytes=7, seconds=0.5)
+
+    story = [
+        *STORY[:12], *completed(1, 0, A), *completed(2, 1, C), written("/c/2"), *completed(3, 2, D),
+        ev.CheckpointCommitted(step=3, path="/c/3", fingerprint="f", bytes=7, seconds=0.5), ev.CheckpointRemoved(step=2, path="/c/2"),
+    ]  # fmt: skip
+    one = write(tmp_path / "one.db", story)
+    assert why(one, "2", capsys)["step"]["checkpoint"]["state"] == "removed", "the first one with the step in it, gone or not"
+    for again in ("/c/2", "/c/2-1"):
+        two = write(tmp_path / f"{len(again)}.db", [*story, written(again)])
+        checkpoint = why(two, "2", capsys)["step"]["checkpoint"]
+        assert (checkpoint["step"], checkpoint["path"], checkpoint["state"]) == (2, again, "committed")
+
+
 def test_words_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ctl", "why", "4", "--file", str(path)]) == 0
     out = capsys.readouterr().out

@@ -1,0 +1,57 @@
+"""What a replay has to do, read from a journal: also where a checkpoint was written again, and while the daemon goes on."""
+
+from pathlib import Path
+
+import pytest
+from support.journals import STORY, A, C, D, E, completed, write
+
+from apollod.adapters import journal_reader
+from apollod.cli.replay_plan import read_plan
+from apollod.core import events as ev
+from apollod.errors import ReplayError
+
+STARTED = ev.DaemonStarted(pid=1, version_name="x", settings=ev.Settings(model_path="/m"), state_dir="/s")
+
+
+def committed(step: int, fingerprint: str = "") -> ev.CheckpointCommitted:
+    return ev.CheckpointCommitted(step=step, path=where(step), fingerprint=fingerprint or f"{step:016x}", bytes=7, seconds=0.5)
+
+
+def removed(step: int) -> ev.CheckpointRemoved:
+    return ev.CheckpointRemoved(step=step, path=where(step))
+
+
+def where(step: int) -> str:
+    return f"/s/checkpoints/step-{step:08d}"
+
+
+def back_to(to: int, from_step: int, undone: tuple[int, ...]) -> list[ev.Event]:
+    return [
+        ev.RollbackRequested(to=to, by="ctl"),
+        ev.RollbackStarted(to=to, from_step=from_step, fingerprint=f"{to:016x}", origin="", replay=(), undone=undone, examples=()),
+        ev.RollbackCompleted(to=to, from_step=from_step, fingerprint=f"{to:016x}", how="memory", replayed=0, seconds=0.25),
+    ]
+
+
+FOUR = [
+    STARTED, *STORY[:12], *completed(1, 0, A), committed(1), *completed(2, 1, C), committed(2), *completed(3, 2, D), committed(3),
+    *completed(4, 3, E), committed(4), removed(2), removed(3),
+]  # fmt: skip
+
+
+def test_a_checkpoint_that_was_removed_and_written_again_is_there(tmp_path: Path) -> None:
+    """The path is the same one: whether it is there, the later event tells."""
+    path = str(write(tmp_path / "journal.db", [*FOUR, *back_to(2, 4, (4, 3)), committed(2)]))
+    origin = read_plan(path, 2, None, None).origin
+    assert (origin.checkpoint, origin.fingerprint) == (where(2), f"{2:016x}")
+    view = journal_reader.query(path, "SELECT DISTINCT step FROM checkpoints WHERE state = 'committed' ORDER BY step").rows
+    with pytest.raises(ReplayError) as caught:
+        read_plan(path, 3, 4, None)
+    assert caught.value.hint == f"--from one of 0, {', '.join(str(step) for (step,) in view)}"
+
+
+def test_a_checkpoint_that_was_removed_once_more_is_gone(tmp_path: Path) -> None:
+    path = str(write(tmp_path / "journal.db", [*FOUR, *back_to(2, 4, (4, 3)), committed(2), removed(2)]))
+    with pytest.raises(ReplayError, match="no checkpoint of step 2"):
+        read_plan(path, 2, None, None)
+    assert read_plan(path, 2, None, "/moved").origin.moved == "/moved"

@@ -9,7 +9,7 @@ thread, one `scan` or `read_batch` at a time.
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from hashlib import sha256
@@ -62,15 +62,13 @@ class _Candidate:
 
 
 class Inbox:
-    """One inbox directory. `known`: all positions in the journal, so that a file renamed while the daemon was down is
-    recognised. `clock`: seconds since the epoch, compared with files' modification times."""
+    """One inbox directory. `clock`: seconds since the epoch, compared with files' modification times."""
 
     def __init__(
         self,
         directory: Path,
         quarantine: Path,
         line_max: int = LINE_BYTES_MAX,
-        known: Iterable[Position] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
@@ -78,9 +76,6 @@ class Inbox:
         self._quarantine.clear_unfinished()
         self._line_max = line_max
         self._clock = clock
-        self._known: dict[str, Position] = {}
-        for position in known:
-            self._remember(position)
         self._tails: dict[str, tuple[int, bytes]] = {}
         self._names: dict[str, str] = {}
         self._idle: dict[str, tuple[int, ...]] = {}
@@ -101,21 +96,19 @@ class Inbox:
         self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
         return list(self._names)
 
-    def read_batch(self, path: str, position: Position | None) -> Batch | None:
+    def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
         """The next complete lines of a file, or None when there are none now (also when it is gone).
 
-        `position`: what the journal knows of this path. It counts only if the file is still that source; if it is
-        another one that was taken under another name, reading goes on where that one's position is. Bytes of bad
-        lines are in quarantine when this returns. Raises OSError when file or quarantine cannot be used (mode, full disk):
-        nothing is taken then, and other files are not concerned.
+        `known`: the newest position of every file in the journal, by the file's identity (`State.sources`); whoever calls
+        again without having recorded a batch gets the same one. Bytes of bad lines are in quarantine when this returns.
+        Raises OSError when file or quarantine cannot be used (mode, full disk): nothing is taken then, and other files are
+        not concerned.
         """
-        if position is not None:
-            self._remember(position)
         file = _open_regular(self._names.get(path, path))
         if file is None:
             return None
         with file:
-            return self._read_file(path, file)
+            return self._read_file(path, file, known)
 
     async def watch(self, every_s: float = 2.0) -> AsyncIterator[None]:
         """Yields at once, after something changed in the directory, and at least every `every_s` seconds.
@@ -143,20 +136,13 @@ class Inbox:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def _remember(self, position: Position) -> None:
-        """Keep the latest position of a file, by the identity of its first generation."""
-        first, generation = _generation(position.source)
-        now = self._known.get(first)
-        if now is None or (_generation(now.source)[1], now.offset) <= (generation, position.offset):
-            self._known[first] = position
-
-    def _read_file(self, path: str, file: BinaryIO) -> Batch | None:
+    def _read_file(self, path: str, file: BinaryIO, known: Mapping[str, Position]) -> Batch | None:
         status = os.fstat(file.fileno())
         fingerprint = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         if self._idle.get(path) == fingerprint:
             return None
         compressed = not path.endswith(".jsonl")
-        candidate = self._identify(path, file, status, compressed)
+        candidate = self._identify(path, file, status, compressed, known)
         if candidate is None:
             return None
         batch, idle = self._read_compressed(candidate) if compressed else (self._read_plain(candidate), True)
@@ -164,7 +150,9 @@ class Inbox:
             self._idle[path] = fingerprint
         return batch
 
-    def _identify(self, path: str, file: BinaryIO, status: os.stat_result, compressed: bool) -> _Candidate | None:
+    def _identify(
+        self, path: str, file: BinaryIO, status: os.stat_result, compressed: bool, known: Mapping[str, Position]
+    ) -> _Candidate | None:
         """Who the file is and where to go on; None while it has no complete line."""
         prefix = os.pread(file.fileno(), PREFIX_BYTES, 0)
         if compressed:
@@ -175,13 +163,12 @@ class Inbox:
             prefix = prefix[: end + 1]
         elif len(prefix) < PREFIX_BYTES:
             return None
-        first = sha256(b"%d %d " % (status.st_dev, status.st_ino) + prefix).hexdigest()[:24]
-        position = self._known.get(first)
+        identity = sha256(b"%d %d " % (status.st_dev, status.st_ino) + prefix).hexdigest()[:24]
+        position = known.get(identity)
         if position is None:
-            return _Candidate(path, file, status, Position(first, 0, 0), new=True)
+            return _Candidate(path, file, status, Position(identity, 0, 0), new=True)
         if not compressed and not self._continues(file, status, position):
-            anew = Position(f"{first}~{_generation(position.source)[1] + 1}", 0, 0)
-            return _Candidate(path, file, status, anew, new=True, replaces=position.source)
+            return _Candidate(path, file, status, position.anew(), new=True, replaces=position.source)
         return _Candidate(path, file, status, position, new=False)
 
     def _continues(self, file: BinaryIO, status: os.stat_result, position: Position) -> bool:
@@ -302,12 +289,6 @@ def _open_regular(path: str) -> BinaryIO | None:
         return os.fdopen(fd, "rb")
     os.close(fd)
     return None
-
-
-def _generation(source: str) -> tuple[str, int]:
-    """A source id taken apart: the file's identity, and how often it was begun (the first time has no suffix)."""
-    first, _, number = source.partition("~")
-    return first, int(number or 1)
 
 
 def _tail(file: BinaryIO, offset: int) -> bytes:

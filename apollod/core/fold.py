@@ -99,7 +99,8 @@ def _trainer_exited(s: State, e: ev.TrainerExited, at_ns: int) -> None:
 
 
 def _source_consumed(s: State, e: ev.SourceConsumed, at_ns: int) -> None:
-    s.sources[e.path] = Position(e.source, e.offset, e.line)
+    position = Position(e.source, e.offset, e.line)
+    s.sources[position.file] = position
 
 
 def _source_quarantined(s: State, e: ev.SourceQuarantined, at_ns: int) -> None:

@@ -112,6 +112,16 @@ class Position(msgspec.Struct, frozen=True):
     offset: int
     line: int
 
+    @property
+    def file(self) -> str:
+        """The identity of the file, which stays however often it is truncated and written anew."""
+        return self.source.partition("~")[0]
+
+    def anew(self) -> "Position":
+        """The beginning of the source that the file becomes when it is written anew."""
+        file, _, times = self.source.partition("~")
+        return Position(f"{file}~{int(times or 1) + 1}", 0, 0)
+
 
 class Counts(msgspec.Struct):
     """Totals over the life of the journal."""
@@ -201,7 +211,7 @@ class State(msgspec.Struct):
     window: Window | None = None
     windows: int = 0
     sources: dict[str, Position] = {}
-    """by path"""
+    """by the identity of their files: another file at the same path says nothing about the one that was there"""
     counts: Counts = msgspec.field(default_factory=Counts)
 
     @property

@@ -176,13 +176,13 @@ async def _signals(loop: Loop) -> None:
 async def _read_inbox(config: Config, loop: Loop) -> None:
     """Feed complete lines of the inbox to the loop, one batch at a time; a batch is taken before the next is read."""
     positions = loop.state.sources
-    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes, list(positions.values()))
+    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes)
     with closing(inbox):
         async for _ in inbox.watch(config.inbox.rescan_s):
             for path in await anyio.to_thread.run_sync(inbox.scan):
                 try:
                     while not loop.state.stopping:
-                        batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions.get(path))
+                        batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions)
                         if batch is None:
                             break
                         await loop.submit(inp.LinesRead(batch, frozenset()))

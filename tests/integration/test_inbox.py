@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,9 @@ from apollod.adapters import line_reader
 from apollod.adapters.inbox import Inbox, batch_of_lines
 from apollod.adapters.quarantine import Quarantine
 from apollod.core import events as ev
+from apollod.core.fold import fold
 from apollod.core.intake import Batch, intake_events
-from apollod.core.state import Position
+from apollod.core.state import Position, State
 
 BLANK = (b"", b"\n", b" \r\n")
 
@@ -41,7 +43,7 @@ class Daemon:
         self.now = 0.0
         self.line_max = line_max
         self.events: list[ev.Event] = []
-        self.positions: dict[str, Position] = {}
+        self.state = State()
         self.known: set[str] = set()
         self.restart()
 
@@ -49,23 +51,21 @@ class Daemon:
         """A new process: only what was recorded is left."""
         if hasattr(self, "inbox"):
             self.inbox.close()
-        self.inbox = Inbox(self.dir, self.quarantine, self.line_max, self.positions.values(), clock=lambda: self.now)
+        self.inbox = Inbox(self.dir, self.quarantine, self.line_max, clock=lambda: self.now)
 
     def record(self, batch: Batch) -> None:
         new = intake_events(batch, self.known)
         self.events += new
         for event in new:
-            match event:
-                case ev.SourceConsumed():
-                    self.positions[event.path] = Position(event.source, event.offset, event.line)
-                case ev.ExampleAccepted():
-                    self.known.add(event.example)
+            fold(self.state, ev.Recorded(self.state.seq + 1, 0, event))
+            if isinstance(event, ev.ExampleAccepted):
+                self.known.add(event.example)
 
     def take(self) -> list[ev.Event]:
         """Everything that can be taken now; returns the new events."""
         begin = len(self.events)
         for path in self.inbox.scan():
-            while (batch := self.inbox.read_batch(path, self.positions.get(path))) is not None:
+            while (batch := self.inbox.read_batch(path, self.state.sources)) is not None:
                 self.record(batch)
         return self.events[begin:]
 
@@ -142,7 +142,7 @@ def test_line_numbers_count_blank_lines_and_a_byte_order_mark_is_skipped(daemon:
 
 def test_long_files_come_in_batches(daemon: Daemon) -> None:
     daemon.write("a.jsonl", *(text_line(n) for n in range(600)))
-    batch = daemon.inbox.read_batch(daemon.inbox.scan()[0], None)
+    batch = daemon.inbox.read_batch(daemon.inbox.scan()[0], {})
     assert batch is not None and len(batch.lines) == inbox_module.BATCH_LINES_MAX
     daemon.take()
     assert daemon.texts() == [str(n) for n in range(600)]
@@ -152,8 +152,8 @@ def test_long_files_come_in_batches(daemon: Daemon) -> None:
 def test_a_batch_that_was_not_recorded_comes_again(daemon: Daemon) -> None:
     daemon.write("a.jsonl", text_line(1))
     (path,) = daemon.inbox.scan()
-    first = daemon.inbox.read_batch(path, None)
-    assert first is not None and daemon.inbox.read_batch(path, None) == first
+    first = daemon.inbox.read_batch(path, {})
+    assert first is not None and daemon.inbox.read_batch(path, {}) == first
 
 
 def test_a_renamed_file_is_the_same_source(daemon: Daemon) -> None:
@@ -191,6 +191,25 @@ def test_rotation_by_rename_and_create(daemon: Daemon) -> None:
     daemon.take()
     assert sorted(daemon.texts()) == ["1", "2", "3"]
     assert daemon.count("example.duplicate") == 0
+
+
+def test_a_rotated_file_is_not_read_again_after_a_restart(daemon: Daemon) -> None:
+    path = daemon.write("log.jsonl", text_line(1), b"bad\n", text_line(2))
+    daemon.take()
+    path.rename(daemon.dir / "log.1.jsonl")
+    daemon.write("log.jsonl", text_line(3))
+    daemon.take()
+    daemon.restart()
+    assert daemon.take() == []
+    (daemon.dir / "log.1.jsonl").rename(daemon.dir / "log.2.jsonl")
+    (daemon.dir / "log.jsonl").rename(daemon.dir / "log.1.jsonl")
+    daemon.write("log.jsonl", text_line(4))
+    daemon.append("log.2.jsonl", text_line(5))  # by a writer that still has it open
+    daemon.take()
+    daemon.restart()
+    assert daemon.take() == []
+    assert sorted(daemon.texts()) == ["1", "2", "3", "4", "5"]
+    assert (daemon.count("source.discovered"), len(daemon.bad())) == (3, 1)
 
 
 @pytest.mark.parametrize("first", [1, "another"], ids=["same-beginning", "other-beginning"])
@@ -246,11 +265,11 @@ def test_the_same_file_twice_gives_duplicates(daemon: Daemon) -> None:
 def test_a_file_that_vanishes_is_no_error(daemon: Daemon) -> None:
     path = daemon.write("a.jsonl", *(text_line(n) for n in range(300)))
     (listed,) = daemon.inbox.scan()
-    batch = daemon.inbox.read_batch(listed, None)
+    batch = daemon.inbox.read_batch(listed, {})
     assert batch is not None
     daemon.record(batch)
     path.unlink()
-    assert daemon.inbox.read_batch(listed, daemon.positions[listed]) is None
+    assert daemon.inbox.read_batch(listed, daemon.state.sources) is None
     assert daemon.take() == []
     daemon.dir.rmdir()
     assert daemon.inbox.scan() == []
@@ -266,10 +285,10 @@ def test_only_regular_visible_files_with_known_suffixes(daemon: Daemon, tmp_path
         daemon.write(name, text_line(name))
     daemon.write("a.jsonl", text_line(1))
     assert daemon.inbox.scan() == [str(daemon.dir / "a.jsonl")]
-    assert daemon.inbox.read_batch(str(daemon.dir / "pipe.jsonl"), None) is None
-    assert daemon.inbox.read_batch(str(daemon.dir / "dir.jsonl"), None) is None
+    assert daemon.inbox.read_batch(str(daemon.dir / "pipe.jsonl"), {}) is None
+    assert daemon.inbox.read_batch(str(daemon.dir / "dir.jsonl"), {}) is None
     with pytest.raises(OSError, match="symbolic links"):
-        daemon.inbox.read_batch(str(daemon.dir / "link.jsonl"), None)
+        daemon.inbox.read_batch(str(daemon.dir / "link.jsonl"), {})
 
 
 def test_a_name_that_is_not_utf8(daemon: Daemon) -> None:
@@ -277,7 +296,8 @@ def test_a_name_that_is_not_utf8(daemon: Daemon) -> None:
         file.write(text_line(1))
     daemon.take()
     assert daemon.texts() == ["1"]
-    json.dumps(list(daemon.positions)).encode()
+    (path,) = (e.path for e in daemon.events if isinstance(e, ev.SourceConsumed))
+    json.dumps(path).encode()
     assert daemon.take() == []
 
 
@@ -346,8 +366,8 @@ from apollod.core.state import Position
 
 inbox = Inbox(Path(sys.argv[1]), Path(sys.argv[2]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-one = inbox.read_batch(inbox.scan()[0], None)
-two = inbox.read_batch(inbox.scan()[0], Position(one.source, one.offset, one.line))
+one = inbox.read_batch(inbox.scan()[0], {})
+two = inbox.read_batch(inbox.scan()[0], {one.source: Position(one.source, one.offset, one.line)})
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(after - before, one.lines[0].bytes, one.lines[0].reason != "", two.lines[0].example != "")
 """
@@ -417,13 +437,13 @@ def test_compressed_files_are_taken_in_batches(daemon: Daemon, name: str, pack: 
     # Two members or frames, as `cat` makes them; the last line has no newline, but no more will come.
     daemon.write(name, pack(b"".join(lines[:300])), pack(b"".join(lines[300:]).rstrip()))
     (path,) = daemon.inbox.scan()
-    batch = daemon.inbox.read_batch(path, None)
+    batch = daemon.inbox.read_batch(path, {})
     assert batch is not None
     daemon.record(batch)
     daemon.restart()  # goes on at the offset, from the beginning of the file
     daemon.take()
     assert daemon.texts() == [str(n) for n in range(700)]
-    assert daemon.positions[path] == Position(batch.source, len(b"".join(lines)) - 1, 700)
+    assert daemon.state.sources[batch.source] == Position(batch.source, len(b"".join(lines)) - 1, 700)
     daemon.restart()
     assert daemon.take() == []
 
@@ -471,6 +491,30 @@ def test_a_damaged_file_is_kept_as_a_whole(
     assert len(daemon.texts()) == 500
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(("name", "pack"), PACKED)
+def test_a_file_damaged_after_its_first_batch_is_refused_once(
+    daemon: Daemon, name: str, pack: Callable[[bytes], bytes], restart: bool
+) -> None:
+    path = daemon.write(name, pack(b"".join(text_line(random.Random(n).randbytes(99).hex()) for n in range(2000))))
+    (listed,) = daemon.inbox.scan()
+    batch = daemon.inbox.read_batch(listed, {})
+    assert batch is not None
+    daemon.record(batch)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 2 // 3].ljust(len(data), b"\0"))  # as a power cut leaves it
+    daemon.now = time.time() + inbox_module.SETTLE_S + 1
+    if restart:
+        daemon.restart()
+    for _ in range(20):
+        batch = daemon.inbox.read_batch(listed, daemon.state.sources)
+        if batch is not None:
+            daemon.record(batch)
+    assert [(e.line, e.bytes) for e in daemon.bad()] == [(0, len(data))]
+    daemon.restart()
+    assert daemon.take() == []
+
+
 # --- any order of things ------------------------------------------------------------------------------------------
 
 
@@ -501,7 +545,7 @@ def test_however_a_file_grows_each_line_is_taken_once(lines: list[str], cuts: li
                     (daemon.dir / name).rename(daemon.dir / f"{end}.jsonl")
                     name = f"{end}.jsonl"
                 elif action == "lose":  # read, and then the daemon dies before it is recorded
-                    daemon.inbox.read_batch(str(daemon.dir / name), daemon.positions.get(str(daemon.dir / name)))
+                    daemon.inbox.read_batch(str(daemon.dir / name), daemon.state.sources)
                 if action in ("restart", "lose"):
                     daemon.restart()
                 elif action != "nothing":

@@ -21,7 +21,8 @@ _EXAMPLES = """
     SELECT e.id, e.state, e.source, coalesce(s.path, e.source) AS path, e.line,
            coalesce(accepted.body ->> '$.tier', 'bulk') AS tier, -- the first journals have no such column
            e.tokens, e.targets, e.step, e.record, e.at, e.seq
-    FROM examples AS e JOIN events AS accepted ON accepted.seq = e.seq LEFT JOIN sources AS s ON s.source = e.source
+    FROM examples AS e JOIN events AS accepted ON accepted.seq = e.seq
+    LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source -- and may have one twice
 """
 
 

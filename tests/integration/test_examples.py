@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.journals import STORY, TAKEN_BACK, TWIN, A, B, C, D, E, F, write
+from support.journals import STORY, TAKEN_BACK, TWIN, A, B, C, D, E, F, append_row, write
 
 from apollod.cli.ctl_arguments import STATES
 from apollod.cli.main import main
@@ -138,3 +138,31 @@ def test_a_journal_of_the_first_release(tmp_path: Path, capsys: pytest.CaptureFi
         shown = json.loads(said(capsys, "example", "show", example["id"], "--json", "--file", str(path)))["example"]
         assert {name: shown[name] for name in example} == example
     assert said(capsys, "source", "list", "--file", str(path)).count("\n") == 2 + 7
+
+
+READ_AGAIN: list[ev.Event] = [
+    ev.SourceDiscovered(source="src", path="/in/a.1.jsonl"),
+    ev.SourceConsumed(source="src", path="/in/a.1.jsonl", offset=600, line=6, accepted=0, duplicates=6, rejected=0),
+]
+"""goes on with STORY: a file that was rotated away, as versions that forgot its position went on"""
+
+
+def test_a_file_that_was_read_twice_is_one_source_and_its_examples_are_shown_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "journal.db", STORY + READ_AGAIN)
+    (source,) = json.loads(said(capsys, "source", "list", "--json", "--file", str(path)))["sources"]
+    assert (source["path"], source["line"], source["accepted"], source["duplicates"]) == ("/in/a.1.jsonl", 6, 6, 6)
+    assert source["seq"] == 1 + STORY.index(ev.SourceDiscovered(source="src", path="/in/a.jsonl")), "when it was seen first"
+    assert [e["id"] for e in listed(capsys, path)] == [A, B, C, D, E, F, TWIN]
+    assert "/in/a.1.jsonl:1\n" in said(capsys, "example", "show", A, "--file", str(path))
+
+
+def test_a_file_that_was_read_twice_in_a_journal_of_the_first_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(shutil.copy(GOLDEN, tmp_path / "journal.db"))
+    before = listed(capsys, path, "--limit", "0")
+    for name in {e["source"] for e in before if e["path"] != e["source"]}:
+        append_row(path, "source.discovered", 1, f'{{"source":"{name}","path":"/in/a.1.jsonl","replaces":""}}', name)
+    assert listed(capsys, path, "--limit", "0") == before
+    for example in before:
+        assert f"example     {example['id']}\n" in said(capsys, "example", "show", example["id"], "--file", str(path))

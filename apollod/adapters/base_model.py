@@ -51,13 +51,13 @@ class _File(msgspec.Struct, frozen=True):
 def keep(model_dir: Path, target: Path, how: Literal["auto", "copy"], stop: Callable[[], bool]) -> Kept:
     """Make `target` a complete model directory with the files of `model_dir`, durably. Whole or not at all.
 
-    `stop` is asked between chunks of a copy; when it says yes, or for lack of space, OSError is raised.
+    `stop` is asked between chunks of a copy; when it says yes, for lack of space, and for a name that is no UTF-8, OSError is raised.
     """
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = target.with_name(f"{target.name}.tmp")
     make_empty(temporary)
     try:
-        names = files_below(model_dir, OTHER_WEIGHTS)
+        names = [_sayable(name) for name in files_below(model_dir, OTHER_WEIGHTS)]
         used = [_keep_file((model_dir / name).resolve(strict=True), temporary / name, how, stop) for name in names]
         record = {str(file.relative_to(temporary)): _seen(file) for file in sorted(temporary.rglob("*")) if file.is_file()}
         (temporary / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
@@ -87,6 +87,15 @@ def problem(target: Path) -> str:
         if found != expected:
             return f"{target / name} was changed"
     return ""
+
+
+def _sayable(name: Path) -> Path:
+    """A name that can be written down."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError as error:
+        raise OSError(f"{str(name)!a} is no file name in UTF-8; rename it") from error
+    return name
 
 
 def _keep_file(source: Path, target: Path, how: Literal["auto", "copy"], stop: Callable[[], bool]) -> _Used:

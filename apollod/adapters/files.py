@@ -3,9 +3,11 @@
 import ctypes
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+_ASIDE = ".removed-"
 
 
 def fsync_file(path: Path) -> None:
@@ -50,6 +52,17 @@ def put_in_place(temporary: Path, path: Path) -> None:
         temporary.rename(path)
         aside.rename(temporary)
     fsync_dir(path.parent)
+
+
+def set_aside(path: Path) -> list[Path]:
+    """Have nothing at `path` any more, durably and at once, however large it is; it gets a hidden name beside it.
+
+    Returns everything beside it that was set aside and is still there, for the caller to remove. Raises OSError.
+    """
+    if path.exists():
+        path.rename(Path(tempfile.mkdtemp(prefix=_ASIDE, dir=path.parent), path.name))
+        fsync_dir(path.parent)
+    return sorted(path.parent.glob(f"{_ASIDE}*"))
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -128,7 +128,9 @@ def _example_encoded(s: State, e: ev.ExampleEncoded, at_ns: int) -> None:
 
 def _example_rejected(s: State, e: ev.ExampleRejected, at_ns: int) -> None:
     s.counts.rejected += 1
-    s.waiting.remove(s.untokenised.popleft())
+    # The first of those not yet tokenised, which end the queue: at a place, since a search begins at the other end of all that waits.
+    del s.waiting[len(s.waiting) - len(s.untokenised)]
+    s.untokenised.popleft()
 
 
 def _window_opened(s: State, e: ev.WindowOpened, at_ns: int) -> None:

@@ -15,7 +15,7 @@ import structlog
 from anyio.abc import TaskGroup
 
 from apollod.adapters import base_model, engine_http, lineage, model_dir, recovery
-from apollod.adapters.files import make_empty
+from apollod.adapters.files import make_empty, set_aside
 from apollod.adapters.hook import run_hook
 from apollod.adapters.journal import Journal
 from apollod.adapters.processes import ChildProcess, describe_exit
@@ -53,6 +53,7 @@ class Executor:
         self._submit = submit
         self._tasks = tasks
         self._busy: set[type] = set()
+        self._removing: set[Path] = set()
         self.exit = anyio.Event()
 
     async def run(self, effect: fx.Effect) -> list[inp.Input]:
@@ -87,7 +88,7 @@ class Executor:
             case fx.RunHook():
                 self._once(effect, self._run_hook)
             case fx.RemoveCheckpoint(path=path):
-                self._tasks.start_soon(self._remove, Path(path))
+                await self._remove(Path(path))
             case fx.KeepBase():
                 self._once(effect, self._keep_base)
             case fx.RefreshEngine(version=version, forget=forget):
@@ -319,9 +320,20 @@ class Executor:
         return inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began)
 
     async def _remove(self, path: Path) -> None:
+        """Out of the way before the next one is asked for, since the journal's state names the last one only; its bytes go later,
+        with what an earlier life left of others."""
         try:
-            await anyio.to_thread.run_sync(shutil.rmtree, os.fspath(path))
-        except FileNotFoundError:
-            return  # an earlier life got so far
+            for aside in await anyio.to_thread.run_sync(set_aside, path):
+                if aside not in self._removing:
+                    self._removing.add(aside)
+                    self._tasks.start_soon(self._remove_bytes, aside)
         except OSError as error:
             log.warning("checkpoint.not_removed", path=str(path), error=str(error))
+
+    async def _remove_bytes(self, aside: Path) -> None:
+        try:
+            await anyio.to_thread.run_sync(shutil.rmtree, os.fspath(aside))
+        except OSError as error:
+            log.warning("checkpoint.not_removed", path=str(aside), error=str(error))
+        finally:
+            self._removing.discard(aside)

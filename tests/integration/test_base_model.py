@@ -3,11 +3,16 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
+import anyio
 import pytest
 
 from apollod.adapters import base_model
 from apollod.adapters.base_model import RECORD, keep, problem
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.supervisor.executor import Executor
 
 WEIGHTS = b"w" * 100_000
 
@@ -111,3 +116,23 @@ def test_another_file_system_gets_a_copy(model: Path, tmp_path: Path) -> None:
         pytest.skip(f"it is too small: {error}")
     finally:
         shutil.rmtree(target, ignore_errors=True)
+
+
+def test_a_name_that_cannot_be_written_down_is_said(model: Path, tmp_path: Path) -> None:
+    """The daemon goes on without a base, and its event is recorded."""
+    (model / os.fsdecode(b"caf\xe9.txt")).write_text("au lait")
+    told: list[inp.Input] = []
+
+    async def submit(input_: inp.Input) -> None:
+        told.append(input_)
+
+    async def main() -> None:
+        none = cast(Any, None)
+        async with anyio.create_task_group() as tasks:
+            executor = Executor(none, none, none, none, submit, tasks)
+            await executor.run(fx.KeepBase(model_dir=str(model), path=str(tmp_path / "base"), how="auto"))
+
+    anyio.run(main)
+    (done,) = told
+    assert isinstance(done, inp.BaseDone) and r"'caf\udce9.txt' is no file name in UTF-8; rename it" in done.error
+    assert done.error.isascii() and not (tmp_path / "base").exists()

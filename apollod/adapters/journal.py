@@ -6,6 +6,7 @@ fsync before it is the batching window, no timer is needed. Reading goes through
 an event before its commit. What failed is never tried again here: the caller is told, and the head is read anew. After an
 error of the disk (a write or fsync that failed) nothing more is written or moved through that connection: the kernel
 may have dropped pages that SQLite believes to be written, so only a new process, which reads the disk, knows what is there.
+The same holds once the file or its log is not at its path any more: the next process would not find what goes there.
 
 Most batches are one statement in autocommit: each statement is a hop to the connection's thread and back (about 0.1 ms, a
 third of a commit), and within one SQLite inserts all rows without Python's lock, while the event loop encodes the next ones.
@@ -30,7 +31,7 @@ from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
 from apollod.adapters.journal_batch import Batch, Done, Waiting, take
 from apollod.adapters.journal_errors import explain, is_of_disk
-from apollod.adapters.journal_file import check_application, check_not_lost
+from apollod.adapters.journal_file import InUse, check_application, check_not_lost
 from apollod.adapters.journal_reader import Snapshot
 from apollod.adapters.journal_trust import check_before_writing
 from apollod.adapters.known_examples import KnownExamples
@@ -73,9 +74,16 @@ class Journal:
     """An open journal; made by `open`. All methods belong to one event loop."""
 
     def __init__(
-        self, path: Path, writer: aiosqlite.Connection, reader: aiosqlite.Connection, head: _Head, known: KnownExamples
+        self,
+        path: Path,
+        in_use: InUse,
+        writer: aiosqlite.Connection,
+        reader: aiosqlite.Connection,
+        head: _Head,
+        known: KnownExamples,
     ) -> None:
         self._path = path
+        self._in_use = in_use
         self._writer = writer
         self._reader = reader
         self._head = head
@@ -107,10 +115,11 @@ class Journal:
                     reader = await _connect(stack, path, "ro", _READ_PRAGMAS)
                     head = await _read_head(writer, path)
                     known = await KnownExamples.load(reader)
+                    in_use = InUse(path)  # both have read by now, so that the log is there
                     stack.pop_all()
             except sqlite3.Error as error:
                 raise explain(path, error) from error
-        return cls(path, writer, reader, head, known)
+        return cls(path, in_use, writer, reader, head, known)
 
     @property
     def head(self) -> tuple[int, str]:
@@ -185,6 +194,7 @@ class Journal:
                 await self._task
                 try:
                     if not self._failure:
+                        self._check_in_place()  # SQLite removes the log by its name, which may be another one's
                         await self._writer.rollback()  # what a failed commit left
                         await self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                 except sqlite3.Error as error:
@@ -223,9 +233,11 @@ class Journal:
                 raise self._failure
             if self._doubtful:
                 await self._settle()
+            self._check_in_place()
             failpoint("journal.before-commit")
             await self._insert(batch.statements())
             failpoint("journal.after-commit")
+            self._check_in_place()  # meanwhile, too: only now it is certain that the next start finds the batch
         except (sqlite3.Error, JournalError) as error:
             self._doubtful = True
             told = explain(self._path, error) if isinstance(error, sqlite3.Error) else error
@@ -239,6 +251,14 @@ class Journal:
         for done, recorded in zip(batch.callers, batch.answers, strict=True):
             if not done.done():  # else its caller was cancelled
                 done.set_result(recorded)
+
+    def _check_in_place(self) -> None:
+        """Raise JournalError, now and for every later batch, where the open file is not the one at its path any more."""
+        try:
+            self._in_use.check()
+        except JournalError as error:
+            self._failure = error
+            raise
 
     async def _insert(self, statements: list[tuple[str, list[Any]]]) -> None:
         """In one transaction."""

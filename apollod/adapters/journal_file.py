@@ -34,6 +34,35 @@ def check_not_lost(path: Path) -> None:
         )
 
 
+class InUse:
+    """The files of a journal that is open. SQLite never looks at their names again: what is written after somebody moved or removed
+    them is in a file that nobody opens next time."""
+
+    def __init__(self, path: Path) -> None:
+        """Once the log is there, which it is until the last connection closes. Raises JournalError as `check` does."""
+        self._path = os.path.abspath(path)
+        self._log = f"{self._path}-wal"
+        self._found = self._look()
+
+    def check(self) -> None:
+        """Raise JournalError where the names are not those of the open files any more. Two calls of the system, about 3 µs."""
+        if self._look() != self._found:
+            raise self._lost()
+
+    def _look(self) -> tuple[int, int, int, int]:
+        try:
+            file, log = os.stat(self._path), os.stat(self._log)
+        except OSError as error:
+            raise self._lost() from error
+        return file.st_dev, file.st_ino, log.st_dev, log.st_ino
+
+    def _lost(self) -> JournalError:
+        return JournalError(
+            f"the journal {self._path} or its write-ahead log was moved or removed while it was open",
+            "put both back as they were; where they are gone, restore a backup",
+        )
+
+
 def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
     """Is this a journal (true) or an empty database (false)? Raises JournalError for anything else."""
     if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import anyio
+import msgspec
 import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
@@ -33,7 +34,7 @@ LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
 BATCH_BYTES_MAX = 4 << 20  # of lines read, overshot by at most one line
 PREFIX_BYTES = 64 << 10  # of the first line: long enough to tell logs that begin with the same long system prompt apart
-TAIL_BYTES = 4 << 10  # compared before reading goes on
+TAIL_BYTES = 4 << 10  # before a position; another number, and journals would say of every file that it was written anew
 SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
 HINT_MS = 200  # changes are gathered this long
 BOM = b"\xef\xbb\xbf"
@@ -76,7 +77,6 @@ class Inbox:
         self._quarantine.clear_unfinished()
         self._line_max = line_max
         self._clock = clock
-        self._tails: dict[str, tuple[int, bytes]] = {}
         self._names: dict[str, str] = {}
         self._idle: dict[str, tuple[int, ...]] = {}
         self._unfolding: _Unfolding | None = None
@@ -163,29 +163,18 @@ class Inbox:
             prefix = prefix[: end + 1]
         elif len(prefix) < PREFIX_BYTES:
             return None
-        identity = sha256(b"%d %d " % (status.st_dev, status.st_ino) + prefix).hexdigest()[:24]
+        identity = _digest(b"%d %d " % (status.st_dev, status.st_ino) + prefix)
         position = known.get(identity)
         if position is None:
             return _Candidate(path, file, status, Position(identity, 0, 0), new=True)
-        if not compressed and not self._continues(file, status, position):
+        if not compressed and not _continues(file, status, position):
             return _Candidate(path, file, status, position.anew(), new=True, replaces=position.source)
         return _Candidate(path, file, status, position, new=False)
-
-    def _continues(self, file: BinaryIO, status: os.stat_result, position: Position) -> bool:
-        """Is what was taken still before the position, or was the file truncated and written anew? A line has to end
-        there, and as long as this process lives the bytes before it are compared too."""
-        if status.st_size < position.offset:
-            return False
-        tail = _tail(file, position.offset)
-        offset, expected = self._tails.get(position.source, (-1, b""))
-        return tail.endswith(b"\n") and (offset != position.offset or expected == sha256(tail).digest())
 
     def _read_plain(self, it: _Candidate) -> Batch | None:
         it.file.seek(it.position.offset)
         batch = self._batch(it, LineReader(it.file.read, self._quarantine, self._line_max, whole=False))
-        if batch is not None:
-            self._tails[batch.source] = (batch.offset, sha256(_tail(it.file, batch.offset)).digest())
-        return batch
+        return None if batch is None else msgspec.structs.replace(batch, tail=_digest(_tail(it.file, batch.offset)))
 
     def _read_compressed(self, it: _Candidate) -> tuple[Batch | None, bool]:
         """A compressed file is taken once all of it can be read; offsets count its content. The second value: nothing
@@ -291,10 +280,23 @@ def _open_regular(path: str) -> BinaryIO | None:
     return None
 
 
+def _continues(file: BinaryIO, status: os.stat_result, position: Position) -> bool:
+    """Is what was taken still before the position, or was the file truncated and written anew? A line has to end
+    there, and the bytes before it have to be those that were there, where the journal says which."""
+    if status.st_size < position.offset:
+        return False
+    tail = _tail(file, position.offset)
+    return tail.endswith(b"\n") and position.tail in ("", _digest(tail))
+
+
 def _tail(file: BinaryIO, offset: int) -> bytes:
     """Up to TAIL_BYTES before an offset."""
     length = min(offset, TAIL_BYTES)
     return os.pread(file.fileno(), length, offset - length)
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:24]
 
 
 def _read_through(it: _Candidate) -> None:

@@ -99,7 +99,7 @@ def _trainer_exited(s: State, e: ev.TrainerExited, at_ns: int) -> None:
 
 
 def _source_consumed(s: State, e: ev.SourceConsumed, at_ns: int) -> None:
-    position = Position(e.source, e.offset, e.line)
+    position = Position(e.source, e.offset, e.line, e.tail)
     s.sources[position.file] = position
 
 

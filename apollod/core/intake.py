@@ -44,6 +44,8 @@ class Batch(msgspec.Struct, frozen=True):
     new: bool = False
     replaces: str = ""
     """an earlier source in the same file, which was truncated"""
+    tail: str = ""
+    """digest of the last bytes before `offset`"""
     tracked: bool = True
     tier: Tier = "bulk"
 
@@ -74,7 +76,7 @@ def intake_events(batch: Batch, known: set[str]) -> list[Event]:
         events.append(
             SourceConsumed(
                 source=batch.source, path=batch.path, offset=batch.offset, line=batch.line,
-                accepted=accepted, duplicates=duplicates, rejected=rejected,
+                accepted=accepted, duplicates=duplicates, rejected=rejected, tail=batch.tail,
             )
         )
     return events

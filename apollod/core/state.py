@@ -106,11 +106,12 @@ class Window(msgspec.Struct):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a source is taken: next unread byte, lines seen."""
+    """How far a source is taken: next unread byte, lines seen, and the digest of the last bytes before it, if it is known."""
 
     source: str
     offset: int
     line: int
+    tail: str = ""
 
     @property
     def file(self) -> str:

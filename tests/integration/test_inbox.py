@@ -245,6 +245,33 @@ def test_truncated_again_and_again(daemon: Daemon) -> None:
     assert daemon.count("source.discovered") == 10
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_rewritten_on_the_same_line_grid(daemon: Daemon, restart: bool) -> None:
+    """The first line is the same, and where reading would go on a line ends in the new text, too."""
+    daemon.write("a.jsonl", text_line("header"), *(text_line(n) for n in range(10, 15)))
+    daemon.take()
+    if restart:
+        daemon.restart()
+    daemon.write("a.jsonl", text_line("header"), *(text_line(n) for n in range(20, 27)))
+    daemon.take()
+    assert daemon.texts() == ["header", *(str(n) for n in (*range(10, 15), *range(20, 27)))]
+    assert daemon.count("source.discovered") == 2
+    daemon.restart()
+    assert daemon.take() == []
+
+
+def test_a_journal_of_before_says_nothing_about_the_text_before_a_position(daemon: Daemon) -> None:
+    daemon.write("a.jsonl", text_line("header"), text_line(10))
+    daemon.take()
+    for file, position in daemon.state.sources.items():
+        daemon.state.sources[file] = Position(position.source, position.offset, position.line)
+    daemon.restart()
+    daemon.append("a.jsonl", text_line(11))
+    daemon.take()
+    assert daemon.texts() == ["header", "10", "11"]
+    assert daemon.count("source.discovered") == 1
+
+
 def test_rewritten_in_place_with_another_line_grid(daemon: Daemon) -> None:
     daemon.write("a.jsonl", text_line(1), text_line(2))
     daemon.take()

@@ -20,7 +20,11 @@ class SourceDiscovered(Event, frozen=True):
 
 
 class SourceConsumed(Event, frozen=True):
-    """Bytes up to `offset` and lines up to `line` of a source are taken; appended with what they became."""
+    """Bytes up to `offset` and lines up to `line` of a source are taken; appended with what they became.
+
+    `tail`: a digest of the last bytes before `offset`, by which a file that was written anew is known; empty where nothing is
+    said about them (compressed files, which are taken whole, and events of before it was recorded).
+    """
 
     kind: ClassVar[str] = "source.consumed"
     source: str
@@ -30,6 +34,7 @@ class SourceConsumed(Event, frozen=True):
     accepted: int
     duplicates: int
     rejected: int
+    tail: str = ""
 
     def key(self) -> str:
         return self.source

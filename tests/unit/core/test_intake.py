@@ -3,7 +3,9 @@
 import msgspec
 
 from apollod.core import events as ev
+from apollod.core.fold import fold
 from apollod.core.intake import Batch, Line, intake_events
+from apollod.core.state import Position, State
 
 
 def record(number: int, name: str) -> Line:
@@ -47,6 +49,12 @@ def test_the_same_line_twice_in_one_batch_is_accepted_once() -> None:
 
 def test_blank_lines_still_move_the_position() -> None:
     assert [e.kind for e in intake_events(batch(line=3), set())] == ["source.consumed"]
+
+
+def test_the_position_says_what_is_before_it() -> None:
+    (event,) = intake_events(batch(line=3, tail="ab"), set())
+    assert isinstance(event, ev.SourceConsumed) and event.tail == "ab"
+    assert fold(State(), ev.Recorded(1, 0, event)).sources == {"s1": Position("s1", 90, 3, "ab")}
 
 
 def test_lines_from_a_socket_have_no_position() -> None:

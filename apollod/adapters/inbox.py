@@ -248,6 +248,7 @@ def batch_of_lines(lines: Sequence[bytes], source: str, quarantine: Path, line_m
     """Lines that came over a socket, as a batch without a position: somebody waits for these. Blocking; raises OSError when a
     bad line cannot be kept."""
     kept_in = Quarantine(quarantine)
+    lines = [*(first.removeprefix(BOM) for first in lines[:1]), *lines[1:]]
     taken = [line for number, raw in enumerate(lines, 1) if (line := _line(number, raw, kept_in, line_max))]
     return Batch(source=source, path="", offset=0, line=len(lines), lines=tuple(taken), tracked=False, tier="direct")
 

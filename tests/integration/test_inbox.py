@@ -448,6 +448,14 @@ def test_lines_from_a_socket(daemon: Daemon) -> None:
     assert Path(daemon.bad()[0].kept).read_bytes() == b"bad"
 
 
+def test_a_byte_order_mark_before_lines_from_a_socket(daemon: Daemon) -> None:
+    lines = [b"\xef\xbb\xbf" + text_line(number) for number in (1, 2)]
+    daemon.record(batch_of_lines(lines, "ctl:x.jsonl", daemon.quarantine))
+    daemon.record(batch_of_lines([], "ctl:empty.jsonl", daemon.quarantine))
+    assert daemon.texts() == ["1"]
+    assert [(e.line, "BOM" in e.reason) for e in daemon.bad()] == [(2, True)], "as in a file"
+
+
 # --- compressed files ---------------------------------------------------------------------------------------------
 
 

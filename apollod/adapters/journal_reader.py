@@ -5,7 +5,6 @@ Standard library and msgspec only, no event loop: this is on the way of short co
 
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Iterator
 from hashlib import sha256
 from itertools import islice
@@ -130,16 +129,31 @@ def accepted(path: str | Path, example: str) -> ExampleAccepted | None:
     return next((event for event in events if isinstance(event, ExampleAccepted)), None)
 
 
-def verify(path: str | Path) -> int | None:
-    """The first sequence number at which the chain breaks (edited, missing or out of place), or None.
+class Chain(NamedTuple):
+    """What a walk along the chain proved: number and hash of the last good event (0 and zeros: none), and the first bad one, if any."""
+
+    seq: int
+    hash: bytes
+    broken: int | None
+
+
+def proved(path: str | Path) -> Chain:
+    """Walk along the whole chain, up to where it breaks (edited, missing or out of place).
 
     Raises JournalError, naming the last good event, when the file cannot be read that far.
     """
+    last = 0, GENESIS
     try:
-        deque(chained(path, 0, GENESIS), maxlen=0)
-    except ChainBroken as broken:
-        return broken.seq
-    return None
+        for rows in chained(path, *last):
+            last = rows[-1][0], rows[-1][-1]
+    except ChainBroken as error:
+        return Chain(*last, error.seq)
+    return Chain(*last, None)
+
+
+def verify(path: str | Path) -> int | None:
+    """The first sequence number at which the chain breaks, or None. Raises what `proved` raises."""
+    return proved(path).broken
 
 
 def verified(path: str | Path, after: int, after_hash: bytes, limit: int) -> tuple[int, bytes]:

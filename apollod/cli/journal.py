@@ -140,24 +140,24 @@ def _replay(args: argparse.Namespace, path: str) -> int:
 
 
 def _verify(args: argparse.Namespace, path: str) -> int:
+    """What it prints was walked along: a newest event that came meanwhile is not proclaimed."""
     expect = _pinned(args.expect)
-    bad = journal_reader.verify(path)
-    newest = journal_reader.query(path, "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").rows
-    last, head = newest[0] if newest else (0, "")
-    count = journal_reader.query(path, "SELECT count(*) FROM events").rows[0][0]
-    found = _seq_of(path, expect, bad) if expect else None
+    chain = journal_reader.proved(path)
+    last, bad, head = chain.seq, chain.broken, chain.hash.hex() if chain.seq else ""
+    found = _seq_of(path, expect, last) if expect else None
     ok = bad is None and (not expect or found is not None)
     if args.json:
-        answer = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": count, "head_hash": head}
+        answer = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
         if expect:
             answer["expected"] = None if found is None else {"seq": found, "after": last - found}
         print(json.dumps(answer))
         return 0 if ok else 1
-    print(f"ok: {count} events, head {head}" if bad is None else f"broken at event {bad}: it was edited, is missing or out of place")
+    print(f"ok: {last} events, head {head}" if bad is None else f"broken at event {bad}: it was edited, is missing or out of place")
     if expect and found is None:
         print(f"not expected: {expect} is the hash of no event{'' if bad is None else f' before {bad}'}; this is another history")
     elif found is not None:
-        print(f"as expected: {expect} is {'the head' if found == last else f'event {found}, {last - found} events came after'}")
+        after = f"event {found}, {last - found} {'' if bad is None else 'good '}events came after"
+        print(f"as expected: {expect} is {'the head' if found == last and bad is None else after}")
     return 0 if ok else 1
 
 
@@ -169,9 +169,8 @@ def _pinned(text: str | None) -> str:
     return expect
 
 
-def _seq_of(path: str, expect: str, bad: int | None) -> int | None:
-    """The event with this hash on the part of the chain that is good."""
-    good = "" if bad is None else f" AND seq < {bad}"
-    sql = f"SELECT seq FROM events WHERE substr(hex(hash), 1, {len(expect)}) = '{expect.upper()}'{good} ORDER BY seq LIMIT 1"
+def _seq_of(path: str, expect: str, last: int) -> int | None:
+    """The event with this hash on the part of the chain that was walked along and is good."""
+    sql = f"SELECT seq FROM events WHERE seq <= {last} AND substr(hex(hash), 1, {len(expect)}) = '{expect.upper()}' ORDER BY seq LIMIT 1"
     rows = journal_reader.query(path, sql, seconds=SEARCH_S).rows
     return int(rows[0][0]) if rows else None

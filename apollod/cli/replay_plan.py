@@ -9,8 +9,8 @@ import msgspec
 
 from apollod.adapters import journal_reader
 from apollod.core import events as ev
-from apollod.errors import JournalError, ReplayError
-from apollod.wire.journal import decode_event
+from apollod.errors import ChainBroken, JournalError, ReplayError
+from apollod.wire.journal import GENESIS, decode_event
 from apollod.wire.messages import OptimizerSettings
 
 PAGE = 1000
@@ -53,28 +53,47 @@ class Plan:
     bound: ev.TrainerBound
 
 
+class _Checked(NamedTuple):
+    """A journal as far as its chain of hashes was checked. A daemon may go on writing it: what comes later is not seen."""
+
+    path: str
+    last: int
+
+    def all(self, cls: type[E]) -> list[tuple[int, E]]:
+        """All events of a kind with their sequence numbers, in order."""
+        found: list[tuple[int, E]] = []
+        after = 0
+        while page := journal_reader.events(self.path, after, cls.kind, PAGE):
+            for row in page:
+                if row["seq"] > self.last:
+                    return found
+                event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
+                assert isinstance(event, cls)
+                found.append((row["seq"], event))
+            after = page[-1]["seq"]
+        return found
+
+
 def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -> Plan:
     """The way from the checkpoint at step `first` (0: base model) to step `to` (None: the version that is served).
 
     `model_dir`: a whole directory of the origin's weights. Raises JournalError for a broken chain of hashes, ReplayError for
     steps that do not lead to each other.
     """
-    bad = journal_reader.verify(journal)
-    if bad is not None:
-        raise JournalError(f"the hash chain of {journal} breaks at event {bad}", "replay proves nothing then; use an intact copy")
-    started = {e.step: e for _, e in _all(journal, ev.StepStarted)}
-    completed = {e.step: (seq, e) for seq, e in _all(journal, ev.StepCompleted)}
-    daemons, bindings = _all(journal, ev.DaemonStarted), _all(journal, ev.TrainerBound)
+    checked = _check(journal)
+    started = {e.step: e for _, e in checked.all(ev.StepStarted)}
+    completed = {e.step: (seq, e) for seq, e in checked.all(ev.StepCompleted)}
+    daemons, bindings = checked.all(ev.DaemonStarted), checked.all(ev.TrainerBound)
     if not completed or not daemons or not bindings:
         raise ReplayError(f"the journal {journal} holds no completed step", "let the daemon learn something first")
-    to = _last(completed, _all(journal, ev.RollbackStarted)) if to is None else to
+    to = _last(completed, checked.all(ev.RollbackStarted)) if to is None else to
     chain = _chain(completed, first, to)
     steps = [
         Planned(started[e.step], e, _settings(_before(daemons, seq).settings), _before(bindings, seq)) for seq, e in chain
     ]
     at = chain[0][0] if chain else max(seq for seq, _ in completed.values())
     settings = _before(daemons, at).settings
-    origin = _origin(journal, first, settings.model_path, bindings[0][1].fingerprint, model_dir)
+    origin = _origin(checked, first, settings.model_path, bindings[0][1].fingerprint, model_dir)
     return Plan(origin, to, steps, _settings(settings), _before(bindings, at))
 
 
@@ -88,6 +107,16 @@ def read_record(journal: str, example: str) -> bytes:
 def device_of(bound: ev.TrainerBound) -> Literal["cpu", "cuda"]:
     """The kind of device that the trainer was bound on."""
     return "cpu" if bound.versions.get("device", "cpu").startswith("cpu") else "cuda"
+
+
+def _check(journal: str) -> _Checked:
+    """All that is there now."""
+    try:
+        last, _ = journal_reader.verified(journal, 0, GENESIS, -1)
+    except ChainBroken as broken:
+        message = f"the hash chain of {journal} breaks at event {broken.seq}"
+        raise JournalError(message, "replay proves nothing then; use an intact copy") from broken
+    return _Checked(journal, last)
 
 
 def _last(completed: dict[int, tuple[int, ev.StepCompleted]], back: list[tuple[int, ev.RollbackStarted]]) -> int:
@@ -111,10 +140,10 @@ def _chain(completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: i
     return chain[::-1]
 
 
-def _origin(journal: str, first: int, model_path: str, base_fingerprint: str, moved: str | None) -> Origin:
+def _origin(journal: _Checked, first: int, model_path: str, base_fingerprint: str, moved: str | None) -> Origin:
     # A directory that made room may be written again, after a rollback: the later event decides.
-    removed = {e.path: seq for seq, e in _all(journal, ev.CheckpointRemoved)}
-    committed = [e for seq, e in _all(journal, ev.CheckpointCommitted) if moved or seq > removed.get(e.path, 0)]
+    removed = {e.path: seq for seq, e in journal.all(ev.CheckpointRemoved)}
+    committed = [e for seq, e in journal.all(ev.CheckpointCommitted) if moved or seq > removed.get(e.path, 0)]
     checkpoints = str(Path(committed[-1].path).parent) if committed else ""
     base, fingerprint, path = _base_dir(journal), base_fingerprint, ""
     if first:
@@ -126,23 +155,10 @@ def _origin(journal: str, first: int, model_path: str, base_fingerprint: str, mo
     return Origin(first, fingerprint, path, checkpoints, model_path, base, moved or "")
 
 
-def _base_dir(journal: str) -> str:
+def _base_dir(journal: _Checked) -> str:
     """Where the untrained weights were kept, if they were and were not lost since."""
-    kept, lost = _all(journal, ev.BaseKept), _all(journal, ev.BaseLost)
+    kept, lost = journal.all(ev.BaseKept), journal.all(ev.BaseLost)
     return kept[-1][1].path if kept and (not lost or lost[-1][0] < kept[-1][0]) else ""
-
-
-def _all(journal: str, cls: type[E]) -> list[tuple[int, E]]:
-    """All events of a kind with their sequence numbers, in order."""
-    found: list[tuple[int, E]] = []
-    after = 0
-    while page := journal_reader.events(journal, after, cls.kind, PAGE):
-        for row in page:
-            event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
-            assert isinstance(event, cls)
-            found.append((row["seq"], event))
-        after = page[-1]["seq"]
-    return found
 
 
 def _before(events: list[tuple[int, E]], seq: int) -> E:

@@ -1,14 +1,15 @@
 """What a replay has to do, read from a journal: also where a checkpoint was written again, and while the daemon goes on."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.journals import STORY, A, C, D, E, completed, write
+from support.journals import STORY, A, C, D, E, F, completed, edit, write
 
 from apollod.adapters import journal_reader
 from apollod.cli.replay_plan import read_plan
 from apollod.core import events as ev
-from apollod.errors import ReplayError
+from apollod.errors import JournalError, ReplayError
 
 STARTED = ev.DaemonStarted(pid=1, version_name="x", settings=ev.Settings(model_path="/m"), state_dir="/s")
 
@@ -55,3 +56,33 @@ def test_a_checkpoint_that_was_removed_once_more_is_gone(tmp_path: Path) -> None
     with pytest.raises(ReplayError, match="no checkpoint of step 2"):
         read_plan(path, 2, None, None)
     assert read_plan(path, 2, None, "/moved").origin.moved == "/moved"
+
+
+def test_what_the_daemon_writes_while_the_plan_is_read_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It learns a step, goes back and makes room between any two looks at the journal: the plan is what was verified."""
+    story = [*FOUR, ev.BaseKept(path="/s/base", how="link", bytes=7, seconds=0.5)]
+    quiet = read_plan(str(write(tmp_path / "quiet.db", story)), 1, None, None)
+    path = write(tmp_path / "busy.db", story)
+    look, step = journal_reader.events, 4
+
+    def events(*args: Any) -> list[dict[str, Any]]:
+        nonlocal step
+        step += 1
+        if step < 24:
+            write(path, [
+                *completed(step, 1 if step > 5 else 4, F), *back_to(1, step, (step,)), removed(1), removed(4), STARTED,
+                ev.BaseLost(path="/s/base", reason="gone"), ev.TrainerBound(pid=step, fingerprint="other", parameters=2, elements=10),
+            ])  # fmt: skip
+        return look(*args)
+
+    monkeypatch.setattr(journal_reader, "events", events)
+    assert read_plan(str(path), 1, None, None) == quiet
+    assert step > 4 + 7 and [planned.started.step for planned in quiet.steps] == [2, 3, 4]
+
+
+def test_a_journal_that_was_edited_proves_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "journal.db", FOUR)
+    edit(path, "UPDATE events SET at_ns = 7 WHERE seq = 9")
+    with pytest.raises(JournalError, match=r"the hash chain of .* breaks at event 9") as caught:
+        read_plan(str(path), 1, None, None)
+    assert "intact copy" in caught.value.hint

@@ -79,6 +79,7 @@ class Inbox:
         self._clock = clock
         self._names: dict[str, str] = {}
         self._idle: dict[str, tuple[int, ...]] = {}
+        self._endless: dict[str, tuple[Position, int]] = {}
         self._unfolding: _Unfolding | None = None
 
     def scan(self) -> list[str]:
@@ -94,6 +95,7 @@ class Inbox:
         paths = [str(self._directory / name) for name in sorted(names) if not name.startswith(".")]
         self._names = {_printable(path): path for path in paths}
         self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
+        self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
         return list(self._names)
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
@@ -171,7 +173,22 @@ class Inbox:
             return _Candidate(path, file, status, position.anew(), new=True, replaces=position.source)
         return _Candidate(path, file, status, position, new=False)
 
+    def _ends(self, it: _Candidate) -> bool:
+        """Has the line at the position an end? Where it is longer than a line may be, the end is searched for only in what came
+        since it was last asked, and before the limit: that is where a file is filled whose space was reserved."""
+        begin, size = it.position.offset, it.status.st_size
+        limit = min(begin + self._line_max, size)
+        position, searched = self._endless.pop(it.path, (it.position, 0))
+        if position != it.position or searched > size:
+            searched = 0
+        if _newline_between(it.file, begin, limit) or _newline_between(it.file, max(limit, searched), size):
+            return True
+        self._endless[it.path] = it.position, size
+        return False
+
     def _read_plain(self, it: _Candidate) -> Batch | None:
+        if not self._ends(it):
+            return None
         it.file.seek(it.position.offset)
         batch = self._batch(it, LineReader(it.file.read, self._quarantine, self._line_max, whole=False))
         return None if batch is None else msgspec.structs.replace(batch, tail=_digest(_tail(it.file, batch.offset)))
@@ -288,6 +305,14 @@ def _continues(file: BinaryIO, status: os.stat_result, position: Position) -> bo
         return False
     tail = _tail(file, position.offset)
     return tail.endswith(b"\n") and position.tail in ("", _digest(tail))
+
+
+def _newline_between(file: BinaryIO, begin: int, end: int) -> bool:
+    while begin < end and (chunk := os.pread(file.fileno(), min(CHUNK_BYTES, end - begin), begin)):
+        if b"\n" in chunk:
+            return True
+        begin += len(chunk)
+    return False
 
 
 def _tail(file: BinaryIO, offset: int) -> bytes:

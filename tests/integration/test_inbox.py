@@ -385,6 +385,45 @@ def test_a_long_line_waits_for_its_newline_too(tmp_path: Path) -> None:
     assert daemon.texts() == ["1", "2"]
 
 
+def test_a_line_without_an_end_is_searched_once_and_never_written(tmp_path: Path) -> None:
+    def bytes_read() -> int:
+        return int(Path("/proc/thread-self/io").read_text().split()[1])
+
+    daemon = Daemon(tmp_path, line_max=1000)
+    path = daemon.write("a.jsonl", text_line(1))
+    daemon.take()
+    size = 64 << 20
+    os.truncate(path, size)  # nothing but zeros
+    before = daemon.quarantine.stat().st_mtime_ns
+    assert daemon.take() == []
+    for _ in range(3):
+        daemon.append("a.jsonl", b"x")
+        begin = bytes_read()
+        assert daemon.take() == []
+        assert bytes_read() - begin < 1 << 20
+    assert daemon.quarantine.stat().st_mtime_ns == before
+    daemon.append("a.jsonl", b"\n", text_line(2))
+    daemon.take()
+    assert [e.bytes for e in daemon.bad()] == [size - len(text_line(1)) + 4]
+    assert daemon.texts() == ["1", "2"]
+
+
+def test_a_file_whose_space_was_reserved_is_taken_as_it_is_filled(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, line_max=1000)
+    path = daemon.write("a.jsonl", text_line(1))
+    os.truncate(path, 100_000)
+    daemon.take()
+    with path.open("r+b") as file:
+        for number in (2, 3):
+            file.seek(len(text_line(1)) * (number - 1))
+            file.write(text_line(number))
+            file.flush()
+            daemon.take()
+            assert daemon.texts()[-1] == str(number)
+        file.truncate(len(text_line(1)) * 3)
+    assert daemon.take() == []
+
+
 MEMORY = """
 import resource, sys
 from pathlib import Path

@@ -5,11 +5,12 @@ Standard library and msgspec only, no event loop: this is on the way of short co
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from itertools import islice
 from math import inf
 from pathlib import Path
+from sys import getsizeof, maxsize
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +21,8 @@ from apollod.core.events import ExampleAccepted, Recorded
 from apollod.errors import ChainBroken, ConfigError, JournalError
 from apollod.wire.journal import GENESIS, Row, decode_event, decode_rows, fitting
 
-VALUE_BYTES_MAX = 64 << 20  # one SQL value: a query cannot eat the memory; an event's body is far below
+VALUE_BYTES_MAX = 64 << 20  # one SQL value; the body of an event is as long as its line, and [inbox] max_line_bytes has no upper limit
+ANSWER_BYTES_MAX = 256 << 20  # of memory, for the rows of a statement that somebody typed
 LOOKUP_S = 60.0  # for one example: what the index does not have yet is searched for
 PROGRESS_STEPS = 2000  # virtual machine instructions between two looks at the clock, well under 1 ms
 ROWS = 100  # read, checked and decoded together, which is faster than one after the other; few enough for the largest bodies
@@ -47,9 +49,14 @@ class Answer(NamedTuple):
     truncated: bool
 
 
-def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.0) -> Answer:
-    """Run one reading statement. Raises JournalError for anything else, after `seconds`, and for SQL that is wrong; ConfigError for
-    limits that are none."""
+def query(
+    path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.0, bytes_limit: float = inf
+) -> Answer:
+    """Run one reading statement. Raises JournalError for anything else, after `seconds`, for rows of more than `bytes_limit` bytes of
+    memory, and for SQL that is wrong; ConfigError for limits that are none.
+
+    SQLite looks at the clock between two instructions of its machine only: one function on long texts goes on after `seconds`.
+    """
     if row_limit < 0 or not 0 < seconds < inf:
         raise ConfigError(f"a limit of {row_limit} rows and {seconds:g} s is none", "give a number of rows and of seconds")
     denied: list[str] = []
@@ -68,9 +75,12 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
         db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
         try:
             cursor = db.execute(sql)
-            rows = cursor.fetchmany(row_limit + 1)
+            rows = _taken(islice(cursor, min(row_limit, maxsize)), deadline, seconds, bytes_limit)
+            truncated = len(rows) == row_limit and cursor.fetchone() is not None
         except UnicodeEncodeError as error:
             raise JournalError("the query is not text that UTF-8 can hold", "give a single SELECT") from error
+        except MemoryError as error:
+            raise JournalError("the query needs more memory than there is", "select fewer or shorter columns") from error
         except (sqlite3.Warning, sqlite3.ProgrammingError) as error:  # the class depends on Python's version
             raise JournalError(f"the query is not one statement: {error}", "give a single SELECT") from error
         except sqlite3.Error as error:
@@ -78,7 +88,7 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
                 raise JournalError(f"the query is refused: it may only read ({denied[0]})", "use SELECT") from error
             name = getattr(error, "sqlite_errorname", "")
             if name == "SQLITE_INTERRUPT":
-                raise JournalError(f"the query took longer than {seconds:g} s", "narrow it or allow more time") from error
+                raise too_slow(seconds) from error
             if name.startswith(FILE_ERRORS):
                 raise explain(path, error) from error
             if "malformed JSON" in str(error):
@@ -90,7 +100,30 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
         if cursor.description is None:
             raise JournalError("the query is empty", "give a single SELECT")
     columns = [column[0] for column in cursor.description]
-    return Answer(columns, [_printable(row) for row in rows[:row_limit]], len(rows) > row_limit)
+    return Answer(columns, rows, truncated)
+
+
+def too_slow(seconds: float) -> JournalError:
+    """What to say of a query that was ended."""
+    return JournalError(f"the query took longer than {seconds:g} s", "narrow it or allow more time")
+
+
+def _taken(rows: Iterable[tuple[Any, ...]], deadline: float, seconds: float, bytes_limit: float) -> list[tuple[Any, ...]]:
+    """All of them, as they are shown. Raises JournalError after `deadline` and where they become too many bytes."""
+    taken: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        if time.monotonic() > deadline:
+            raise too_slow(seconds)
+        shown = _printable(row)
+        size += getsizeof(shown) + sum(map(getsizeof, shown))
+        if size > bytes_limit:
+            raise JournalError(
+                f"the answer is too large: {len(taken) + 1} rows take more than {bytes_limit / (1 << 20):.0f} MiB",
+                "select fewer or shorter columns, or give a smaller --limit",
+            )
+        taken.append(shown)
+    return taken
 
 
 def events(path: str | Path, after: int = 0, kind: str | None = None, limit: int = 100) -> list[dict[str, Any]]:

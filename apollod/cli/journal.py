@@ -4,16 +4,20 @@ import argparse
 import csv
 import difflib
 import json
+import os
 import re
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count, islice
 from math import inf
 from typing import Any
 
 from apollod.adapters import journal_reader
-from apollod.cli import moment, render
+from apollod.cli import exits, moment, render
 from apollod.core.events import KINDS
 from apollod.core.fold import fold
 from apollod.core.state import SECOND_NS, State
@@ -26,6 +30,7 @@ FOLLOW_S = 0.3
 SHOWN_MAX = 160  # characters of a body on one line
 HASH_DIGITS, HASH_DIGITS_MIN = 64, 16
 SEARCH_S = 600.0
+GRACE_S = 0.5  # for a query to end by itself
 _INFINITE = {inf: "Infinity", -inf: "-Infinity"}  # JSON has no such numbers, and null would be SQL's NULL
 
 
@@ -92,7 +97,8 @@ def _line(event: dict[str, Any]) -> str:
 def _query(args: argparse.Namespace, path: str) -> int:
     if args.csv and args.json:
         raise ConfigError("--csv and --json are two forms of one answer", "give one of them")
-    answer = journal_reader.query(path, args.sql, args.limit, args.seconds)
+    with _ended_after(args.seconds):
+        answer = journal_reader.query(path, args.sql, args.limit, args.seconds, journal_reader.ANSWER_BYTES_MAX)
     if args.csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(answer.columns)
@@ -106,6 +112,24 @@ def _query(args: argparse.Namespace, path: str) -> int:
     if answer.truncated:
         print(f"apollod: only the first {args.limit} rows; raise --limit", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """The end of the process for a statement that SQLite does not end by itself: it is in one function, and nothing interrupts that."""
+
+    def end() -> None:
+        os.write(2, f"apollod: {journal_reader.too_slow(seconds).line()}\n".encode())
+        os._exit(exits.FAILED)
+
+    timer = threading.Timer(seconds + GRACE_S, end)
+    timer.daemon = True
+    if 0 < seconds < threading.TIMEOUT_MAX / 2:  # else it is refused, or nobody waits for it
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _keys(columns: list[str]) -> list[str]:

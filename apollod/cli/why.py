@@ -130,16 +130,16 @@ def _example(path: str, id_: str) -> dict[str, Any]:
     among = _lists("examples", f"'{id_}'")
     tried = _facts(path, f"{later}kind IN ('step.completed', 'step.failed') AND (body ->> '$.example' = '{id_}' OR {among})")
     moved = _facts(path, f"{later}((kind = 'rollback.started' AND {among}) OR (kind = 'example.requeued' AND key = '{id_}'))")
+    settled = [fact for fact in tried if not fact.body.get("apart")]  # a failed step of several settles none of them
     ((duplicates,),) = _rows(path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'")
     state, reason = "pending", ""
     if rejected:
         state, reason = "rejected", rejected[-1].body["reason"]
-    elif tried:
-        result = tried[-1].body
-        state = _STATES[tried[-1].kind] if result.get("applied", True) else "skipped"
-        state = "pending" if result.get("apart") else state
+    elif settled:
+        result = settled[-1].body
+        state = _STATES[settled[-1].kind] if result.get("applied", True) else "skipped"
         reason = result.get("reason") or result.get("note") or ""
-        if moved and moved[-1].seq > tried[-1].seq:
+        if moved and moved[-1].seq > settled[-1].seq:
             back = moved[-1].kind == "rollback.started"
             state = "undone" if back else "pending"
             reason = f"taken back by the rollback to step {moved[-1].body['to']} (event {moved[-1].seq})" if back else "asked for again"
@@ -150,7 +150,7 @@ def _example(path: str, id_: str) -> dict[str, Any]:
         "id": id_, "state": state, "reason": reason, "source": source, "path": files[-1][0] if files else source,
         "line": accepted.body["line"], "tier": accepted.body.get("tier", "bulk"), "tokens": encoded[-1].body["tokens"] if encoded else None,
         "targets": encoded[-1].body["targets"] if encoded else None, "cut": encoded[-1].body["cut"] if encoded else None,
-        "duplicates": duplicates, "step": tried[-1].body["step"] if tried else None,
+        "duplicates": duplicates, "step": settled[-1].body["step"] if settled else None,
         "steps": [fact.body["step"] for fact in tried], "record": accepted.body["record"], "evidence": _evidence(path, id_),
         "at": accepted.at, "seq": accepted.seq,
     }
@@ -183,7 +183,7 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
     became = f"{e['state']}" + (f" by step {e['step']}" if e["step"] is not None else "") + (f": {e['reason']}" if e["reason"] else "")
     counts = "" if e["tokens"] is None else f"{e['tokens']} tokens, {e['targets']} of them targets, {e['cut']} cut off"
     again = f"seen again {e['duplicates']}x" if e["duplicates"] else ""
-    tried = f"tried in steps {' '.join(map(str, e['steps']))}" if len(e["steps"]) > 1 else ""
+    tried = f"tried in steps {' '.join(map(str, e['steps']))}" if e["steps"] not in ([], [e["step"]]) else ""
     return [
         f"example     {e['id']}   {became}",
         f"source      {e['path']}:{e['line']}   {e['tier']}, accepted {e['at']} (event {e['seq']})",

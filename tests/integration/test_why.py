@@ -235,3 +235,32 @@ def test_what_was_taken_back(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert all(words in out for words in told), out
     assert main(["ctl", "why", "4", "--file", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["step"]["taken_back"]["to"] == 0
+
+
+def test_a_step_of_several_that_failed_settles_nothing_for_any_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They wait, to be learned one by one: state and step are those from before it, as in the view and in `example show`."""
+    failed = ev.StepFailed(step=2, example=A, reason="oom", attempts=1, examples=(A, C), apart=True)
+    begun = ev.StepStarted(step=2, parent=0, example=A, digest="d", lr=1.0, window=1, examples=(A, C), digests=("d", "d"))
+    back = ev.RollbackStarted(to=0, from_step=1, fingerprint=BASE, origin="", replay=(), undone=(1,), examples=(A,))
+    again = ev.ExampleRequeued(example=A, tier="bulk", by="ctl")
+    histories = {
+        "asked for again": [*completed(1, 0, A), back, again, begun, failed],
+        "not yet": [*completed(1, 0, A), back, begun, failed],
+        "trained": [*completed(1, 0, A), begun, failed],
+        "learned alone": [*completed(1, 0, A), back, again, begun, failed, *completed(3, 0, A), *completed(4, 3, C)],
+    }
+    for name, tail in histories.items():
+        path = write(tmp_path / f"{name}.db", STORY[:12] + tail)
+        for example in (A, C):
+            told = why(path, example, capsys)["example"]
+            (view,) = journal_reader.query(path, f"SELECT state, step FROM examples WHERE id = '{example}'").rows
+            assert main(["ctl", "example", "show", example, "--json", "--file", str(path)]) == 0
+            shown = json.loads(capsys.readouterr().out)["example"]
+            assert view == (told["state"], told["step"]) == (shown["state"], shown["step"]), name
+            assert told["steps"] == shown["steps"] and "oom" not in told["reason"], name
+    path = tmp_path / "not yet.db"
+    answer = why(path, C, capsys)
+    assert (answer["example"]["state"], answer["example"]["reason"], answer["step"]) == ("pending", "", None)
+    assert main(["ctl", "why", C, "--file", str(path)]) == 0
+    assert "tried in steps 2" in capsys.readouterr().out, "that it was tried is told still"
+    assert why(path, "2", capsys)["step"]["reason"] == "oom"

@@ -12,6 +12,7 @@ import yaml
 from support.journals import STORY, TAKEN_BACK, A, dream_of, write
 
 from apollod.adapters.journal_reader import query
+from apollod.core import events as ev
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
@@ -64,6 +65,18 @@ def test_every_canned_query_of_datasette_runs(path: Path, name: str) -> None:
     canned = METADATA["queries"][name]
     assert canned["title"] and canned["description"]
     assert query(path, canned["sql"]).rows
+
+
+def test_an_exit_that_was_asked_for_is_not_among_those_nobody_asked_for(tmp_path: Path) -> None:
+    story = [
+        *STORY[:3], ev.TrainerExited(pid=11, code=0, reason="asked to", expected=True), ev.TrainerSpawned(pid=12, attempt=1),
+        ev.TrainerExited(pid=12, code=-9, reason="killed"), ev.EngineExited(pid=10, code=0, reason="asked to", expected=True),
+    ]  # fmt: skip
+    answer = query(write(tmp_path / "journal.db", story), METADATA["queries"]["child_restarts"]["sql"])
+    shown = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    assert [(s["child"], s["event"], s["reason"], s["starts"]) for s in shown] == [
+        ("trainer", "exited", "killed", 2), ("trainer", "spawned", None, 2), ("trainer", "spawned", None, 1), ("engine", "spawned", None, 1),
+    ]  # fmt: skip
 
 
 def test_datasette_knows_tables_that_exist(path: Path) -> None:

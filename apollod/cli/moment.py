@@ -25,7 +25,8 @@ def seq_of(path: str, text: str) -> int:
 
 def iso(at_ns: int) -> str:
     """A time as the views of the journal show it, to the microsecond."""
-    return (EPOCH + timedelta(microseconds=at_ns // 1000)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    at = EPOCH + timedelta(microseconds=at_ns // 1000)
+    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime has no zeros before a short year
 
 
 def unknown_step(path: str, number: int) -> ApolloError:

@@ -88,6 +88,7 @@ def test_right_after_the_result_of_a_step(path: Path, capsys: pytest.CaptureFixt
         (["--at", "lunch"], 2, "'lunch' is neither a step nor a time; give a step's number, or a time such as"),
         (["--at", "12:00"], 2, "neither a step nor a time"),
         (["--at", "1900-01-01"], 1, "no event is as old"),
+        (["--at", "0001-01-01T00:00:00Z"], 1, "no event is as old as 0001-01-01T00:00:00.999999Z"),
         (["--at", ""], 2, "neither a step nor a time"),
         (["--to", "999"], 1, f"the journal ends at event {N + 4}; --to may be at most {N + 4}"),
         (["--to", "-1"], 2, "there is no event -1"),

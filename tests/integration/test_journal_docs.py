@@ -75,7 +75,8 @@ def test_an_exit_that_was_asked_for_is_not_among_those_nobody_asked_for(tmp_path
     answer = query(write(tmp_path / "journal.db", story), METADATA["queries"]["child_restarts"]["sql"])
     shown = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
     assert [(s["child"], s["event"], s["reason"], s["starts"]) for s in shown] == [
-        ("trainer", "exited", "killed", 2), ("trainer", "spawned", None, 2), ("trainer", "spawned", None, 1), ("engine", "spawned", None, 1),
+        ("trainer", "exited", "killed", 2), ("trainer", "spawned", None, 2), ("trainer", "spawned", None, 1),
+        ("engine", "spawned", None, 1),
     ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from itertools import count, islice
 from math import inf
 from typing import Any
 
-from apollod.adapters import journal_reader
+from apollod.adapters import journal_check, journal_reader
 from apollod.cli import exits, moment, render
 from apollod.core.events import KINDS
 from apollod.core.fold import fold
@@ -169,14 +169,21 @@ def _verify(args: argparse.Namespace, path: str) -> int:
     chain = journal_reader.proved(path)
     last, bad, head = chain.seq, chain.broken, chain.hash.hex() if chain.seq else ""
     found = _seq_of(path, expect, last) if expect else None
-    ok = bad is None and (not expect or found is not None)
+    derived = journal_check.damage(path) if bad is None else None  # of a broken journal the events come first
+    ok = bad is None and derived is None and (not expect or found is not None)
     if args.json:
         answer = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
         if expect:
             answer["expected"] = None if found is None else {"seq": found, "after": last - found}
+        answer["derived"] = derived and derived.line()
         print(json.dumps(answer))
         return 0 if ok else 1
-    print(f"ok: {last} events, head {head}" if bad is None else f"broken at event {bad}: it was edited, is missing or out of place")
+    if bad is not None:
+        print(f"broken at event {bad}: it was edited, is missing or out of place")
+    elif derived is not None:
+        print(f"the events are good: {last}, head {head}\nwhat is derived from them is damaged: {derived.line()}")
+    else:
+        print(f"ok: {last} events, head {head}")
     if expect and found is None:
         print(f"not expected: {expect} is the hash of no event{'' if bad is None else f' before {bad}'}; this is another history")
     elif found is not None:

@@ -1,14 +1,18 @@
 """`apollod ctl journal verify`: what it says of the chain and of what is derived from the events."""
 
 import json
+import shlex
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from support.journals import STORY, shell, write
+from support.journals import EXAMPLES, STORY, TWIN, shell, write
 
-from apollod.adapters import journal_reader
+from apollod.adapters import journal_reader, known_examples
+from apollod.adapters.journal import Journal
 from apollod.cli.main import main
 
 
@@ -54,3 +58,100 @@ def test_of_a_broken_chain_only_what_is_good_is_counted(path: Path, capsys: pyte
     code, answer = verify(path, capsys, "--expect", head)
     assert code == 1 and not answer["ok"] and answer["first_bad"] == 8
     assert (answer["events"], answer["head_hash"], answer["expected"]) == (7, head, {"seq": 7, "after": 0})
+
+
+# --- what is derived ----------------------------------------------------------------------------------------------
+
+
+def flip_in_index(path: Path) -> None:
+    """One bit of one entry of the index on `kind`: a step that no question finds any more."""
+    with shell(path) as db:
+        ((root, size),) = db.execute(
+            "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = 'events_kind'"
+        ).fetchall()
+    data = bytearray(path.read_bytes())
+    entry = data.rindex(b"step.completed", 0, root * size)
+    assert entry >= (root - 1) * size
+    data[entry + 13] ^= 1
+    path.write_bytes(data)
+
+
+async def indexed(path: Path) -> None:
+    """All ids go to the table, as they do when there are many."""
+    journal = await Journal.open(path)
+    while journal._known._recent or journal._known._sealed.ids:
+        await journal._known.move(journal._writer)
+    await journal.close()
+
+
+async def known(path: Path) -> set[str]:
+    journal = await Journal.open(path)
+    try:
+        return await journal.known([*EXAMPLES, TWIN])
+    finally:
+        await journal.close()
+
+
+def edit(sql: str) -> Any:
+    def run(path: Path) -> None:
+        with shell(path) as db:
+            db.execute(sql)
+
+    return run
+
+
+DAMAGE: dict[str, tuple[Any, str]] = {
+    "a bit of the index on kind": (flip_in_index, "missing from index events_kind"),
+    "an empty index of examples": (edit("DELETE FROM example_index"), "the example that event 5 accepted is missing"),
+    "an example less": (edit(f"DELETE FROM example_index WHERE id = '{TWIN}'"), "the example that event 11 accepted is missing"),
+    "an example too many": (edit("INSERT INTO example_index VALUES ('x', 7)"), "names event 7 for an example"),
+    "another event": (edit(f"UPDATE example_index SET seq = 6 WHERE id = '{TWIN}'"), "names event 6 for an example"),
+    "complete up to nowhere": (edit("UPDATE meta SET value = '999' WHERE key = 'indexed_seq'"), "complete up to event 999"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_is_derived_is_verified_and_the_way_out_works(path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil, words = DAMAGE[name]
+    anyio.run(indexed, path)
+    good = verify(path, capsys)
+    assert good == (0, good[1] | {"ok": True, "events": len(STORY), "derived": None})
+    spoil(path)
+    code, answer = verify(path, capsys)
+    assert code == 1 and words in answer["derived"]
+    assert answer == good[1] | {"ok": False, "derived": answer["derived"]}, "the chain is not broken"
+    assert main(["ctl", "journal", "verify", "--file", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert f"the events are good: {len(STORY)}, " in said and words in said and "broken" not in said and "ok:" not in said
+    _, file, sql = shlex.split(said.split("`")[1])
+    with shell(Path(file)) as db:
+        db.executescript(sql)
+    if "example" in name:
+        assert anyio.run(known, path) == {*EXAMPLES, TWIN}
+    assert verify(path, capsys) == good
+    assert len(journal_reader.query(path, "SELECT step FROM steps").rows) == 3
+
+
+def test_an_index_whose_page_is_no_page_leaves_the_events_good(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sqlite3.connect(path) as db:
+        ((root,),) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events_kind'").fetchall()
+    data = bytearray(path.read_bytes())
+    data[(root - 1) * 4096 : (root - 1) * 4096 + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    code, answer = verify(path, capsys)
+    assert code == 1 and answer["first_bad"] is None and answer["events"] == len(STORY)
+    assert "restore a backup" in answer["derived"] and ".recover" in answer["derived"]
+
+
+def test_an_index_that_is_half_way_written_is_good(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows beyond the event up to which it is complete are those of a move that a crash cut off."""
+    monkeypatch.setattr(known_examples, "SLICE", 2)
+
+    async def one_slice() -> None:
+        journal = await Journal.open(path)
+        await journal._known.move(journal._writer)
+        await journal.close()
+
+    anyio.run(one_slice)
+    assert journal_reader.query(path, "SELECT count(*) FROM example_index").rows == [(2,)]
+    assert verify(path, capsys)[0] == 0

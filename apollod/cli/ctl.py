@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from apollod.adapters.link import Link
-from apollod.cli import exits, render
+from apollod.cli import exits, numbers, render
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, RecordRefused
 from apollod.wire import messages as msg
 
@@ -103,8 +103,8 @@ def _print(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
 
 def _step_of(text: str) -> int:
     """A step, or the step of a checkpoint that is named by its directory (the last part is enough)."""
-    found = re.fullmatch(r"(?:.*/)?(?:step-)?([0-9]{1,15})(?:-[0-9]+)?/?", text)
-    if found is None:
+    found = re.fullmatch(r"(?:.*/)?(?:step-)?([0-9]{1,19})(?:-[0-9]+)?/?", text)
+    if found is None or int(found[1]) > numbers.COUNT_MAX:
         raise ConfigError(f"{text!r} is neither a step nor a checkpoint", "give a number, or a path such as .../checkpoints/step-00000012")
     return int(found[1])
 

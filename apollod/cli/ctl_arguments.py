@@ -4,6 +4,8 @@ import argparse
 import os
 from typing import Any, Protocol
 
+from apollod.cli import numbers
+
 STATES = ("pending", "trained", "rejected", "skipped", "held", "undone")
 
 TRAIN = """\
@@ -43,19 +45,19 @@ def _questions(verb: _Verb) -> None:
     status = verb("status", "what the daemon is doing")
     status.add_argument("--watch", action="store_true", help="again every second until interrupted")
     events = verb("events", "facts from the journal, oldest first")
-    events.add_argument("--after", type=int, default=None, metavar="SEQ", help="start after this sequence number")
+    events.add_argument("--after", type=numbers.event, default=None, metavar="SEQ", help="start after this sequence number")
     events.add_argument("--kind", default=None, help="only this kind, e.g. step.completed")
-    events.add_argument("--limit", type=_count, default=20, help="the last N (default 20); 0 for all")
+    events.add_argument("--limit", type=numbers.limit, default=20, help="the last N (default 20); 0 for all")
     events.add_argument("--follow", action="store_true", help="go on as they come")
     events.add_argument("--jsonl", action="store_true", help="one JSON object a line")
     query = verb("query", "one read-only SQL statement on the journal (views: examples, steps, checkpoints, rollbacks, sources ...)")
     query.add_argument("sql", help="for example: SELECT step, loss FROM steps ORDER BY step DESC LIMIT 5")
     query.add_argument("--csv", action="store_true", help="comma-separated values with a header")
-    query.add_argument("--limit", type=int, default=1000, help="rows at most (default 1000)")
+    query.add_argument("--limit", type=numbers.limit, default=1000, help="rows at most (default 1000)")
     query.add_argument("--seconds", type=float, default=10.0, help="time limit (default 10)")
     replay = verb("replay", "what the daemon knew at a moment: the journal, folded up to an event, as `status` shows it")
     until = replay.add_mutually_exclusive_group()
-    until.add_argument("--to", type=int, default=None, metavar="SEQ", help="up to this event (default: the last)")
+    until.add_argument("--to", type=numbers.event, default=None, metavar="SEQ", help="up to this event (default: the last)")
     until.add_argument(
         "--at", default=None, metavar="STEP|TIME",
         help="right after the result of a step (12), or up to the last event of a time (2026-11-20T12:00:00Z; without a zone: local time)",
@@ -88,7 +90,7 @@ def _nouns(verb: _Verb, verbs: Any) -> None:
     actions = nouns.add_subparsers(dest="action", required=True, metavar="ACTION")
     listed = verb("list", "the newest examples in the order in which they are learned, and what became of them", actions)
     listed.add_argument("--state", choices=STATES, help="only those in this state")
-    listed.add_argument("--limit", type=_count, default=20, metavar="N", help="the last N (default 20); 0 for all")
+    listed.add_argument("--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all")
     shown = verb("show", "one example in full: what it says, where it came from, what became of it", actions)
     shown.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
     nouns = verbs.add_parser("source", help="the files that were read: list", description="the files that were read")
@@ -115,10 +117,3 @@ def _orders(verb: _Verb) -> None:
 
 def _of_a_copy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", help="a copy of the journal, instead of the running daemon's")
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value

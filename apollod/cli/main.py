@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from apollod import __version__
-from apollod.cli import checkpoint_arguments, ctl_arguments, exits
+from apollod.cli import checkpoint_arguments, ctl_arguments, exits, numbers
 from apollod.errors import ApolloError
 
 EXAMPLES = """\
@@ -78,8 +78,10 @@ def _config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_replay(replay: argparse.ArgumentParser) -> None:
-    replay.add_argument("--from", type=int, default=0, dest="first", metavar="STEP", help="a checkpoint's step; default 0: the base model")
-    replay.add_argument("--to", type=int, default=None, metavar="STEP", help="default: what is served")
+    replay.add_argument(
+        "--from", type=numbers.step, default=0, dest="first", metavar="STEP", help="a checkpoint's step; default 0: the base model"
+    )
+    replay.add_argument("--to", type=numbers.step, default=None, metavar="STEP", help="default: what is served")
     replay.add_argument("--out", metavar="DIR", help="write the weights there, as a Hugging Face directory")
     replay.add_argument("--without", nargs="+", default=[], metavar="EXAMPLE", help="as if these had never been learned")
     replay.add_argument("--config", metavar="FILE", default=os.environ.get("APOLLOD_CONFIG"), help="the daemon's TOML file")

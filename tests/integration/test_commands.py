@@ -13,6 +13,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from support.journals import STORY, write
 
 from apollod.cli.ctl import ask
 from apollod.cli.main import main
@@ -110,6 +111,56 @@ def test_a_result_that_cannot_be_written_is_a_failure_and_a_reader_that_went_awa
     with open(write, "w") as gone:
         done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- numbers and names that are none ------------------------------------------------------------------------------
+
+
+LIMIT_MAX, COUNT_MAX = "2147483646", "9223372036854775807"
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write(tmp_path_factory.mktemp("commands") / "journal.db", STORY))
+
+
+@pytest.mark.parametrize("number", ["99999999999999999999", "-1"])
+@pytest.mark.parametrize(
+    ("words", "args"),
+    [
+        (f"a limit of {{}} is none; give a whole number from 0 to {LIMIT_MAX}", ["ctl", "events", "--file", "JOURNAL", "--limit={}"]),
+        ("a limit of {} is none", ["ctl", "query", "SELECT seq FROM events", "--file", "JOURNAL", "--limit={}"]),
+        ("a limit of {} is none", ["ctl", "example", "list", "--file", "JOURNAL", "--limit={}"]),
+        (f"there is no event {{}}; give a whole number from 0 to {COUNT_MAX}", ["ctl", "events", "--file", "JOURNAL", "--after={}"]),
+        ("there is no event {}", ["ctl", "replay", "--file", "JOURNAL", "--to={}"]),
+        (f"there is no step {{}}; give a whole number from 0 to {COUNT_MAX}", ["replay", "--journal", "JOURNAL", "--from={}"]),
+        ("there is no step {}", ["replay", "--journal", "JOURNAL", "--to={}"]),
+        ("'{}' is neither a step nor a checkpoint; give a number", ["ctl", "rollback", "--socket", "/none", "--to={}"]),
+    ],
+)
+def test_what_nothing_can_be_counted_with_is_wrong_usage(journal, words, args, number):
+    done = apollod(*(journal if arg == "JOURNAL" else arg.replace("{}", number) for arg in args))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words.replace("{}", number) in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["ctl", "events", "--file", "JOURNAL", "--limit", LIMIT_MAX], 0),
+        (["ctl", "events", "--file", "JOURNAL", "--after", "3", "--limit", LIMIT_MAX], 0),
+        (["ctl", "events", "--file", "JOURNAL", "--after", COUNT_MAX], 0),
+        (["ctl", "query", "SELECT seq FROM events", "--file", "JOURNAL", "--limit", LIMIT_MAX], 0),
+        (["ctl", "query", "SELECT seq FROM events", "--file", "JOURNAL", "--limit", "3000000000"], 2),
+        (["ctl", "example", "list", "--file", "JOURNAL", "--limit", LIMIT_MAX], 0),
+        (["ctl", "replay", "--file", "JOURNAL", "--to", COUNT_MAX], 1),
+        (["replay", "--journal", "JOURNAL", "--from", COUNT_MAX], 1),
+        (["replay", "--journal", "JOURNAL", "--to", COUNT_MAX], 1),
+        (["ctl", "rollback", "--socket", "/none", "--to", COUNT_MAX], 3),
+    ],
+)
+def test_the_largest_numbers_are_numbers(journal, args, code):
+    assert apollod(*(journal if arg == "JOURNAL" else arg for arg in args)).returncode == code
 
 
 # --- submit and train without a daemon ----------------------------------------------------------------------------

@@ -91,7 +91,6 @@ def test_right_after_the_result_of_a_step(path: Path, capsys: pytest.CaptureFixt
         (["--at", "0001-01-01T00:00:00Z"], 1, "no event is as old as 0001-01-01T00:00:00.999999Z"),
         (["--at", ""], 2, "neither a step nor a time"),
         (["--to", "999"], 1, f"the journal ends at event {N + 4}; --to may be at most {N + 4}"),
-        (["--to", "-1"], 2, "there is no event -1"),
     ],
 )
 def test_a_moment_that_is_not_there(path: Path, capsys: pytest.CaptureFixture[str], args: list[str], code: int, said: str) -> None:

@@ -1,0 +1,39 @@
+"""The inbox in the daemon itself, which goes on where its journal says that it was."""
+
+from pathlib import Path
+
+import pytest
+from support.daemon import Daemon
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped, with a snapshot"])
+def test_the_daemon_goes_on_in_rotated_files_where_it_was(tmp_path: Path, killed: bool) -> None:
+    """One without a model reads its inbox all the same."""
+    daemon = Daemon(tmp_path, tmp_path / "no-model")
+    taken = "SELECT key, body ->> '$.line' FROM events WHERE kind IN ('source.discovered', 'source.consumed') ORDER BY seq"
+
+    def take(name: str, *lines: str) -> None:
+        ((before,),) = daemon.query("SELECT total(line) FROM sources")
+        daemon.drop(name, *lines)
+        daemon.wait(lambda _: daemon.query("SELECT total(line) FROM sources") == [(before + len(lines),)], f"{name} taken", 30)
+
+    try:
+        daemon.start()
+        daemon.wait(lambda s: s["error"], "up", 30)
+        take("log.jsonl", '{"text": "one"}', "bad")
+        (daemon.inbox / "log.jsonl").rename(daemon.inbox / "log.1.jsonl")
+        take("log.jsonl", '{"text": "two"}')
+        before = daemon.query(taken)
+        daemon.kill() if killed else daemon.stop()
+        daemon.start()
+        daemon.wait(lambda s: s["error"], "up again", 30)
+        take("z.jsonl", '{"text": "three"}')  # the others come before it
+        after = daemon.query(taken)
+        assert after[: len(before)] == before and [line for _, line in after[len(before) :]] == [None, 1]
+        with (daemon.inbox / "log.1.jsonl").open("a") as file:
+            file.write('{"text": "four"}\n')
+        status = daemon.wait(lambda s: s["queue"]["pending"] == 4, "what a writer added to the old file", 30)
+        assert (status["queue"]["duplicates"], status["queue"]["rejected"]) == (0, 1)
+    finally:
+        if daemon.alive():
+            daemon.stop()

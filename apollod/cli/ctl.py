@@ -87,6 +87,8 @@ def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dic
     try:
         link.send(request)
         answer = link.receive()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{error.object!r} is not text that UTF-8 can hold", "give it in UTF-8") from error
     finally:
         link.close()
     if isinstance(answer, msg.Failure):
@@ -131,7 +133,8 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _submit(args: argparse.Namespace) -> int:
-    source = "ctl:-" if args.file == "-" else f"ctl:{Path(args.file).absolute()}"
+    path = os.fsencode(Path(args.file).absolute()).decode("utf-8", "backslashreplace")  # names need not be UTF-8, what is sent has to be
+    source = "ctl:-" if args.file == "-" else f"ctl:{path}"
     with sys.stdin.buffer if args.file == "-" else open(args.file, "rb") as stream:
         total = _give(args, stream, source, args.file)
     counts = f"{len(total['examples'])} accepted, {len(total['duplicates'])} duplicates, {len(total['rejected'])} rejected"

@@ -38,8 +38,8 @@ def apollod(*args: str, **more: Any) -> "subprocess.CompletedProcess[str]":
 
 
 @contextmanager
-def daemon_that_says(path: Path, answer: msg.Answer) -> Iterator[str]:
-    """Something that listens, takes one request and gives this answer."""
+def daemon_that_says(path: Path, answer: msg.Answer, requests: list[bytes] | None = None) -> Iterator[str]:
+    """Something that listens, takes one request (into `requests`) and gives this answer."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen()
@@ -47,7 +47,9 @@ def daemon_that_says(path: Path, answer: msg.Answer) -> Iterator[str]:
         def serve() -> None:
             connection, _ = listening.accept()
             with connection:
-                connection.recv(1 << 16)
+                request = connection.recv(1 << 16)
+                if requests is not None:
+                    requests.append(request)
                 connection.sendall(encode_frame(msg.encode(answer)))
 
         server = Thread(target=serve)
@@ -170,6 +172,29 @@ def test_the_largest_numbers_are_numbers(journal, args, code):
 def test_submit_reaches_for_the_daemon_also_where_there_is_nothing_to_submit(tmp_path, text):
     done = apollod("ctl", "submit", "-", "--socket", str(tmp_path / "s"), input=text)
     assert done.returncode == 3 and done.stdout == ""
+
+
+def test_a_file_whose_name_is_no_text_is_submitted_under_a_name_that_is(tmp_path):
+    """As the inbox calls it: in the journal it stands in JSON."""
+    name = os.fsencode(tmp_path) + b"/caf\xe9.jsonl"
+    Path(os.fsdecode(name)).write_text('{"text": "a"}\n')
+    counts = {"schema_version": 1, "examples": ["a" * 32], "duplicates": [], "rejected": []}
+    requests: list[bytes] = []
+    with daemon_that_says(tmp_path / "s", msg.Reply(counts), requests) as path:
+        done = apollod("ctl", "submit", os.fsdecode(name), "--socket", path)
+    assert (done.returncode, done.stdout) == (0, "1 accepted, 0 duplicates, 0 rejected\n")
+    assert f"ctl:{tmp_path}/caf\\xe9.jsonl".encode() in requests[0]
+
+
+@pytest.mark.parametrize(
+    "args", [["relearn", "caf\udce9"], ["train", "--text", "caf\udce9"], ["train", "--messages", '["caf\udce9"]']]
+)
+def test_words_that_are_no_text_are_wrong_usage(tmp_path, args):
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+        done = apollod("ctl", *args, "--socket", str(tmp_path / "s"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and "; " in done.stderr
 
 
 @pytest.mark.parametrize(

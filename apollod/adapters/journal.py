@@ -31,7 +31,7 @@ from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
 from apollod.adapters.journal_batch import Batch, Done, Waiting, take
 from apollod.adapters.journal_errors import explain, is_of_disk
-from apollod.adapters.journal_file import InUse, check_application, check_not_lost
+from apollod.adapters.journal_file import InUse, check_application, check_not_lost, resolved
 from apollod.adapters.journal_reader import Snapshot
 from apollod.adapters.journal_trust import check_before_writing
 from apollod.adapters.known_examples import KnownExamples
@@ -105,7 +105,7 @@ class Journal:
 
         Raises JournalError, and changes nothing, for a file that is damaged, not ours, from a newer apollod or not writable.
         """
-        path = Path(path)
+        name, path = path, resolved(path)
         # Shielded: a connection that is half open would leave its thread behind, and the process could not end.
         with anyio.CancelScope(shield=True):
             try:
@@ -115,7 +115,7 @@ class Journal:
                     reader = await _connect(stack, path, "ro", _READ_PRAGMAS)
                     head = await _read_head(writer, path)
                     known = await KnownExamples.load(reader)
-                    in_use = InUse(path)  # both have read by now, so that the log is there
+                    in_use = InUse(name)  # both have read by now, so that the log is there
                     stack.pop_all()
             except sqlite3.Error as error:
                 raise explain(path, error) from error

@@ -62,7 +62,7 @@ def _cut_off(path: str | Path) -> str:
 def free_bytes(path: str | Path) -> int:
     """Bytes that the caller may still write on the disk of a file; 0 where that cannot be told."""
     try:
-        disk = os.statvfs(Path(path).parent)
+        disk = os.statvfs(os.path.dirname(os.path.realpath(path)))
     except OSError:
         return 0
     return disk.f_bavail * disk.f_frsize

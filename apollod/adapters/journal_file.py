@@ -14,6 +14,11 @@ APPLICATION_ID = 0x41504F4C  # "APOL"
 LOG_HEADER_BYTES = 32  # of a write-ahead log
 
 
+def resolved(path: str | Path) -> Path:
+    """The file itself where the path leads over symbolic links: SQLite keeps the log beside that, not beside the link."""
+    return Path(os.path.realpath(path))
+
+
 def absence(path: Path) -> str:
     """How there is no journal at all: "missing" or "empty"; empty text where there is something."""
     if not path.exists():
@@ -26,6 +31,7 @@ def check_not_lost(path: Path) -> None:
 
     Raises JournalError. Reads only.
     """
+    path = resolved(path)
     log = path.with_name(f"{path.name}-wal")
     if (how := absence(path)) and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
         raise JournalError(
@@ -38,10 +44,10 @@ class InUse:
     """The files of a journal that is open. SQLite never looks at their names again: what is written after somebody moved or removed
     them is in a file that nobody opens next time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         """Once the log is there, which it is until the last connection closes. Raises JournalError as `check` does."""
-        self._path = os.path.abspath(path)
-        self._log = f"{self._path}-wal"
+        self._path = os.path.abspath(path)  # with its links: one that leads elsewhere leads to another journal
+        self._log = f"{resolved(path)}-wal"
         self._found = self._look()
 
     def check(self) -> None:
@@ -76,10 +82,11 @@ def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
 def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
     functions in our views for unsafe ones.)"""
-    _check_permitted(Path(path))
-    check_not_lost(Path(path))
+    path = resolved(path)
+    _check_permitted(path)
+    check_not_lost(path)
     try:
-        with closing(sqlite3.connect(uri(Path(path)), uri=True, timeout=5.0, isolation_level=None)) as db:
+        with closing(sqlite3.connect(uri(path), uri=True, timeout=5.0, isolation_level=None)) as db:
             db.execute("PRAGMA query_only = ON")
             db.text_factory = _text
             if not check_application(db, path):

@@ -1,0 +1,85 @@
+"""What lies at a journal's path: symbolic links, and what is no file."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support.journals import AT
+
+from apollod.adapters.journal import Journal
+from apollod.adapters.journal_errors import free_bytes
+from apollod.adapters.journal_reader import query
+from apollod.core import events as ev
+from apollod.errors import JournalError
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Journal]:
+    journal = await Journal.open(path)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+async def lost(path: Path) -> None:
+    """Events are in the log, and the journal is gone."""
+    async with opened(path) as journal:
+        await journal.append([ev.TrainingPaused(by="test")], AT)
+        shutil.copy(f"{path}-wal", f"{path}-wal.kept")
+    os.unlink(path)
+    os.rename(f"{path}-wal.kept", f"{path}-wal")
+
+
+def read(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Path:
+    """Over two links, one of them relative."""
+    for name in ("real", "state"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "real" / "hop.db").symlink_to("journal.db")
+    (tmp_path / "state" / "journal.db").symlink_to(tmp_path / "real" / "hop.db")
+    return tmp_path / "state" / "journal.db"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", ["missing", "empty"])
+async def test_a_journal_that_was_lost_behind_a_link_is_no_new_one(link: Path, tmp_path: Path, how: str) -> None:
+    real = tmp_path / "real" / "journal.db"
+    await lost(real)
+    if how == "empty":
+        real.touch()
+    held = read(f"{real}-wal")
+    with pytest.raises(JournalError, match=f"{real} is {how}, but its write-ahead log"):
+        await Journal.open(link)
+    with pytest.raises(JournalError, match=f"{real} is {how}, but its write-ahead log"):
+        query(link, "SELECT 1")
+    assert read(f"{real}-wal") == held and real.exists() == (how == "empty")
+
+
+@pytest.mark.anyio
+async def test_a_journal_behind_a_link_is_written_read_and_measured_with_its_log(link: Path, tmp_path: Path) -> None:
+    async with opened(link) as journal:
+        await journal.append([ev.TrainingPaused(by="test", reason="x" * 50_000)], AT)
+        real = tmp_path / "real"
+        assert journal.size_bytes() == (real / "journal.db").stat().st_size + (real / "journal.db-wal").stat().st_size
+        assert query(link, "SELECT count(*) FROM events").rows == [(1,)]
+        assert free_bytes(link) > 0
+        await journal.append([ev.TrainingPaused(by="test")], AT)
+        shutil.copy(real / "journal.db", tmp_path / "copy.db")
+        os.unlink(link)
+        os.symlink(tmp_path / "copy.db", link)
+        with pytest.raises(JournalError, match="moved or removed"):
+            await journal.append([ev.TrainingPaused(by="test")], AT)
+    assert os.listdir(tmp_path / "state") == ["journal.db"]

@@ -172,7 +172,7 @@ def _verify(args: argparse.Namespace, path: str) -> int:
     derived = journal_check.damage(path) if bad is None else None  # of a broken journal the events come first
     ok = bad is None and derived is None and (not expect or found is not None)
     if args.json:
-        answer = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
+        answer: dict[str, Any] = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
         if expect:
             answer["expected"] = None if found is None else {"seq": found, "after": last - found}
         answer["derived"] = derived and derived.line()

@@ -99,7 +99,7 @@ def ask(path: str, request: msgspec.Struct, timeout_s: float = TIMEOUT_S) -> dic
 
 
 def _print(args: argparse.Namespace, answer: dict[str, Any], text: str) -> int:
-    print(json.dumps(answer) if args.json else text)
+    print(json.dumps(answer) if args.json else render.plain(text))
     return 0
 
 
@@ -190,7 +190,7 @@ def _give(args: argparse.Namespace, stream: BinaryIO, source: str, name: str) ->
         if not (lines := _take(stream)):
             break
     for rejected in total["rejected"]:
-        print(f"apollod: {name}:{rejected['line']}: {rejected['reason']}", file=sys.stderr)
+        print(render.plain(f"apollod: {name}:{rejected['line']}: {rejected['reason']}"), file=sys.stderr)
     if args.wait:
         _wait(path, total["examples"])
     return total

@@ -8,19 +8,20 @@ CELL_MAX = 60
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns as wide as their widest cell; numbers to the right."""
+    names = [plain(" ".join(c.split())) for c in columns]
     cells = [[_cell(v) for v in row] for row in rows]
-    widths = [max([len(c), *(len(r[i]) for r in cells)]) for i, c in enumerate(columns)]
+    widths = [max([len(c), *(len(r[i]) for r in cells)]) for i, c in enumerate(names)]
     right = [bool(rows) and all(isinstance(r[i], int | float | None) for r in rows) for i in range(len(columns))]
 
     def line(values: Sequence[str]) -> str:
         return "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True)).rstrip()
 
-    return "\n".join([line(list(columns)), line(["-" * w for w in widths]), *(line(r) for r in cells)])
+    return "\n".join([line(names), line(["-" * w for w in widths]), *(line(r) for r in cells)])
 
 
 def _cell(value: Any) -> str:
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    text = " ".join(text.split())
+    text = plain(" ".join(text.split())[: CELL_MAX + 1])  # cut first: a value may be very long
     return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
 
 
@@ -58,7 +59,7 @@ def status(s: dict[str, Any]) -> str:
         f"inbox       {s['paths'].get('inbox', '')}",
         f"up          {s['uptime_s']:.0f} s",
     ]
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def _rollback(back: dict[str, Any] | None) -> str:

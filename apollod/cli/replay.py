@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.offline_trainer import OfflineTrainer
+from apollod.cli import render
 from apollod.cli.replay_origin import Start, start_of
 from apollod.cli.replay_plan import Plan, Planned, device_of, read_plan, read_record
 from apollod.core.events import all_examples
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             f"no step from {plan.origin.step} to {plan.to} learned {unknown[0]}", "`apollod ctl query` on the view steps lists examples"
         )
     with start_of(plan.origin) as start, OfflineTrainer(plan.bound.versions.get("threads", "1")) as trainer:
-        print(f"apollod: starting from the weights of step {plan.origin.step}: {start.said}", file=sys.stderr)
+        print(render.plain(f"apollod: starting from the weights of step {plan.origin.step}: {start.said}"), file=sys.stderr)
         result = _replay(trainer, journal, plan, start, without)
         if out is not None and result.divergence is None:
             written = trainer.ask(msg.WriteCheckpoint(plan.to, str(out)), msg.CheckpointWritten)
@@ -155,7 +156,7 @@ def _print(args: argparse.Namespace, plan: Plan, start: Start, result: Result, o
         print(json.dumps(body))
         return
     if result.divergence is not None:
-        print(_told(result.divergence, result.verified_until))
+        print(render.plain(_told(result.divergence, result.verified_until)))
     elif result.others:
         print(
             f"rebuilt {result.steps} of {len(plan.steps)} steps without {len(result.without)} examples, "

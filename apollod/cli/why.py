@@ -6,7 +6,7 @@ import re
 from typing import Any, NamedTuple
 
 from apollod.adapters import journal_reader
-from apollod.cli import examples
+from apollod.cli import examples, render
 from apollod.cli.moment import unknown_step
 from apollod.errors import ConfigError
 
@@ -36,7 +36,8 @@ def run(args: argparse.Namespace, path: str) -> int:
         print(json.dumps({"schema_version": SCHEMA_VERSION, "example": told, "step": step}))
     else:
         parts = (_example_lines(told), _step_lines(step) if step else [])
-        print("\n".join(line for part in (parts if number is None else reversed(parts)) for line in part))
+        lines = (line for part in (parts if number is None else reversed(parts)) for line in part)
+        print("\n".join(render.plain(line).replace("\n", "\\n") for line in lines))
     return 0
 
 

@@ -271,7 +271,8 @@ class Journal:
         await self._writer.commit()
 
     async def _keep_house(self) -> None:
-        """Write what may as well be written later. A failure here is no caller's: it is tried again after the next batch."""
+        """Write what may as well be written later. A failure here is no caller's: it is tried again after the next batch, but
+        after an error of the disk that batch is refused, as every later one."""
         if self._failure:
             return
         try:
@@ -286,7 +287,10 @@ class Journal:
                     f"DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT {SNAPSHOTS_KEPT})"
                 )
         except sqlite3.Error as error:
-            log.warning("journal.index_not_written", error=explain(self._path, error).line())
+            told = explain(self._path, error)
+            if is_of_disk(error):
+                self._failure = told
+            log.warning("journal.index_not_written", error=told.line())
 
     async def _settle(self) -> None:
         """After a failure: give up the transaction and make sure that the journal ends where it ended before.

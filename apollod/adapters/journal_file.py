@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +18,16 @@ LOG_HEADER_BYTES = 32  # of a write-ahead log
 def resolved(path: str | Path) -> Path:
     """The file itself where the path leads over symbolic links: SQLite keeps the log beside that, not beside the link."""
     return Path(os.path.realpath(path))
+
+
+def _check_regular(path: Path) -> None:
+    """Raise JournalError for a pipe, a device or a directory: opening one may wait for ever. What is missing is said elsewhere."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        raise JournalError(f"{path} is no file (its mode is {stat.filemode(mode)})", "give the path of an apollod journal")
 
 
 def absence(path: Path) -> str:
@@ -84,6 +95,7 @@ def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
     functions in our views for unsafe ones.)"""
     path = resolved(path)
     _check_permitted(path)
+    _check_regular(path)
     check_not_lost(path)
     try:
         with closing(sqlite3.connect(uri(path), uri=True, timeout=5.0, isolation_level=None)) as db:

@@ -91,7 +91,7 @@ def _line(event: dict[str, Any]) -> str:
     at = datetime.fromtimestamp(event["at_ns"] / SECOND_NS, UTC).strftime("%Y-%m-%d %H:%M:%S")
     body = " ".join(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in event["body"].items())
     body = body if len(body) <= SHOWN_MAX else body[: SHOWN_MAX - 3] + "..."
-    return f"{event['seq']:>7}  {at}  {event['kind']:<22} {' '.join(body.split())}"
+    return render.plain(f"{event['seq']:>7}  {at}  {event['kind']:<22} {' '.join(body.split())}")
 
 
 def _query(args: argparse.Namespace, path: str) -> int:

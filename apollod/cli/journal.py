@@ -144,8 +144,6 @@ def _keys(columns: list[str]) -> list[str]:
 def _replay(args: argparse.Namespace, path: str) -> int:
     """The state is a pure fold of the journal: fold it, chain checked, and show it."""
     until = args.to if args.at is None else moment.seq_of(path, args.at)
-    if until is not None and until < 0:
-        raise ConfigError(f"there is no event {until}", "events are numbered from 1; 0 is the state before the first")
     state, head, at_ns = State(), GENESIS, 0
     for item, hash_ in islice(journal_reader.recorded(path), until):
         fold(state, item)

@@ -274,6 +274,7 @@ class Journal:
         """Write what may as well be written later. A failure here is no caller's: it is tried again after the next batch, but
         after an error of the disk that batch is refused, as every later one."""
         if self._failure:
+            self._snapshot = None  # or the writer would go on for it for ever
             return
         try:
             if self._known.must_move:

@@ -22,6 +22,7 @@ from support.daemon import Daemon, chat_line
 from support.journals import AT, append_row, edit, flip, foreign_log, other_journal, other_program, shell
 
 from apollod.adapters import journal_reader
+from apollod.adapters.base_model import keep
 from apollod.adapters.journal import Journal
 from apollod.core import events as ev
 from apollod.errors import ChainBroken
@@ -532,3 +533,33 @@ def test_what_is_learned_is_what_was_accepted(tmp_path: Path, lived: Path) -> No
     edit(path, "UPDATE events SET body = replace(body, 'line 0007', 'line 0008') WHERE kind = 'example.accepted'")
     with pytest.raises(ChainBroken, match=f"event {seq} "):
         anyio.run(records)
+
+
+def test_a_changed_event_in_the_log_is_found_before_the_log_goes_into_the_file(daemon: Daemon) -> None:
+    """Not the newest one. A start that finds it later has overwritten the journal by then."""
+    files, bad = (daemon.journal, Path(f"{daemon.journal}-wal")), last(daemon.journal) - 2
+    with shell(daemon.journal) as db:
+        db.execute("DROP TRIGGER events_unchanged")
+        db.execute("UPDATE events SET at_ns = 0 WHERE body LIKE '%after-1%'")
+        crashed = [file.read_bytes() for file in files]
+    for file, content in zip(files, crashed, strict=True):
+        file.write_bytes(content)
+    assert f"event {bad} " in refusal(daemon)
+
+
+def test_the_loss_of_the_untrained_weights_is_said_while_the_daemon_runs_and_at_its_next_start(daemon: Daemon) -> None:
+    model, base = daemon.root / "kept", daemon.root / "state" / "base" / "kept"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"weights")
+    for _ in range(2):
+        keep(model, base, "copy", lambda: False)
+        anyio.run(lambda: _append(daemon.journal, ev.BaseKept(str(base), "copy", 7, 0.0)))
+        if daemon.process is not None:
+            shutil.rmtree(base)
+        daemon.start()
+        if base.exists():
+            daemon.wait(lambda s: s["base"]["kept"], "the way back", 30)
+            shutil.rmtree(base)
+        told = daemon.wait(lambda s: "is gone" in s["base"]["reason"], "its loss", 30)["base"]
+        assert told == {"kept": False, "path": None, "how": None, "reason": f"{base} is gone"}
+        daemon.stop()

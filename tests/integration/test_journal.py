@@ -3,6 +3,7 @@
 import inspect
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
@@ -523,3 +524,56 @@ async def test_a_file_that_may_not_be_written_says_so() -> None:
         finally:
             if root:
                 os.seteuid(0)
+
+
+async def test_after_a_failed_write_nothing_is_written_until_a_new_start_reads_the_disk(tmp_path: Path) -> None:
+    """The kernel refuses to let the log grow once. Whether it then has what SQLite believes to be there is not known."""
+    path, log = tmp_path / "journal.db", tmp_path / "journal.db-wal"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with opened(path) as journal:
+        await journal.append([paused(1)], AT)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 100_000, limits[1]))
+        try:
+            with pytest.raises(JournalError, match="disk I/O error"):
+                await journal.append([ev.TrainingPaused(by="test", reason="x" * 500_000)], AT)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        failed = path.read_bytes(), log.read_bytes()
+        for _ in range(2):
+            with pytest.raises(JournalError, match="disk I/O error") as caught:
+                await journal.append([paused(2)], AT)
+            assert not caught.value.retryable
+        assert (path.read_bytes(), log.read_bytes()) == failed
+    assert (path.read_bytes(), log.read_bytes()) == failed
+    async with opened(path) as journal:
+        await journal.append([paused(3)], AT)
+        assert reasons(everything(path)) == ["1", "3"]
+
+
+async def test_of_an_append_with_an_event_that_cannot_be_recorded_nothing_is(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    async with opened(path) as journal:
+        with pytest.raises(JournalError, match="cannot be recorded"):
+            await journal.append([paused(1), ev.TrainingPaused(by="test", reason="\ud800")], AT)
+        assert [r.seq for r in await journal.append([paused(2)], AT)] == [1]
+        assert reasons(everything(path)) == ["2"]
+
+
+@pytest.mark.timeout(20)
+async def test_a_snapshot_that_was_left_right_before_a_failed_write_is_dropped_and_nothing_hangs(tmp_path: Path) -> None:
+    path, log = tmp_path / "journal.db", tmp_path / "journal.db-wal"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with opened(path) as journal:
+        await journal.append([paused(1)], AT)
+        begun = time.monotonic()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 100_000, limits[1]))
+        try:
+            journal.leave_snapshot("code", 1, b"state")
+            with pytest.raises(JournalError, match="disk I/O error"):
+                await journal.append([ev.TrainingPaused(by="test", reason="x" * 500_000)], AT)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        failed = log.read_bytes()
+        await anyio.sleep(0.1)
+        assert time.monotonic() - begun < 10, "the event loop stood still"
+    assert log.read_bytes() == failed and snapshot(path, "code") is None

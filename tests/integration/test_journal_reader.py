@@ -322,3 +322,39 @@ def test_reading_loads_nothing_heavy() -> None:
     script = f"import sys, apollod.adapters.journal_reader; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_what_is_only_in_the_log_is_read_also_where_nothing_may_be_written(path: Path) -> None:
+    """Another user's question beside the running daemon."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(shutil.copy(path, directory))
+        root = os.geteuid() == 0
+        with closing(sqlite3.connect(copy, isolation_level=None)) as writer:
+            writer.execute("SELECT count(*) FROM events").fetchall()
+            append_row(copy, "training.paused", 1, "{}")
+            for file in Path(directory).iterdir():
+                file.chmod(0o444)
+            Path(directory).chmod(0o555)
+            if root:
+                os.seteuid(65534)
+            try:
+                assert query(copy, "SELECT count(*) FROM events").rows == [(len(STORY) + 1,)]
+            finally:
+                if root:
+                    os.seteuid(0)
+                Path(directory).chmod(0o755)
+
+
+def test_reading_what_a_killed_daemon_left_changes_no_byte_of_journal_and_log(path: Path, tmp_path: Path) -> None:
+    """Whose log it is, and whether it is whole, only the next start checks."""
+    files = [tmp_path / name for name in ("journal.db", "journal.db-wal")]
+    lived = Path(shutil.copy(path, tmp_path / "lived.db"))
+    with closing(sqlite3.connect(lived, isolation_level=None)) as writer:
+        writer.execute("SELECT count(*) FROM events").fetchall()
+        append_row(lived, "training.paused", 1, "{}")
+        for file, left in zip(files, (lived, tmp_path / "lived.db-wal"), strict=True):
+            shutil.copy(left, file)
+    before = [file.read_bytes() for file in files]
+    assert verify(files[0]) is None
+    assert query(files[0], "SELECT count(*) FROM events").rows == [(len(STORY) + 1,)]
+    assert [file.read_bytes() for file in files] == before

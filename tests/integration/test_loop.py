@@ -164,3 +164,23 @@ def test_after_10000_events_a_snapshot_is_left_while_the_loop_runs_on(tmp_path: 
     seen, due = anyio.run(live)
     assert due == 1 + 9_991 + 11 and seen == [0, due], "neither sooner nor again"
     assert left() == due + 11, "and one at a clean end"
+
+
+def test_a_minute_without_events_leaves_a_snapshot_while_the_loop_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of a quiet day is then not folded at the start after kill -9."""
+    monkeypatch.setattr("apollod.supervisor.loop.SNAPSHOT_IDLE_NS", 1_000_000_000)
+    path = tmp_path / "j.db"
+
+    async def live() -> int:
+        async with started(path) as (loop, executor), anyio.create_task_group() as tasks:
+            tasks.start_soon(loop.run, executor)
+            await loop.submit(inp.Tick())
+            assert journal_reader.snapshot(path, fold_code()) is None, "not at once"
+            while (found := journal_reader.snapshot(path, fold_code())) is None:
+                await anyio.sleep(0.1)
+                await loop.submit(inp.Tick())
+            executor.exit.set()
+            loop.post(inp.Tick())
+        return found.seq
+
+    assert anyio.run(live) == 1

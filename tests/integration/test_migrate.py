@@ -1,5 +1,6 @@
 """Schema changes: once, whole or not at all, never over somebody else's file."""
 
+import os
 import shutil
 import sqlite3
 import stat
@@ -123,3 +124,34 @@ def test_a_crash_before_the_first_migration_is_no_foreign_file(tmp_path: Path) -
         db.execute("PRAGMA journal_mode = WAL")
     anyio.run(begin, path)
     assert verify(path) is None
+
+
+def test_a_first_start_that_was_killed_right_before_its_migration_was_whole_is_begun_anew(tmp_path: Path) -> None:
+    """SQLite undoes it from the file that it leaves beside the database."""
+    killed, path = tmp_path / "killed.db", tmp_path / "journal.db"
+    with shell(killed) as db:
+        db.execute("PRAGMA cache_size = 1")  # so that it does not keep everything in memory until the commit
+        db.execute("BEGIN IMMEDIATE")
+        for statement in migrate._statements(migrate.load()[0].sql):
+            db.execute(statement)
+        shutil.copy(f"{killed}-journal", f"{path}-journal")
+        db.execute("COMMIT")
+    shutil.copy(killed, path)
+    anyio.run(begin, path)
+    assert verify(path) is None and not Path(f"{path}-journal").exists()
+
+
+def test_the_copy_is_on_disk_under_its_name_before_the_schema_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, fsync, seen = tmp_path / "a.db", os.fsync, []
+
+    def noted(fd: int) -> None:
+        fsync(fd)
+        if os.readlink(f"/proc/self/fd/{fd}") == str(tmp_path) and list(tmp_path.glob("*.backup")):
+            with shell(path) as other:
+                seen.extend(other.execute("PRAGMA user_version").fetchone())
+
+    with shell(path) as db:
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0001_base=BASE), 5)
+        monkeypatch.setattr(os, "fsync", noted)
+        migrate.migrate(db, path, migrations(tmp_path / "m", n0002_more=TRIGGER), 6)
+    assert seen == [1]

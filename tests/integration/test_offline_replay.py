@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.journals import edit
 from support.trainer_host import Memory, Trainer
 
 from apollod.adapters.base_model import keep
@@ -401,3 +402,58 @@ def test_what_cannot_be_replayed_is_refused_in_words(
     printed = capsys.readouterr()
     assert said in printed.err
     assert not printed.out
+
+
+def test_a_journal_that_was_edited_proves_nothing(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Path(shutil.copy(history.journal, tmp_path / "journal.db"))
+    edit(journal, "UPDATE events SET at_ns = at_ns + 1 WHERE seq = 2")
+    assert main(["replay", "--journal", str(journal), "--from", str(CHECKPOINT), "--to", "4"]) == 1
+    printed = capsys.readouterr()
+    assert "breaks at event 2" in printed.err and "proves nothing" in printed.err and not printed.out
+
+
+@pytest.mark.parametrize(("field", "value"), [("applied", False), ("skipped_zero", 7), ("skipped_nonfinite", 7)])
+def test_the_recorded_weights_made_in_another_way_are_a_divergence(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: Any
+) -> None:
+    journal = history.altered(tmp_path / "journal.db", step_completed_4={field: value})
+    code, result = replay(capsys, journal, "--from", str(CHECKPOINT), "--to", "4")
+    divergence = result["first_divergence"]
+    assert (code, result["verified"], divergence["step"], divergence["differing"]) == (1, False, 4, [field])
+    assert divergence["expected"] == divergence["found"] == history.fingerprints[4]
+
+
+def test_steps_are_run_with_as_many_threads_as_were_recorded(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sum over another number of them has other bits."""
+    bound = next(e for e in history.events if isinstance(e, ev.TrainerBound))
+    threads = {"versions": {**bound.versions, "threads": "2"}}
+    journal = history.altered(tmp_path / "journal.db", trainer_bound=threads, step_completed_4={"fingerprint": "0" * 16})
+    code, result = replay(capsys, journal, "--from", str(CHECKPOINT), "--to", "4")
+    assert (code, result["first_divergence"]["environment"]) == (1, {}), "the environment here is the recorded one"
+
+
+def test_what_made_room_is_not_started_from_and_what_was_gone_back_to_is_where_it_ends(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    back = ev.RollbackStarted(
+        to=CHECKPOINT, from_step=LAST, fingerprint=history.fingerprints[CHECKPOINT], origin="", replay=(), undone=(5, 4), examples=()
+    )
+    removed = write_journal(tmp_path / "removed.db", [*history.events, ev.CheckpointRemoved(CHECKPOINT, str(history.checkpoint))])
+    assert main(["replay", "--journal", str(removed), "--from", str(CHECKPOINT)]) == 1
+    assert f"no checkpoint of step {CHECKPOINT}; --from one of 0, {LAST}" in capsys.readouterr().err
+    code, result = replay(capsys, write_journal(tmp_path / "back.db", [*history.events, back]), "--from", str(CHECKPOINT))
+    assert (code, result["to"], result["steps"], result["fingerprint"]) == (0, CHECKPOINT, 0, history.fingerprints[CHECKPOINT])
+    first = next(place for place, e in enumerate(history.events) if isinstance(e, ev.StepCompleted) and e.step == 4)
+    went_on = write_journal(tmp_path / "went_on.db", [*history.events[:first], back, *history.events[first:]])
+    code, result = replay(capsys, went_on, "--from", str(LAST))
+    assert (code, result["to"]) == (0, LAST)
+
+
+def test_what_another_replay_works_with_stays(history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    other = history.journal.parent / f"replay.tmp-{os.getppid()}"
+    other.mkdir()
+    try:
+        assert replay(capsys, history.journal, "--from", str(CHECKPOINT), "--to", "4")[0] == 0
+        assert other.exists()
+    finally:
+        other.rmdir()

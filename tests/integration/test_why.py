@@ -264,3 +264,10 @@ def test_a_step_of_several_that_failed_settles_nothing_for_any_of_them(tmp_path:
     assert main(["ctl", "why", C, "--file", str(path)]) == 0
     assert "tried in steps 2" in capsys.readouterr().out, "that it was tried is told still"
     assert why(path, "2", capsys)["step"]["reason"] == "oom"
+
+
+def test_a_checkpoint_keeps_the_steps_it_was_made_of_though_later_ones_build_on_older_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "journal.db", [*STORY, *TAKEN_BACK, *completed(6, 0, A)])
+    assert [why(path, step, capsys)["step"]["checkpoint"]["path"] for step in ("1", "4")] == ["/c/1", "/c/4"]

@@ -1,6 +1,9 @@
 """A snapshot is worth nothing unless folding on from it gives what folding everything gives."""
 
+import re
 import shutil
+import subprocess
+import sys
 from collections import deque
 from pathlib import Path
 
@@ -58,3 +61,25 @@ def test_what_is_no_state_is_refused(data):
 
 def test_a_queue_keeps_its_type():
     assert isinstance(load_state(dump_state(State())).waiting, deque)
+
+
+def test_all_code_that_makes_a_state_of_rows_is_in_the_code_of_a_snapshot(tmp_path, monkeypatch):
+    """As Python loads it, so that a module the fold comes to use cannot be forgotten: its old snapshots would be read on."""
+    root = Path(snapshot.__file__).parents[1]
+    script = "import sys, apollod.core.fold, apollod.wire.journal, apollod.wire.snapshot; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    modules = [name.split(".")[1:] for name in loaded if re.match(r"apollod\.(core|wire)\.", name)]
+    for package in ("core", "wire"):
+        shutil.copytree(root / package, tmp_path / package)
+    monkeypatch.setattr(snapshot, "files", lambda package: tmp_path / package.rpartition(".")[2])
+    compute = snapshot.fold_code.__wrapped__
+    code = compute()
+    assert ["core", "fold"] in modules and ["wire", "snapshot"] in modules
+    for parts in modules:
+        module = tmp_path.joinpath(*parts)
+        with (module / "__init__.py" if module.is_dir() else module.with_suffix(".py")).open("a") as file:
+            file.write("#")
+        assert compute() != code, ".".join(parts)
+        code = compute()
+    monkeypatch.setattr(msgspec, "__version__", "0.0.1")
+    assert compute() != code, "another codec"

@@ -6,6 +6,7 @@ from support.world import SETTINGS, World
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.supervisor.view import status_view
 
 
 def test_the_base_is_kept_once_when_memory_shows_it():
@@ -77,6 +78,7 @@ def test_a_failure_is_recorded_and_tried_again_with_the_next_trainer():
 def test_off_means_off():
     world = World(msgspec.structs.replace(SETTINGS, keep_base="off")).up()
     assert world.of(ev.BaseKept) == []
+    assert status_view(world.state, world.now, {})["base"]["reason"] == '[checkpoint] keep_base = "off"'
     copy = World(msgspec.structs.replace(SETTINGS, keep_base="copy"))
     copy.start()
     copy.engine_up()

@@ -480,3 +480,50 @@ def test_a_life_with_other_settings_says_which():
     assert last.of(ev.ConfigChanged) == [
         ev.ConfigChanged({"betas": [list(SETTINGS.betas), [0.5, 0.75]], "lr": [SETTINGS.lr, 0.5], "freeze": [[], ["a"]]})
     ]
+
+
+@pytest.mark.parametrize(("applied", "skipped"), [(False, 0), (True, 1)])
+def test_a_replay_that_comes_to_the_recorded_weights_in_another_way_has_diverged(applied, skipped):
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.exit("trainer")
+    world.pass_time(5)
+    world.settle_until(fx.RunStep)
+    step, recorded = world.asked.popleft(), world.state.fingerprint
+    world.give(inp.StepDone(step.step, applied, 1.0, 1.0, 1.0, 10, 4, recorded, 0.1, 0, skipped, True))
+    (diverged,) = world.of(ev.ReplayDiverged)
+    assert f"applied True then, {applied} now; skipped 0 then, {skipped} now" in diverged.detail
+    assert "replay of step 1" in world.state.halted and not world.of(ev.ReplayVerified)
+
+
+def test_a_checkpoint_that_a_crash_left_whole_with_other_weights_than_the_journals_is_none():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("test"))
+    path = world.state.checkpointing.path
+    again = world.successor()
+    again.start()
+    again.settle_until(fx.ObserveCheckpoint)
+    again.asked.popleft()
+    again.give(inp.CheckpointObserved(1, path, "others"))
+    (failed,) = again.of(ev.CheckpointFailed)
+    assert "fingerprint is others" in failed.reason and again.state.checkpoint is None
+
+
+def test_after_a_stop_whose_checkpoint_failed_the_next_life_writes_one_when_it_is_stopped():
+    world = World().up()
+    world.lines("a")
+    world.settle()
+    world.give(inp.StopRequested("test"))
+    asked = next(one for one in world.asked if isinstance(one, fx.WriteCheckpoint))
+    world.asked.remove(asked)
+    world.give(inp.CheckpointWritten(asked.step, asked.path, "", 0, 0.0, error="disk full"))
+    world.settle()
+    assert world.exited and world.state.checkpoint is None
+    again = world.crash_and_return()
+    again.pass_time(70)
+    again.give(inp.StopRequested("test"))
+    again.settle()
+    assert again.exited and again.state.checkpoint is not None and again.state.checkpoint.step == 1

@@ -9,7 +9,9 @@ from support.world import SETTINGS, World
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.policy_recovery import BITS_DEPEND_ON
 from apollod.core.schedules import SPIKE_AFTER, UNLEARNED_MAX
+from apollod.wire.messages import OptimizerSettings
 
 
 def world(**settings: object) -> World:
@@ -327,3 +329,20 @@ def test_damaged_weights_are_not_kept_and_halt_training():
     path = w.of(ev.CheckpointStarted)[0].path
     w.give(inp.CheckpointWritten(1, path, "", 0, 0.0, "the weights hold NaN or infinity in w", damaged=True))
     assert w.of(ev.CheckpointFailed) and "NaN" in w.state.halted
+
+
+def test_every_setting_that_the_trainer_is_given_but_recomputing_layers_is_compared_before_steps_are_run_again():
+    given = {field.name for field in msgspec.structs.fields(OptimizerSettings)}
+    assert set(BITS_DEPEND_ON) == given - {"name", "checkpointing"} | {"optimizer"}
+
+
+def test_a_new_life_counts_the_steps_that_write_nothing_from_its_start():
+    w = world(loss_max=10.0)
+    w.losses |= {name: 50.0 for name in "xyz"}
+    w.lines("x", "y")
+    w.settle()
+    other = w.successor()
+    other.losses = w.losses
+    other.up().lines("z", "a", source="later")
+    other.settle()
+    assert batches(other)[-2:] == [("z",), ("a",)] and not other.state.halted

@@ -67,6 +67,15 @@ def test_every_canned_query_of_datasette_runs(path: Path, name: str) -> None:
     assert query(path, canned["sql"]).rows
 
 
+def test_recent_steps_name_the_line_that_each_learned_from(path: Path) -> None:
+    lines = {e.example: e.line for e in STORY if isinstance(e, ev.ExampleAccepted)}
+    files = {e.source: e.path for e in STORY if isinstance(e, ev.SourceDiscovered)}
+    places = {e.example: files.get(e.source, e.source) for e in STORY if isinstance(e, ev.ExampleAccepted)}
+    answer = query(path, METADATA["queries"]["recent_steps"]["sql"])
+    shown = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    assert [(row["file"], row["line"]) for row in shown] == [(places[row["example"]], lines[row["example"]]) for row in shown] != []
+
+
 def test_an_exit_that_was_asked_for_is_not_among_those_nobody_asked_for(tmp_path: Path) -> None:
     story = [
         *STORY[:3], ev.TrainerExited(pid=11, code=0, reason="asked to", expected=True), ev.TrainerSpawned(pid=12, attempt=1),

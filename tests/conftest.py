@@ -1,11 +1,12 @@
 """One model and one running daemon for all tests that only need to look at or feed a healthy one."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -18,15 +19,21 @@ if TYPE_CHECKING:
     from support.daemon import Daemon
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With several workers: one for all that starts an engine, since engine and trainer get a core each and the engines share the
-    memory; a file of other tests, which may share what it has set up, goes to one as a whole."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        engine = item.get_closest_marker("engine") or item.get_closest_marker("crash") or "running" in item.fixturenames
-        item.add_marker(pytest.mark.xdist_group("engine" if engine else item.path.stem))
+STARTS_ENGINES = re.compile(r"pytest\.mark\.(engine|crash)\b|\brunning: ")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Two workers: one for the files that start engines, one after the other, since engine and trainer get a core each; a file of
+    other tests, which may share what it has set up, goes to one worker as a whole."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneEngine(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "engine" if STARTS_ENGINES.search((config.rootpath / file).read_text()) else file
+
+    return OneEngine(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ def _print(args: argparse.Namespace, name: str, found: list[dict[str, Any]], col
     elif args.json:
         print(json.dumps({"schema_version": 1, name: found}))
     else:
-        print(render.table(columns, [tuple(render.plain(cell) if isinstance(cell, str) else cell for cell in row) for row in cells]))
+        print(render.table(columns, cells))
 
 
 def _show(args: argparse.Namespace, path: str) -> int:

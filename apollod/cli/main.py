@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from apollod import __version__
-from apollod.cli import checkpoint_arguments, ctl_arguments, exits, numbers
+from apollod.cli import checkpoint_arguments, ctl_arguments, exits, numbers, render
 from apollod.errors import ApolloError
 
 EXAMPLES = """\
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _drop_output()
     except KeyboardInterrupt:
         return 130
-    print(f"apollod: {refused.line()}", file=sys.stderr)
+    print(render.plain(f"apollod: {refused.line()}"), file=sys.stderr)
     return exits.code_of(refused)
 
 

@@ -74,3 +74,9 @@ def test_an_error_on_the_status_page_does_not_steer_it() -> None:
     view["error"], view["paths"] = f"engine: {TEXT}", {"inbox": TEXT}
     told = render.status(view)
     assert not [c for c in CONTROL if c in told and c not in "\n\t"]
+
+
+def test_an_error_that_quotes_a_path_cannot_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["replay", "--journal", str(tmp_path / "\x1b[2Jmine\x9b.db")]) == 1
+    told = capsys.readouterr().err
+    assert r"\x1b[2Jmine\x9b.db" in told and not [c for c in CONTROL if c in told and c != "\n"]

@@ -105,17 +105,18 @@ class Journal:
 
         Raises JournalError, and changes nothing, for a file that is damaged, not ours, from a newer apollod or not writable.
         """
-        name, path = path, resolved(path)
+        path = Path(path)
+        file = resolved(path)
         # Shielded: a connection that is half open would leave its thread behind, and the process could not end.
         with anyio.CancelScope(shield=True):
             try:
-                await anyio.to_thread.run_sync(_prepare, path)
+                await anyio.to_thread.run_sync(_prepare, file)
                 async with AsyncExitStack() as stack:
-                    writer = await _connect(stack, path, "rw", _PRAGMAS)
-                    reader = await _connect(stack, path, "ro", _READ_PRAGMAS)
+                    writer = await _connect(stack, file, "rw", _PRAGMAS)
+                    reader = await _connect(stack, file, "ro", _READ_PRAGMAS)
                     head = await _read_head(writer, path)
                     known = await KnownExamples.load(reader)
-                    in_use = InUse(name)  # both have read by now, so that the log is there
+                    in_use = InUse(path)  # both have read by now, so that the log is there
                     stack.pop_all()
             except sqlite3.Error as error:
                 raise explain(path, error) from error
@@ -128,8 +129,8 @@ class Journal:
 
     def size_bytes(self) -> int:
         """Bytes on disk, the write-ahead log included."""
-        files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        file = resolved(self._path)
+        return sum(part.stat().st_size for part in (file, file.with_name(f"{file.name}-wal")) if part.exists())
 
     async def append(self, events: Sequence[Event], at_ns: int) -> list[Recorded]:
         """Record events in one transaction; when this returns they are durable.

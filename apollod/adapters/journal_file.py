@@ -93,12 +93,12 @@ def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
 def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
     functions in our views for unsafe ones.)"""
-    path = resolved(path)
-    _check_permitted(path)
-    _check_regular(path)
-    check_not_lost(path)
+    file = resolved(path)
+    _check_permitted(file)
+    _check_regular(file)
+    check_not_lost(file)
     try:
-        with closing(sqlite3.connect(uri(path), uri=True, timeout=5.0, isolation_level=None)) as db:
+        with closing(sqlite3.connect(uri(file), uri=True, timeout=5.0, isolation_level=None)) as db:
             db.execute("PRAGMA query_only = ON")
             db.text_factory = _text
             if not check_application(db, path):

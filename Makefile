@@ -32,9 +32,8 @@ $(VENV)/.ready: pyproject.toml
 demo: env
 	@$(BIN)/apollod demo
 
-# Two at a time: one does whatever starts an engine, so that there is never more than one; see tests/conftest.py.
 test: env
-	@$(BIN)/python -m pytest -q --durations=10 -n 2 --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
 
 crash: env
 	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(ARGS)

@@ -1,12 +1,11 @@
 """One model and one running daemon for all tests that only need to look at or feed a healthy one."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -17,23 +16,6 @@ settings.load_profile("apollod")
 
 if TYPE_CHECKING:
     from support.daemon import Daemon
-
-
-STARTS_ENGINES = re.compile(r"pytest\.mark\.(engine|crash)\b|\brunning: ")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two workers: one for the files that start engines, one after the other, since engine and trainer get a core each; a file of
-    other tests, which may share what it has set up, goes to one worker as a whole."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class OneEngine(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "engine" if STARTS_ENGINES.search((config.rootpath / file).read_text()) else file
-
-    return OneEngine(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ from apollod.adapters.clock import now_ns
 from apollod.adapters.files import fsync_dir
 from apollod.adapters.journal_batch import Batch, Done, Waiting, take
 from apollod.adapters.journal_errors import explain, is_of_disk
-from apollod.adapters.journal_file import InUse, check_application, check_not_lost, resolved
+from apollod.adapters.journal_file import InUse, check_application, check_not_lost, log_of, resolved
 from apollod.adapters.journal_reader import Snapshot
 from apollod.adapters.journal_trust import check_before_writing
 from apollod.adapters.known_examples import KnownExamples
@@ -129,8 +129,7 @@ class Journal:
 
     def size_bytes(self) -> int:
         """Bytes on disk, the write-ahead log included."""
-        file = resolved(self._path)
-        return sum(part.stat().st_size for part in (file, file.with_name(f"{file.name}-wal")) if part.exists())
+        return sum(file.stat().st_size for file in (self._path, log_of(self._path)) if file.exists())
 
     async def append(self, events: Sequence[Event], at_ns: int) -> list[Recorded]:
         """Record events in one transaction; when this returns they are durable.

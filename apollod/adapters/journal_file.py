@@ -20,6 +20,12 @@ def resolved(path: str | Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def log_of(path: str | Path) -> Path:
+    """The write-ahead log of a journal; it need not be there."""
+    file = resolved(path)
+    return file.with_name(f"{file.name}-wal")
+
+
 def _check_regular(path: Path) -> None:
     """Raise JournalError for a pipe, a device or a directory: opening one may wait for ever. What is missing is said elsewhere."""
     try:
@@ -42,8 +48,7 @@ def check_not_lost(path: Path) -> None:
 
     Raises JournalError. Reads only.
     """
-    path = resolved(path)
-    log = path.with_name(f"{path.name}-wal")
+    path, log = resolved(path), log_of(path)
     if (how := absence(path)) and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
         raise JournalError(
             f"the journal {path} is {how}, but its write-ahead log {log.name} holds {held} bytes",
@@ -58,7 +63,7 @@ class InUse:
     def __init__(self, path: str | Path) -> None:
         """Once the log is there, which it is until the last connection closes. Raises JournalError as `check` does."""
         self._path = os.path.abspath(path)  # with its links: one that leads elsewhere leads to another journal
-        self._log = f"{resolved(path)}-wal"
+        self._log = log_of(path)
         self._found = self._look()
 
     def check(self) -> None:
@@ -111,7 +116,7 @@ def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
 def _check_permitted(path: Path) -> None:
     """Raise JournalNotPermitted where journal or log may not be read: SQLite does not say why it cannot open them."""
     try:
-        for file in (path, path.with_name(f"{path.name}-wal")):
+        for file in (path, log_of(path)):
             check_permitted(file, os.R_OK)
     except NotPermitted as refusal:
         raise JournalNotPermitted(str(refusal), refusal.hint) from refusal
@@ -120,7 +125,7 @@ def _check_permitted(path: Path) -> None:
 def uri(path: Path) -> str:
     """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
     the journal yet, nobody writes and the file is read as it is."""
-    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not path.with_name(f"{path.name}-wal").exists()
+    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not log_of(path).exists()
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from apollod.adapters.journal_errors import explain
-from apollod.adapters.journal_file import LOG_HEADER_BYTES, check_application, uri
+from apollod.adapters.journal_file import LOG_HEADER_BYTES, check_application, log_of, uri
 from apollod.adapters.journal_reader import chained, query, recorded
 from apollod.errors import JournalError
 from apollod.wire.journal import GENESIS
@@ -21,7 +21,7 @@ def check_before_writing(path: Path, schema: int) -> None:
 
     Reads only. Raises JournalError; ChainBroken where events do not fit together.
     """
-    log, newest = path.with_name(f"{path.name}-wal"), 1
+    log, newest = log_of(path), 1
     if log.exists() and log.stat().st_size > LOG_HEADER_BYTES:
         newest = LOG_EVENTS
         own, seen = _identity(path, "&immutable=1"), _identity(path, "")
@@ -57,4 +57,4 @@ def _identity(path: Path, options: str) -> str | None:
     except sqlite3.OperationalError:  # no such table
         return None
     except sqlite3.Error as error:
-        raise explain(path, error, "" if options else f" together with its write-ahead log {path.name}-wal") from error
+        raise explain(path, error, "" if options else f" together with its write-ahead log {log_of(path).name}") from error

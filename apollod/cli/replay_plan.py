@@ -9,8 +9,8 @@ import msgspec
 
 from apollod.adapters import journal_reader
 from apollod.core import events as ev
-from apollod.errors import ChainBroken, JournalError, ReplayError
-from apollod.wire.journal import GENESIS, decode_event
+from apollod.errors import JournalError, ReplayError
+from apollod.wire.journal import decode_event
 from apollod.wire.messages import OptimizerSettings
 
 PAGE = 1000
@@ -111,12 +111,10 @@ def device_of(bound: ev.TrainerBound) -> Literal["cpu", "cuda"]:
 
 def _check(journal: str) -> _Checked:
     """All that is there now."""
-    try:
-        last, _ = journal_reader.verified(journal, 0, GENESIS, -1)
-    except ChainBroken as broken:
-        message = f"the hash chain of {journal} breaks at event {broken.seq}"
-        raise JournalError(message, "replay proves nothing then; use an intact copy") from broken
-    return _Checked(journal, last)
+    chain = journal_reader.proved(journal)
+    if chain.broken is not None:
+        raise JournalError(f"the hash chain of {journal} breaks at event {chain.broken}", "replay proves nothing then; use an intact copy")
+    return _Checked(journal, chain.seq)
 
 
 def _last(completed: dict[int, tuple[int, ev.StepCompleted]], back: list[tuple[int, ev.RollbackStarted]]) -> int:

@@ -12,15 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from hashlib import blake2b
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
-from support.journals import edit, shell
+from support.journals import edit, opened, paused, shell
 
 from apollod.adapters import journal_batch, known_examples
 from apollod.adapters.journal import Journal
@@ -36,19 +34,6 @@ AT = 1_700_000_000_123_456_789
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Journal]:
-    journal = await Journal.open(path)
-    try:
-        yield journal
-    finally:
-        await journal.close()
-
-
-def paused(number: int) -> ev.TrainingPaused:
-    return ev.TrainingPaused(by="test", reason=str(number))
 
 
 def accepted(name: str) -> ev.ExampleAccepted:

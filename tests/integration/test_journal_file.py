@@ -4,13 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.journals import AT
+from support.journals import AT, opened
 
 from apollod.adapters.journal import Journal
 from apollod.adapters.journal_errors import free_bytes
@@ -22,15 +20,6 @@ from apollod.errors import JournalError
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Journal]:
-    journal = await Journal.open(path)
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 async def lost(path: Path) -> None:

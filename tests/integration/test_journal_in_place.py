@@ -1,37 +1,22 @@
 """A journal whose files are moved or removed while it is open: nothing that was confirmed is lost without a word."""
 
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import pytest
 from support.daemon import Daemon
-from support.journals import AT, shell
+from support.journals import AT, opened, paused, shell
 
 from apollod.adapters.journal import Journal
 from apollod.adapters.journal_reader import query
-from apollod.core import events as ev
 from apollod.errors import JournalError
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[Journal]:
-    journal = await Journal.open(path)
-    try:
-        yield journal
-    finally:
-        await journal.close()
-
-
-def paused(number: int) -> ev.TrainingPaused:
-    return ev.TrainingPaused(by="test", reason=str(number))
 
 
 def reasons(path: Path) -> list[str]:

@@ -5,8 +5,8 @@ And what people, disks and other programs do to a journal.
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,21 @@ EXAMPLES = [f"{name}{'0' * 26}{number:04d}{name}" for number, name in enumerate(
 A, B, C, D, E, F = EXAMPLES
 TWIN = A[:8] + "f" * 24
 BASE = "00000000000000ba"
+
+
+@asynccontextmanager
+async def opened(path: Path) -> AsyncIterator[Journal]:
+    """A journal, closed in the end."""
+    journal = await Journal.open(path)
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def paused(number: int) -> ev.TrainingPaused:
+    """An event that can be told from others."""
+    return ev.TrainingPaused(by="test", reason=str(number))
 
 
 def completed(step: int, parent: int, example: str, loss: float | None = 1.5) -> list[ev.Event]:

@@ -1,5 +1,7 @@
 # make demo    a small model learns while it is served, here, in a few minutes
-# make test    the whole test suite
+# make test    the whole test suite, in two phases (tests/phases.py); ARGS="..." is one plain pytest with these arguments
+# make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
+# make crash   the long one: every random case, every point of a crash, hundreds of kills
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +12,10 @@ EXTRA := $(shell if [ "$$APOLLOD_DEVICE" != cpu ] && ls /dev/nvidia[0-9]* >/dev/
 TORCH_CPU := torch==2.13.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
-.PHONY: env demo test crash bench gpu lint clean
+# Tests of which `make crash` runs more cases than `make test`.
+LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
+
+.PHONY: env demo test test-fast crash bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -33,10 +38,21 @@ demo: env
 	@$(BIN)/apollod demo
 
 test: env
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python tests/phases.py
+else
 	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
+endif
 
+# Leaves out tests/integration, tests/crash, tests/gpu and what is marked slow, engine, crash or alone.
+test-fast: env
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not (slow or engine or crash or alone)" \
+		tests/unit tests/property tests/store tests/golden $(ARGS)
+
+# Without ARGS the random cases that `make test` draws only a share of, too: APOLLOD_LONG, see tests/support/effort.py.
 crash: env
-	@APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all $(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(ARGS)
+	@APOLLOD_LONG=1 APOLLOD_CRASH_ENGINE=apollod.engine APOLLOD_CRASH_KILLS=$${KILLS:-300} APOLLOD_SYNC_KILLS=$${SYNC_KILLS:-200} APOLLOD_CRASH_POINTS=all \
+		$(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(or $(ARGS),$(LONG))
 
 bench: env
 	@for name in start step optimizer serve journal checkpoint rollback; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
@@ -51,6 +67,7 @@ gpu: $(if $(RUN),,env)
 
 lint: env
 	@$(BIN)/ruff check apollod tests benchmarks
+	@$(BIN)/ruff format --check -q apollod tests benchmarks
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 

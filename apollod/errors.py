@@ -8,7 +8,7 @@ can print one clear line without knowing where it came from. Call sites read `ra
 class ApolloError(Exception):
     """Base of all deliberate errors.
 
-    `hint` says what the user can do. `retryable` is true where the same call may succeed later without a change.
+    `hint` says what the user can do. `retryable`: the same call may succeed later without a change.
     """
 
     hint: str = ""
@@ -71,12 +71,48 @@ class EngineError(ApolloError):
     retryable = True
 
 
+class LlmError(ApolloError):
+    """A model that was asked over HTTP did not give an answer that can be used."""
+
+
+class LlmUnreachable(LlmError):
+    """Nobody answers, or the connection broke before the answer was whole."""
+
+    hint = "look whether it runs, and at its base URL"
+    retryable = True
+
+
+class LlmTimedOut(LlmError):
+    """No whole answer within the time limit."""
+
+    hint = "ask for less, or allow more time"
+    retryable = True
+
+
+class LlmRefused(LlmError):
+    """An answer with an HTTP status that is not 200, and what it says. `retry_after_s`: how long it asks us to wait."""
+
+    _HINTS = {401: "check the API key", 403: "check the API key", 404: "check base URL and model"}
+
+    def __init__(self, url: str, status: int, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(f"{url} answered {status}: {message}", self._HINTS.get(status, ""))
+        self.status = status
+        self.retryable = status == 429 or status >= 500
+        self.retry_after_s = retry_after_s
+
+
+class LlmNonsense(LlmError):
+    """An answer that is not what was asked for."""
+
+    hint = "look whether the endpoint speaks the OpenAI API and has what was asked of it"
+
+
 class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 
 
 class ChainBroken(JournalError):
-    """An event that is not what its hash says, or not there. `seq`: the first such event."""
+    """An event that is missing or does not match its hash. `seq`: the first such event."""
 
     def __init__(self, path: str, seq: int) -> None:
         super().__init__(
@@ -89,6 +125,10 @@ class ChainBroken(JournalError):
 
 class RecordRefused(ApolloError):
     """An inbox line that is not a training record."""
+
+
+class SourceRefused(ApolloError):
+    """A log that this apollod cannot go on reading."""
 
 
 class ShareRefused(ApolloError):
@@ -110,7 +150,7 @@ class OutOfMemory(ApolloError):
 
 
 class WeightsDamaged(ApolloError):
-    """Weights that are not numbers any more."""
+    """Weights that are NaN or infinite."""
 
     hint = "the model directory or the last steps are broken; `apollod replay` tells from which step on"
 
@@ -128,8 +168,8 @@ class CheckpointError(ApolloError):
 
 
 class SyncError(CheckpointError):
-    """Weights that could not be written into the model directory. `committed`: the redo record is durable, so the new weights
-    are what `recover` brings about; otherwise the directory holds the old ones."""
+    """Weights that could not be written into the model directory. `committed`: the redo record is durable, so
+    `recover` finishes the write; otherwise the directory holds the old weights."""
 
     def __init__(self, message: str, hint: str, committed: bool = False) -> None:
         super().__init__(message, hint)
@@ -149,6 +189,16 @@ class DeltaRefused(CheckpointError):
 
 
 class WeightsLocked(ApolloError):
-    """Somebody else reads or writes the weight files."""
+    """Weight files that another process reads or writes now."""
 
     retryable = True
+
+
+EXIT_CODES: dict[type[ApolloError], int] = {ConfigError: 2, DaemonUnreachable: 3, NotPermitted: 4}
+"""What a command ends with, and how a daemon's refusal travels (`Failure.code`); every other error is 1 (DESIGN
+section 9)."""
+
+
+def refusal(code: int, message: str, hint: str) -> ApolloError:
+    """What a daemon refused, as the error that ends a command with this exit code."""
+    return next((kind for kind, of_kind in EXIT_CODES.items() if of_kind == code), ApolloError)(message, hint)

@@ -1,10 +1,10 @@
 """Named points at which a test kills this process, to see what a crash exactly there leaves behind.
 
-Off unless APOLLOD_FAILPOINT is set, which nothing but a test does: `NAME` or `NAME:N` (the Nth time the point is passed,
-counted from 1 in each process), several separated by commas. A process that passes an armed point says so on standard
-error and sends SIGKILL to itself: no handler, no `finally`, no flush. With APOLLOD_FAILPOINT_ONCE=DIRECTORY a point kills
-one process only, the one that creates DIRECTORY/NAME; its successors pass. A name that is not listed here is refused when
-the process starts, so no test can wait at a point that does not exist.
+Off unless APOLLOD_FAILPOINT is set, which nothing but a test does: `NAME` or `NAME:N` (the Nth time the point is
+passed, counted from 1 in each process), several separated by commas. A process that passes an armed point says so on
+standard error and sends SIGKILL to itself: no handler, no `finally`, no flush. With APOLLOD_FAILPOINT_ONCE=DIRECTORY a
+point kills one process only, the one that creates DIRECTORY/NAME; its successors pass. A name that is not listed here
+is refused when the process starts, so no test can wait at a point that does not exist.
 """
 
 import os
@@ -16,8 +16,10 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "CompareWeights", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint", "PauseEngine", "PlanRollback",
-    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreProbe", "SpawnEngine",
+    "AttachTrainer", "CompareWeights", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint", "PauseEngine",
+    "PlanRollback",
+    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreProbe",
+    "SpawnEngine",
     "SpawnTrainer", "StopChild", "WriteCheckpoint",
 )  # fmt: skip
 
@@ -43,7 +45,8 @@ POINTS: dict[str, str] = {
     "trainer.step.updated": "every parameter is updated; the optimizer has not finished",
     "trainer.step.unreported": "weights and optimizer are at the new step; nobody was told",
     "trainer.checkpoint.copied": "weights and optimizer state are copied out; nothing is written",
-    "trainer.checkpoint.weights-written": "the way back is in a temporary directory; optimizer state and record are not",
+    "trainer.checkpoint.weights-written": "the way back is in a temporary directory; optimizer state and record "
+    "are not",
     "trainer.checkpoint.before-rename": "the checkpoint's directory is complete and flushed, under its temporary name",
     "trainer.checkpoint.renamed": "it is in place; the model directory holds the older weights",
     "trainer.checkpoint.committed": "the model directory holds the new weights; nobody was told",
@@ -75,7 +78,9 @@ def parse(text: str) -> dict[str, int]:
         if name not in POINTS:
             raise ConfigError(f"{VARIABLE} names {name!r}, which is no failpoint", f"known are {', '.join(POINTS)}")
         if nth and not (nth.isdecimal() and int(nth) > 0):
-            raise ConfigError(f"{VARIABLE} has {item!r}, whose count is not a number from 1", "write NAME:N, such as loop.decided:3")
+            raise ConfigError(
+                f"{VARIABLE} has {item!r}, whose count is not a number from 1", "write NAME:N, such as loop.decided:3"
+            )
         armed[name] = int(nth or 1)
     return armed
 

@@ -1,4 +1,7 @@
-"""Whose a path is that the caller may not use. What the system calls "permission denied" does not say which directory on the way it was."""
+"""Who owns a path that the caller may not use.
+
+The system only says "permission denied", not which directory on the way denied it.
+"""
 
 import os
 import pwd
@@ -8,9 +11,10 @@ from apollod.errors import NotPermitted
 
 
 def check_permitted(path: str | Path, mode: int) -> None:
-    """Raise NotPermitted where the caller may not use what lies at `path` (os.R_OK and the like); nothing where there is nothing.
+    """Raise NotPermitted if the caller may not use what lies at `path` so (os.R_OK and the like). What does not exist
+    passes.
 
-    A read-only disk is no question of who asks: whoever comes to write is told that by the system.
+    So does a read-only disk, which is read-only for everybody: the system says so to whoever writes.
     """
     try:
         disk = os.statvfs(path)
@@ -24,9 +28,12 @@ def check_permitted(path: str | Path, mode: int) -> None:
 
 
 def denied(path: str | Path) -> NotPermitted:
-    """The error for a path that the system denied to the caller: what denies it, and whose that is."""
+    """The error for a path that the system denied to the caller; it names the directory or file that is closed and
+    its owner."""
     real = Path(os.path.realpath(path))
-    closed = next((parent for parent in reversed(real.parents) if not os.access(parent, os.X_OK, effective_ids=True)), None)
+    closed = next(
+        (parent for parent in reversed(real.parents) if not os.access(parent, os.X_OK, effective_ids=True)), None
+    )
     place = closed or (real if os.path.lexists(real) else real.parent)
     try:
         info = os.stat(place)

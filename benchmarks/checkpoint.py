@@ -1,25 +1,27 @@
 """Weights synced to a model directory, against `safetensors.torch.save_file` and an fsync of what it wrote.
 
-A sync is timed twice. `sync_..._s`: until the new weights are durable and every process reads them, which is what the peer's end means;
-a trainer answers here, and loaders get in. `sync_..._settled_s`: until the redo record is let go, too, which only the next sync waits for.
-The goals are about the first; ratios of the second are beside them.
+A sync is timed twice. `sync_..._s`: until the new weights are durable and every process reads them, which is what the
+peer's end means; a trainer answers here, and loaders get in. `sync_..._settled_s`: until the redo record is let go,
+too, which only the next sync waits for. The goals are about the first; ratios of the second are beside them.
 
-A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the peer, syncs
-after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, for the first three the floor of writing in place (that many blocks written
-one after the other to a new file, fsync, then each to its place in a file of the model's size, fdatasync: no hashes, no block table,
-no other flushes), and one after an optimizer step (lr 1e-5 times a normal deviate,
-stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast until it has
-written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is touched and freed: a
-virtual machine that gave idle memory back to its host pays for the first page cache it fills, whoever that is. Ratios are of
-things in the same round, figures medians over rounds: a disk changes its pace within minutes. The peer runs in a process of
-its own, so that torch is only there. `--dir` chooses the disk.
+A bf16 model of 1 GiB in one file (`--mib` chooses another size), in memory and on disk. In every round, in turn: the
+peer, syncs after 0.1, 1, 10 and 100 % of the 4 KiB blocks changed, for the first three the floor of writing in place
+(that many blocks written one after the other to a new file, fsync, then each to its place in a file of the model's
+size, fdatasync: no hashes, no block table, no other flushes), and one after an optimizer step (lr 1e-5 times a normal
+deviate, stochastic rounding, weights of deviation 0.02). Each round begins with another one, because a disk may be fast
+until it has written much. Before each, the disk is left to finish what it has, and as much memory as the model takes is
+touched and freed: a virtual machine that gave idle memory back to its host pays for the first page cache it fills,
+whoever that is. Ratios are of things in the same round, figures medians over rounds: a disk changes its pace within
+minutes. The peer runs in a process of its own, so that torch is only there. `--dir` chooses the disk.
 
-Time held: a process of its own has as large a model in a memory file, as a trainer does, with APOLLO's state of rank 64; a step waits
-right behind the checkpoint until weights and state are copied out, to memory that is given back afterwards. In turn with it: one plain
-copy of the weights, `clone()` of every tensor, also to new memory (without MALLOC_MMAP_THRESHOLD_ the allocator would keep the memory of
-the last round), and, for what new memory costs, one to memory that is there already.
+Time held: a process of its own has as large a model in a memory file, as a trainer does, with APOLLO's state of rank
+64; a step waits right behind the checkpoint until weights and state are copied out, to memory that is given back
+afterwards. In turn with it: one plain copy of the weights, `clone()` of every tensor, also to new memory (without
+MALLOC_MMAP_THRESHOLD_ the allocator would keep the memory of the last round), and, for what new memory costs, one to
+memory that is there already.
 
-The undo delta is that of the optimizer step; its goal is its size. Hash speed is that of the block hashes, on one thread.
+The undo delta is that of the optimizer step; its goal is its size. Hash speed is that of the block hashes, on one
+thread.
 """
 
 import argparse
@@ -69,7 +71,7 @@ HELD = """
 import json, sys, threading, time
 from types import SimpleNamespace
 import torch
-from apollod.trainer.snapshot import Snapshot
+from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from benchmarks.rollback import _Gradients, _optimizer, _parameters
 parameters = _parameters(int(sys.argv[1]))
 optimizer = _optimizer(parameters)
@@ -79,7 +81,8 @@ optimizer.step()
 for _, parameter in parameters:
     parameter.grad = None
 views = {name: parameter.data for name, parameter in parameters}
-weights = SimpleNamespace(views=views, source=SimpleNamespace(tensors={name: SimpleNamespace(dtype="bfloat16") for name in views}))
+tensors = {name: SimpleNamespace(dtype="bfloat16") for name in views}
+weights = SimpleNamespace(views=views, source=SimpleNamespace(tensors=tensors))
 held, copies, there = [], [], []
 target = [view.clone() for view in views.values()]
 
@@ -144,7 +147,9 @@ def _measure(args: argparse.Namespace, root: Path) -> None:
         else:
             ratios[f"{name}_faster_than_save_file"] = report.median([1 / cost for cost in costs])
     ratios["undo_delta_smaller_than_model"] = (args.mib << 20) / figures["undo_delta_bytes"]
-    ratios["held_to_plain_copy"] = report.median([own / plain for own, plain in zip(held["held_s"], held["plain_copy_s"], strict=True)])
+    ratios["held_to_plain_copy"] = report.median(
+        [own / plain for own, plain in zip(held["held_s"], held["plain_copy_s"], strict=True)]
+    )
     goals = {name: report.goal(value, *_bound(name)) for name, value in ratios.items()}
     for name in [f"sync_{share}_percent" for share in SHARES] + ["sync_step"]:
         pairs = zip(rounds[f"{name}_settled_s"], rounds["save_file_s"], strict=True)
@@ -172,12 +177,19 @@ def _bound(name: str) -> tuple[float, bool]:
 Found = dict[str, list[float]]
 
 
-def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator, start: int) -> tuple[Found, dict[str, float]]:
+def _rounds(
+    root: Path, model: Path, weights: Array, chance: np.random.Generator, start: int
+) -> tuple[Found, dict[str, float]]:
     """Seconds and bytes of everything in every round, and what the undo delta of the last step cost."""
     found: Found = {}
     sync(model, _pieces(weights, start))  # makes the block table
     command = [sys.executable, "-c", SAVE, str(model / SINGLE)]
-    turns = ["save_file", *(f"sync_{name}_percent" for name in SHARES), "sync_step", *(f"floor_{name}_percent" for name in SPARSE)]
+    turns = [
+        "save_file",
+        *(f"sync_{name}_percent" for name in SHARES),
+        "sync_step",
+        *(f"floor_{name}_percent" for name in SPARSE),
+    ]
     with (root / "floor").open("wb") as file:
         file.write(weights.tobytes())
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:
@@ -191,7 +203,9 @@ def _rounds(root: Path, model: Path, weights: Array, chance: np.random.Generator
                     found.setdefault("save_file_s", []).append(float(peer.stdout.readline()))
                     continue
                 if turn.startswith("floor"):
-                    found.setdefault(f"{turn}_s", []).append(_in_place_floor(root, weights, chance, SHARES[turn.split("_")[1]]))
+                    found.setdefault(f"{turn}_s", []).append(
+                        _in_place_floor(root, weights, chance, SHARES[turn.split("_")[1]])
+                    )
                     continue
                 if turn == "sync_step":
                     _step(weights, chance)
@@ -257,7 +271,9 @@ def _delta(root: Path, model: Path, before: Array, after: Array, start: int) -> 
     assert np.array_equal(undone, before)
     changed = float((before.view(np.uint16) != after.view(np.uint16)).mean())
     return {
-        "undo_delta_bytes": written.bytes, "undo_delta_write_s": wrote - began, "undo_delta_apply_s": took,
+        "undo_delta_bytes": written.bytes,
+        "undo_delta_write_s": wrote - began,
+        "undo_delta_apply_s": took,
         "step_elements_changed": changed,
     }
 

@@ -1,8 +1,10 @@
-"""What a durable event costs, beside the fsync that it cannot avoid and beside what others would do with the same SQLite.
+"""What a durable event costs, beside the fsync that it cannot avoid and beside what others would do with the same
+SQLite.
 
 Every variant runs in every round, one after the other and each round in another order, because a disk changes its pace
-within minutes; figures are medians over rounds, ratios medians of the ratios within a round. Everything is synchronous=FULL in
-WAL mode with events of the same size. Events are made beforehand. Peers get theirs encoded, too, and compute no hash.
+within minutes; figures are medians over rounds, ratios medians of the ratios within a round. Everything is
+synchronous=FULL in WAL mode with events of the same size. Events are made beforehand. Peers get theirs encoded, too,
+and compute no hash.
 
 `--large` measures growth up to 2 million events instead of 200,000. `--dir` chooses the disk.
 """
@@ -28,12 +30,12 @@ from unittest import mock
 import aiosqlite
 import msgspec
 
-from apollod.adapters import journal_batch, journal_reader, known_examples
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal import journal_reader, known_examples, row_batch
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.core.fold import fold
 from apollod.core.state import State
-from apollod.wire.journal import encode_body
+from apollod.wire.event_codec import encode_body
 from benchmarks import report
 from benchmarks.daemon import Daemon
 
@@ -113,7 +115,7 @@ async def _append_rates(root: Path, with_eventsourcing: bool) -> dict[str, list[
         chained, single, bare = [await _open(stack, root / f"{name}.db") for name in ("chained", "single", "bare")]
 
         async def no_chain() -> float:
-            with mock.patch.object(journal_batch, "chain", lambda *_: bytes(32)):
+            with mock.patch.object(row_batch, "chain", lambda *_: bytes(32)):
                 return await _append(bare, WRITERS, _steps())
 
         bare_loop = await _bare_group_commit(stack, root / "bare_group.db")
@@ -182,8 +184,8 @@ async def _aiosqlite(stack: AsyncExitStack, path: Path) -> Callable[[int], Await
 
 
 async def _bare_group_commit(stack: AsyncExitStack, path: Path) -> Rate:
-    """What a group commit into this table costs in Python: a finished row for each writer, one statement for all, a future each. No
-    event is encoded, checked, chained or given back."""
+    """What a group commit into this table costs in Python: a finished row for each writer, one statement for all, a
+    future each. No event is encoded, checked, chained or given back."""
     await (await Journal.open(path)).close()
     db = await stack.enter_async_context(aiosqlite.connect(path, isolation_level=None))
     await db.execute("PRAGMA synchronous = FULL")
@@ -299,11 +301,16 @@ async def _full_read(path: Path) -> dict[str, float]:
         assert journal_reader.verify(path) is None
         checks.append(state.seq / (time.perf_counter() - begin))
     await journal.close()
-    return {"fold_with_chain_check_per_s": report.median(folds), "verify_per_s": report.median(checks), "events_read": state.seq}
+    return {
+        "fold_with_chain_check_per_s": report.median(folds),
+        "verify_per_s": report.median(checks),
+        "events_read": state.seq,
+    }
 
 
 def _starts(root: Path) -> dict[str, float]:
-    """The real daemon on the long journal until it answers: folding everything, and from the snapshot that the first one left."""
+    """The real daemon on the long journal until it answers: folding everything, and from the snapshot that the first
+    one left."""
     (root / "life" / "state").mkdir(parents=True)
     shutil.copy(root / "large.db", root / "life" / "state" / "journal.db")
     daemon, seconds = Daemon(root / "life", root / "no-model"), []
@@ -333,20 +340,36 @@ def _life(first: int) -> Iterator[ev.Event]:
         yield ev.StepStarted(step=number, parent=number - 1, example=id_, digest=id_, lr=1e-5, window=1)
         yield _completed(number, id_)
         if number % 100 == 0:
-            yield ev.CheckpointCommitted(step=number, path=f"/c/{number}", fingerprint=f"{number:016x}", bytes=1 << 30, seconds=3.5)
+            yield ev.CheckpointCommitted(
+                step=number, path=f"/c/{number}", fingerprint=f"{number:016x}", bytes=1 << 30, seconds=3.5
+            )
             if number > 100 * KEPT:
                 yield ev.CheckpointRemoved(step=number - 100 * KEPT, path=f"/c/{number - 100 * KEPT}")
 
 
 def _accepted(number: int) -> ev.Event:
-    record = msgspec.Raw(b'{"messages":[{"role":"user","content":"%0100d"},{"role":"assistant","content":"yes"}]}' % number)
+    record = msgspec.Raw(
+        b'{"messages":[{"role":"user","content":"%0100d"},{"role":"assistant","content":"yes"}]}' % number
+    )
     return ev.ExampleAccepted(example=_id(number), record=record, source="2049-1234-5678abcd", line=number)
 
 
 def _completed(step: int, example: str) -> ev.Event:
     return ev.StepCompleted(
-        step=step, parent=step - 1, example=example, applied=True, loss=1.2345678, lr=1e-5, grad_norm=0.7654321, update_norm=0.0123456,
-        tokens=412, targets=97, skipped_zero=0, skipped_nonfinite=0, fingerprint=f"{step:016x}", seconds=0.8765432,
+        step=step,
+        parent=step - 1,
+        example=example,
+        applied=True,
+        loss=1.2345678,
+        lr=1e-5,
+        grad_norm=0.7654321,
+        update_norm=0.0123456,
+        tokens=412,
+        targets=97,
+        skipped_zero=0,
+        skipped_nonfinite=0,
+        fingerprint=f"{step:016x}",
+        seconds=0.8765432,
     )
 
 

@@ -1,14 +1,14 @@
-"""The optimizer alone: APOLLO with stochastic rounding against `apollo-torch` with nearest rounding, rank 64, one scale a
-channel, and a projection that is made in every step by both (apollod stores none; the peer's gap is 1).
+"""The optimizer alone: APOLLO with stochastic rounding against `apollo-torch` with nearest rounding, rank 64, one scale
+a channel, and a projection that is made in every step by both (apollod stores none; the peer's gap is 1).
 
-On one thread, bf16 weights and gradients of a 77 M parameter transformer (six layers of hidden size 1024). A variant runs in
-a process of its own; times are CPU seconds (a neighbour on a shared machine costs waiting, not work), medians of rounds in
-which all variants take turns. Temporary memory: the peak of the process during a step over what it held before, from
-/proc (VmHWM after a reset), where malloc gives back at once whatever is above 16 KiB.
-On a GPU (APOLLOD_DEVICE=cpu says no) the matrices are those of a 27 B model (hidden size 5120), times are the device's between two
-events, temporary memory is what torch's allocator counts, and the floor is 8 bytes a parameter (gradient twice, weight read and
-written) at the speed at which this GPU copies memory, measured in the same run.
-`apollo-torch` is not free software (CC-BY-NC-4.0): it is measured where it is installed, and named as missing elsewhere.
+On one thread, bf16 weights and gradients of a 77 M parameter transformer (six layers of hidden size 1024). A variant
+runs in a process of its own; times are CPU seconds (a neighbour on a shared machine costs waiting, not work), medians
+of rounds in which all variants take turns. Temporary memory: the peak of the process during a step over what it held
+before, from /proc (VmHWM after a reset), where malloc gives back at once whatever is above 16 KiB. On a GPU
+(APOLLOD_DEVICE=cpu says no) the matrices are those of a 27 B model (hidden size 5120), times are the device's between
+two events, temporary memory is what torch's allocator counts, and the floor is 8 bytes a parameter (gradient twice,
+weight read and written) at the speed at which this GPU copies memory, measured in the same run. `apollo-torch` is not
+free software (CC-BY-NC-4.0): it is measured where it is installed, and named as missing elsewhere.
 """
 
 import json
@@ -20,14 +20,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from apollod.supervisor.placement import has_gpu
+from apollod.supervisor.child_commands import has_gpu
 from benchmarks import report
 from benchmarks.memory import gpu_peak, process_peak, resident
 
 GPU = has_gpu()
 PEER = "apollo_torch"
 VARIANTS = (
-    "apollo", PEER, "apollo_nearest", "apollo_master", "apollo_bf16_moments", "adamw", "adafactor", "adamw8bit", "torch_adamw_fused",
+    "apollo", PEER, "apollo_nearest", "apollo_master", "apollo_bf16_moments", "adamw", "adafactor", "adamw8bit",
+    "torch_adamw_fused",
 )  # fmt: skip
 NEEDS = {PEER: PEER, "adamw8bit": "bitsandbytes"}  # variant: module that may be missing
 HIDDEN, WIDE, LAYERS, RANK = (5120, 17408, 3, 64) if GPU else (1024, 2816, 6, 64)
@@ -56,7 +57,12 @@ def main() -> None:
         return
     why_missing = {name: why for name, module in NEEDS.items() if (why := _why_missing(module))}
     variants = [name for name in VARIANTS if name not in why_missing]
-    figures = _side_by_side(variants) | _peaks([name for name in ("apollo", PEER) if name in variants]) | _sizes() | _long_run()
+    figures = (
+        _side_by_side(variants)
+        | _peaks([name for name in ("apollo", PEER) if name in variants])
+        | _sizes()
+        | _long_run()
+    )
     ratios = _ratios(figures)
     goals = {name: report.goal(ratios[name], *GOALS[name]) for name in ratios}
     missing = [f"{NEEDS[name]} ({why})" for name, why in why_missing.items()]
@@ -138,7 +144,8 @@ def _long_run() -> dict[str, float]:
     child.end()
     blocks = [report.median(times[i : i + LONG_BLOCK]) for i in range(0, LONG_STEPS, LONG_BLOCK)]
     return {
-        "long_run_steps": LONG_STEPS, "long_run_median_s": report.median(blocks), "long_run_slowest_block_s": max(blocks),
+        "long_run_steps": LONG_STEPS, "long_run_median_s": report.median(blocks),
+        "long_run_slowest_block_s": max(blocks),
         "long_run_grown_bytes": grown,
     }  # fmt: skip
 
@@ -151,8 +158,16 @@ class Child:
 
     def __init__(self, variant: str, layers: int = LAYERS, **environment: str) -> None:
         command = [sys.executable, "-m", "benchmarks.optimizer", "--variant", variant, "--layers", str(layers)]
-        environment = {**os.environ, **environment, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        environment = {
+            **os.environ,
+            **environment,
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "NUMBA_NUM_THREADS": "1",
+        }
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self._read()
 
     def ask(self, command: str) -> list[float]:
@@ -226,8 +241,8 @@ def _build(variant: str, parameters: list[tuple[str, Any]]) -> tuple[Callable[[]
         plain = [p for _, p in parameters]
         optimizer: Any = torch.optim.AdamW(plain, lr=1e-5, fused=True) if variant != PEER else _peer(plain)
         return optimizer.step, lambda: _tensor_bytes(optimizer.state)
-    from apollod.trainer import kernels_cpu
-    from apollod.trainer.optimizers import make_optimizer
+    from apollod.trainer.kernels import kernels_cpu
+    from apollod.trainer.optim.optimizers import make_optimizer
     from apollod.wire.messages import OptimizerSettings
 
     if kernels_cpu.AVAILABLE:

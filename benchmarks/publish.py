@@ -1,8 +1,9 @@
-"""What each way of publishing costs: serving with training off and on, for hogwild and fenced, cache reset, salt and keep.
+"""What each way of publishing costs: serving with training off and on, for hogwild and fenced, cache reset, salt and
+keep.
 
-One daemon after the other, each in phases off, on, on, off of `--seconds`, so that drift of the machine cancels in the ratio
-on/off. Load: `--clients` closed-loop clients whose prompts share a long prefix; completions of `--tokens` tokens. Training:
-a queue that never empties. The model is a small dense Qwen3, whose prefixes are cached in small blocks.
+One daemon after the other, each in phases off, on, on, off of `--seconds`, so that drift of the machine cancels in the
+ratio on/off. Load: `--clients` closed-loop clients whose prompts share a long prefix; completions of `--tokens` tokens.
+Training: a queue that never empties. The model is a small dense Qwen3, whose prefixes are cached in small blocks.
 """
 
 import itertools
@@ -15,8 +16,8 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from apollod.adapters import journal_reader
-from apollod.engine import guards
+from apollod import foreign_wheels
+from apollod.adapters.journal import journal_reader
 from benchmarks import report
 from benchmarks.daemon import Daemon, build_model
 
@@ -65,11 +66,13 @@ def main() -> None:
 
 def build_dense(path: Path, beside: Path) -> Path:
     """A random Qwen3 of two layers with the tokenizer of the model `beside`."""
-    guards.apply()  # before transformers
+    foreign_wheels.guard()  # before transformers
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    shutil.copytree(beside, path, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "generation_config.json"))
+    shutil.copytree(
+        beside, path, ignore=shutil.ignore_patterns("*.safetensors", "config.json", "generation_config.json")
+    )
     vocabulary = json.loads((beside / "config.json").read_text())["vocab_size"]
     torch.manual_seed(0)
     config = Qwen3Config(
@@ -93,7 +96,7 @@ class _Bench:
         """Run one phase and add what it measured."""
         if train:
             self._feed(int(seconds * QUEUE_A_SECOND))
-        self.daemon.ctl("resume" if train else "pause")
+        self.daemon.train(train)
         if not train:
             self.daemon.wait(lambda s: s["state"] == "paused" and not s["weights"]["paused"], "to pause")
         done, latencies = threading.Event(), []
@@ -131,16 +134,24 @@ class _Bench:
         for _ in range(max(0, count - self.daemon.status()["queue"]["pending"])):
             self._serial += 1
             words = f"{self._serial}: {PREFIX[:360]}"
-            lines.append(json.dumps({"messages": [{"role": "user", "content": words}, {"role": "assistant", "content": PREFIX[:90]}]}))
+            lines.append(
+                json.dumps(
+                    {"messages": [{"role": "user", "content": words}, {"role": "assistant", "content": PREFIX[:90]}]}
+                )
+            )
         if lines:
-            self.daemon.submit("\n".join(lines) + "\n")
+            self.daemon.submit(*lines)
 
     def _client(self, number: int, done: threading.Event, latencies: list[float]) -> None:
         turn = 0
         while not done.is_set():
             turn += 1
             body = {
-                "model": "bench", "prompt": f"{PREFIX}{number} {turn}", "max_tokens": self._tokens, "temperature": 0, "ignore_eos": True,
+                "model": "bench",
+                "prompt": f"{PREFIX}{number} {turn}",
+                "max_tokens": self._tokens,
+                "temperature": 0,
+                "ignore_eos": True,
             }
             request = urllib.request.Request(
                 self.daemon.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}

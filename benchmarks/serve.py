@@ -1,8 +1,8 @@
 """Serving with training off and on, and training with serving off and on, in one run on one daemon.
 
 Phases, in this order, each `--seconds` long: serve alone, train alone, both, and again in reverse order (the second
-half cancels drift). Load: `--clients` closed-loop clients, streaming completions of `--tokens` tokens. Training: a queue
-that never empties, one step an example. Requests/s, time to first token, time per token, steps/s.
+half cancels drift). Load: `--clients` closed-loop clients, streaming completions of `--tokens` tokens. Training: a
+queue that never empties, one step an example. Requests/s, time to first token, time per token, steps/s.
 """
 
 import json
@@ -66,12 +66,14 @@ class _Bench:
         into = into if into is not None else Phase()
         if train:
             self._feed(int(seconds * 40) + 40)
-        self._daemon.ctl("resume" if train else "pause")
+        self._daemon.train(train)
         if not train:
             self._daemon.wait(lambda s: s["state"] == "paused", "to pause")
         done = threading.Event()
         results: queue.Queue[tuple[float, float]] = queue.Queue()
-        threads = [threading.Thread(target=self._client, args=(i, done, results)) for i in range(self._clients if serve else 0)]
+        threads = [
+            threading.Thread(target=self._client, args=(i, done, results)) for i in range(self._clients if serve else 0)
+        ]
         before, began = self._daemon.status(), time.perf_counter()
         for thread in threads:
             thread.start()
@@ -97,17 +99,25 @@ class _Bench:
         for _ in range(max(0, count - pending)):
             self._serial += 1
             text = f"{self._serial}: " + PROMPT_WORDS * (EXAMPLES_A_LINE // 15)
-            lines.append(json.dumps({"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": PROMPT_WORDS}]}))
+            lines.append(
+                json.dumps(
+                    {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": PROMPT_WORDS}]}
+                )
+            )
         if lines:
-            self._daemon.submit("\n".join(lines) + "\n")
+            self._daemon.submit(*lines)
 
     def _client(self, number: int, done: threading.Event, results: "queue.Queue[tuple[float, float]]") -> None:
         turn = 0
         while not done.is_set():
             turn += 1
             body = {
-                "model": "bench", "prompt": f"{number} {turn} {PROMPT_WORDS}", "max_tokens": self._tokens, "temperature": 0,
-                "ignore_eos": True, "stream": True,
+                "model": "bench",
+                "prompt": f"{number} {turn} {PROMPT_WORDS}",
+                "max_tokens": self._tokens,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": True,
             }
             request = urllib.request.Request(
                 self._daemon.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -133,13 +143,19 @@ def _print(phases: dict[str, Phase], as_json: bool) -> None:
             f"{name}_per_token_p50_s": report.percentile(phase.per_token_s, 0.5),
             f"{name}_per_token_p99_s": report.percentile(phase.per_token_s, 0.99),
         }
-    figures |= {"serving_off_steps_per_s": train.steps / train.seconds, "serving_on_steps_per_s": both.steps / both.seconds}
+    figures |= {
+        "serving_off_steps_per_s": train.steps / train.seconds,
+        "serving_on_steps_per_s": both.steps / both.seconds,
+    }
     served = figures["training_on_requests_per_s"] / figures["training_off_requests_per_s"]
     trained = figures["serving_on_steps_per_s"] / figures["serving_off_steps_per_s"]
     report.report(
-        "serve", figures, {"serving_kept": served, "training_kept": trained},
+        "serve",
+        figures,
+        {"serving_kept": served, "training_kept": trained},
         {"serving_kept": report.goal(served, 0.6, False), "training_kept": report.goal(trained, 0.5, False)},
-        threads=2, as_json=as_json,
+        threads=2,
+        as_json=as_json,
     )
 
 

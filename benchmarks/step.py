@@ -1,15 +1,15 @@
 """One training step: apollod's against forward+backward alone and against a plain Hugging Face step with torch AdamW.
 
 Each variant runs in a process of its own (peak memory is its own then), on one thread, on the same model and tokens;
-times are medians over interleaved rounds of all variants, and a ratio is the median of the ratios of the rounds, so that a slow
-phase of the machine hits all of them alike. Elapsed time, and on CPU CPU seconds beside it: a neighbour costs waiting, not work.
-Processes are started afresh a few times: where its heap ends decides how many pages a process gives back and faults in again in
-each step, up to 3% of the time of any variant.
-Memory: the peak of the process during steps over what it held before the first one, from /proc (VmHWM after a reset).
-On a GPU (APOLLOD_DEVICE=cpu says no) the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator
-counts, and `apollod` steps on device memory of its own.
-`apollod` steps on a shared memory file, fingerprint included, as the trainer does; its optimizer state is counted. `apollod_undo` does so
-with the ring that keeps the last steps to undo them, which is the daemon's default; it grows in all rounds, so its memory is new.
+times are medians over interleaved rounds of all variants, and a ratio is the median of the ratios of the rounds, so
+that a slow phase of the machine hits all of them alike. Elapsed time, and on CPU CPU seconds beside it: a neighbour
+costs waiting, not work. Processes are started afresh a few times: where its heap ends decides how many pages a process
+gives back and faults in again in each step, up to 3% of the time of any variant. Memory: the peak of the process during
+steps over what it held before the first one, from /proc (VmHWM after a reset). On a GPU (APOLLOD_DEVICE=cpu says no)
+the default model is a random Qwen3 of 1.5 billion parameters, memory is what torch's allocator counts, and `apollod`
+steps on device memory of its own. `apollod` steps on a shared memory file, fingerprint included, as the trainer does;
+its optimizer state is counted. `apollod_undo` does so with the ring that keeps the last steps to undo them, which is
+the daemon's default; it grows in all rounds, so its memory is new.
 """
 
 import json
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from apollod.supervisor.placement import has_gpu
+from apollod.supervisor.child_commands import has_gpu
 from benchmarks import report
 from benchmarks.daemon import build_model
 from benchmarks.memory import gpu_peak, process_peak
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure and print."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--tokens", type=int, default=512)
-    parser.add_argument("--kind", default="wide", help="model of apollod.trainer.tiny")
+    parser.add_argument("--kind", default="wide", help="model of apollod.demo.tiny_model")
     parser.add_argument("--model", help="a model directory instead")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="of each variant, one after the other")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all variants in turns, for each process")
@@ -68,27 +68,38 @@ def main() -> None:
         | {f"{v}_cpu_s": report.median(cpu[v]) for v in VARIANTS}
         | {f"{v}_peak_bytes": peaks[v] for v in peaks if v in VARIANTS}
         | {"activations_bytes": peaks["forward_backward_activations"], "tokens": args.tokens}
-        | {"processes": args.processes, "rounds": args.rounds} | facts,
+        | {"processes": args.processes, "rounds": args.rounds}
+        | facts,
         ratios
-        | {"peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]),
-           "peak_to_forward_backward_peak": peaks["apollod"] / max(1, peaks["forward_backward"]),
-           "extra_to_weights": extra / facts["weights_bytes"]},
-        {name: report.goal(ratios[name], STEP_GOAL, True) for name in ("step_to_forward_backward", "step_with_undo_to_forward_backward")}
+        | {
+            "peak_to_adamw_peak": peaks["apollod"] / max(1, peaks["adamw"]),
+            "peak_to_forward_backward_peak": peaks["apollod"] / max(1, peaks["forward_backward"]),
+            "extra_to_weights": extra / facts["weights_bytes"],
+        },
+        {
+            name: report.goal(ratios[name], STEP_GOAL, True)
+            for name in ("step_to_forward_backward", "step_with_undo_to_forward_backward")
+        }
         | {"extra_memory_to_weights": report.goal(extra / facts["weights_bytes"], MEMORY_GOAL, True)},
-        threads=1, as_json=args.json,
+        threads=1,
+        as_json=args.json,
     )
 
 
 def _ratio(ours: list[float], other: list[float]) -> float:
     """Median over rounds of the ratio of their medians."""
     rounds = range(0, len(ours), STEPS_A_ROUND)
-    return report.median([report.median(ours[i : i + STEPS_A_ROUND]) / report.median(other[i : i + STEPS_A_ROUND]) for i in rounds])
+    return report.median(
+        [report.median(ours[i : i + STEPS_A_ROUND]) / report.median(other[i : i + STEPS_A_ROUND]) for i in rounds]
+    )
 
 
 Times = dict[str, list[float]]
 
 
-def _measure(model: Path, tokens: int, processes: int, rounds: int) -> tuple[Times, Times, dict[str, float], dict[str, float]]:
+def _measure(
+    model: Path, tokens: int, processes: int, rounds: int
+) -> tuple[Times, Times, dict[str, float], dict[str, float]]:
     """Elapsed and CPU times by variant, peaks (the median over processes), facts of the model."""
     elapsed, cpu = ({v: [] for v in VARIANTS} for _ in range(2))
     peaks: dict[str, list[float]] = {}
@@ -114,7 +125,17 @@ def _measure(model: Path, tokens: int, processes: int, rounds: int) -> tuple[Tim
 
 
 def _spawn(variant: str, model: Path, tokens: int) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "benchmarks.step", "--variant", variant, "--model", str(model), "--tokens", str(tokens)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.step",
+        "--variant",
+        variant,
+        "--model",
+        str(model),
+        "--tokens",
+        str(tokens),
+    ]
     environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as the trainer has it
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     assert child.stdout is not None and child.stdout.readline() == "ready\n", f"{variant} did not start"
@@ -163,9 +184,9 @@ def _settle() -> None:
 
 def _build_large(path: Path, _kind: str) -> Path:
     """A random dense model of 1.5 billion parameters, in one file."""
-    from apollod.trainer.guards import guard_torchvision
+    from apollod import foreign_wheels
 
-    guard_torchvision()
+    foreign_wheels.guard()
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -180,15 +201,17 @@ def _build_large(path: Path, _kind: str) -> Path:
     return path
 
 
-def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], None], Callable[[], None], dict[str, float]]:
+def _build(
+    variant: str, model_dir: Path, tokens: int
+) -> tuple[Callable[[], None], Callable[[], None], dict[str, float]]:
     """The step to measure, the forward pass that holds its activations, and facts."""
     import torch
 
-    from apollod.trainer.guards import guard_torchvision
+    from apollod import foreign_wheels
 
-    guard_torchvision()  # before anything of transformers
-    from apollod.trainer.data import Tokens
-    from apollod.trainer.step import loss_of
+    foreign_wheels.guard()  # before anything of transformers
+    from apollod.trainer.objectives.loss import loss_of
+    from apollod.trainer.objectives.tokens import Tokens
 
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, 400, (tokens,), generator=generator).tolist()
@@ -196,7 +219,7 @@ def _build(variant: str, model_dir: Path, tokens: int) -> tuple[Callable[[], Non
     if variant in ("apollod", WITH_RING):
         attached, optimizer, facts = _attached(model_dir)
         if variant == WITH_RING:
-            from apollod.trainer.undo import UndoRing
+            from apollod.trainer.undo.undo_ring import UndoRing
 
             optimizer.undo = UndoRing(UNDO_BYTES)
             optimizer.undo.restart(attached.weights.fingerprint())
@@ -232,10 +255,10 @@ def _hold(loss: Any) -> None:
 
 def _attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
     """A trainer's model on a memory file, as it would be beside an engine."""
-    from apollod.trainer import kernels_cpu
-    from apollod.trainer.apollo import Apollo
-    from apollod.trainer.attach import attach
-    from apollod.trainer.memory import open_memory_file
+    from apollod.trainer.bind.attach import attach
+    from apollod.trainer.bind.mapped_memory import open_memory_file
+    from apollod.trainer.kernels import kernels_cpu
+    from apollod.trainer.optim.apollo import Apollo
     from apollod.trainer.step import be_deterministic
     from apollod.wire.manifest import MemoryFile
     from tests.support.trainer_host import Memory

@@ -1,8 +1,6 @@
-"""One model and one running daemon for all tests that only need to look at or feed a healthy one."""
+"""One model, one daemon with vLLM and one engine for all tests that only need to look at or feed a healthy one."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,34 +8,53 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from apollod import foreign_wheels
+
+foreign_wheels.guard_lazily()  # whichever test imports transformers or vLLM first
+
 # No test is timed: a first call may compile, and the machine may be busy.
 settings.register_profile("apollod", deadline=None)
 settings.load_profile("apollod")
 
 if TYPE_CHECKING:
     from support.daemon import Daemon
+    from support.engine_host import Engine
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Qwen3.5 of a few million parameters with its tokenizer, built here."""
+    from support.fork_server import fork_server
+
     path = tmp_path_factory.mktemp("model") / "tiny"
-    subprocess.run(
-        [sys.executable, "-m", "apollod.trainer.tiny", str(path), "--kind", "random"], check=True, capture_output=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
+    command = ["-m", "apollod.demo.tiny_model", str(path), "--kind", "random"]
+    assert fork_server().start(command, {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(120) == 0
     return path
 
 
 @pytest.fixture(scope="session")
 def running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemon"]:
-    """A ready daemon, shared: leave it healthy and idle, and count relative to what you find."""
-    from support.daemon import Daemon
+    """A ready daemon that serves with vLLM, shared: leave it healthy and idle, and count relative to what you find."""
+    from support.daemon import VLLM, Daemon
 
-    daemon = Daemon(tmp_path_factory.mktemp("daemon"), tiny_model).start()
+    daemon = Daemon(tmp_path_factory.mktemp("daemon"), tiny_model, engine=VLLM)
+    daemon.config.write_text(daemon.config.read_text().replace("[trainer]\n", "[trainer]\nalign_every = 10\n"))
+    daemon.start()
     try:
         daemon.wait_ready()
         yield daemon
     finally:
-        if daemon.process is not None and daemon.process.poll() is None:
+        if daemon.alive():
             daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def vllm(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Engine"]:
+    """vLLM on the tiny model without a daemon, shared: put back the weights that you change."""
+    from support.engine_host import Engine
+
+    engine = Engine(tmp_path_factory.mktemp("e"), tiny_model)
+    try:
+        yield engine.wait_ready()
+    finally:
+        engine.close()

@@ -1,4 +1,5 @@
-"""Whole numbers of the command line, bounded where they are parsed: no command meets one that SQLite or Python cannot count with."""
+"""Whole numbers of the command line, bounded where they are parsed: no command meets one that SQLite or Python
+cannot count with."""
 
 import argparse
 import re

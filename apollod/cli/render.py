@@ -1,4 +1,4 @@
-"""Text for people: tables and the status page. Plain ASCII, no meaning by colour."""
+"""Text for people: tables and sizes. Plain ASCII, no meaning by colour."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     right = [bool(rows) and all(isinstance(r[i], int | float | None) for r in rows) for i in range(len(columns))]
 
     def line(values: Sequence[str]) -> str:
-        return "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True)).rstrip()
+        return "  ".join(
+            v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True)
+        ).rstrip()
 
     return "\n".join([line(names), line(["-" * w for w in widths]), *(line(r) for r in cells)])
 
@@ -39,43 +41,7 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def status(s: dict[str, Any]) -> str:
-    """The status object as a page of at most fifteen lines."""
-    w, q, e, t, c, j = s["weights"], s["queue"], s["engine"], s["trainer"], s["checkpoint"], s["journal"]
-    lines = [
-        f"state       {s['state']}" + (f" ({s['error']})" if s["error"] else ""),
-        f"step        {s['step']}   fingerprint {w['fingerprint'] or '-'}",
-        f"engine      {_child(e)}" + (f"   {e['url']} as {e['model']!r}" if e["url"] else ""),
-        f"trainer     {_child(t)}",
-        f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
-        f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
-        f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
-        f"{q['rejected']} rejected, {q['held']} held",
-        f"optimizer   {s['optimizer']['name']}, lr {s['optimizer']['lr']:g}, state {size(s['optimizer']['state_bytes'])}",
-        f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c['steps_since']} steps since, {c['kept']} kept "
-        f"in {size(c['bytes'])}" + _rollback(s["rollback"]),
-        f"base        {_base(s['base'])}",
-        f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
-        f"inbox       {s['paths'].get('inbox', '')}",
-        f"up          {s['uptime_s']:.0f} s",
-    ]
-    return plain("\n".join(lines))
-
-
-def _rollback(back: dict[str, Any] | None) -> str:
-    return f"; going back from step {back['from']} to {back['to']}" if back else ""
-
-
-def _base(base: dict[str, Any]) -> str:
-    if base["kept"]:
-        return f"untrained weights kept in {base['path']} ({base['how']})"
-    return f"untrained weights not kept: {base['reason']}"
-
-
-def _child(child: dict[str, Any]) -> str:
-    if child["given_up"]:
-        return "given up; `apollod ctl resume` tries again"
-    if child["pid"] is None:
-        return "down"
-    again = f", restarted {child['restarts']}x" if child["restarts"] else ""
-    return f"{'ready' if child['ready'] else 'starting'} (pid {child['pid']}{again})"
+def growth_text(journal_per_day: int, history_per_day: int, days_left: float | None) -> str:
+    """How fast the state directory grows, and for how long its disk is enough."""
+    left = "" if days_left is None else f"; the disk is full in {days_left:.3g} days"
+    return f"journal {size(journal_per_day)} a day, history {size(history_per_day)} a day{left}"

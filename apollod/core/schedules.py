@@ -3,6 +3,8 @@
 import math
 from typing import Literal
 
+SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
 REFUSED_FIRST_S = 15.0  # a refused start waits for a person, who should not have to wait long for us afterwards
@@ -26,8 +28,9 @@ def learning_rate(
         warm-up    position < w:  peak * (position + 1) / w
         constant   then:          peak
         cosine     then:          peak * (floor + (1 - floor) * (1 + cos(pi * p)) / 2)
-    as transformers' cosine_with_min_lr, whose warm-up starts with a step at rate 0 that learns nothing. One half period, and
-    every window begins anew: the warm restarts of SGDR (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5).
+    as transformers' cosine_with_min_lr, whose warm-up starts with a step at rate 0 that learns nothing. One half
+    period, and every window begins anew: the warm restarts of SGDR (Loshchilov and Hutter 2017, arXiv:1608.03983,
+    equation 5).
     """
     ramp = math.ceil(warmup * planned)
     if position < ramp:
@@ -51,8 +54,26 @@ def loss_limit(loss_max: float, loss_spike: float, losses: int, total: float) ->
 
 
 def is_due(now_ns: int, at_ns: int, longest_s: float) -> bool:
-    """Has the time come? A time further ahead than any such wait lasts was set before the clock was put back: it has."""
-    return now_ns >= at_ns or at_ns - now_ns > longest_s * 1e9
+    """Has the time come? `longest_s` is how long the wait was when it was set: a time further ahead was set before the
+    clock was put back, and has come."""
+    return now_ns >= at_ns or at_ns - now_ns > longest_s * SECOND_NS
+
+
+def falls_due(now_ns: int, from_ns: int, wait_s: float) -> int:
+    """When `wait_s` after `from_ns` are over; `now_ns` if they are. Never more than `wait_s` ahead, see `is_due`."""
+    at_ns = from_ns + int(wait_s * SECOND_NS)
+    return now_ns if is_due(now_ns, at_ns, wait_s) else at_ns
+
+
+def left_s(now_ns: int, at_ns: int, longest_s: float) -> float:
+    """Seconds until a time has come: never more than `longest_s`, whatever the clock did since it was set."""
+    return 0.0 if is_due(now_ns, at_ns, longest_s) else (at_ns - now_ns) / SECOND_NS
+
+
+def is_recent(now_ns: int, at_ns: int, window_s: float) -> bool:
+    """Was it within the last `window_s` seconds? What is dated later than now was before the clock was put back: it
+    may be long ago, and is not counted."""
+    return 0 <= now_ns - at_ns < window_s * SECOND_NS
 
 
 def backoff_s(exits: int) -> float:

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.link import Link
-from apollod.engine import guards, refusals
-from apollod.engine.lifetime import die_with_parent
+from apollod import foreign_wheels
+from apollod.adapters.ipc.link import Link
+from apollod.adapters.system import semaphores
+from apollod.adapters.system.parent_death import die_with_supervisor
+from apollod.engine import refusals
 from apollod.errors import ApolloError, ConfigError, ModelRefused
 from apollod.wire.messages import Hello, LoadRefused
 
@@ -24,11 +26,10 @@ EXIT_REFUSED = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM. Returns 2 when the model or the settings are refused (the supervisor is told)."""
-    if supervisor := os.environ.get("APOLLOD_PARENT_PID"):
-        die_with_parent(lambda: os.getppid() == int(supervisor))
+    die_with_supervisor()
     try:
         socket_path = _socket_path()
-        guards.apply()
+        foreign_wheels.guard()
         _prepare_children()
         args = _parse(arguments)
         try:
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _socket_path() -> str:
-    """The supervisor's socket; raises ConfigError where vLLM would not load our plugin or it would not find the socket."""
+    """The supervisor's socket; raises ConfigError where vLLM would not load our plugin or it would not find the
+    socket."""
     if "apollod" not in os.environ.get("VLLM_PLUGINS", "").split(","):
         raise ConfigError("VLLM_PLUGINS does not name apollod", "start the engine with `apollod run`")
     path = os.environ.get("APOLLOD_SOCKET")
@@ -57,7 +59,8 @@ def _socket_path() -> str:
 
 
 def _prepare_children() -> None:
-    """Have `site/sitecustomize.py` run in every Python process below this one."""
+    """Have `site/sitecustomize.py` run in every Python process below this one, and their semaphores named as ours."""
+    semaphores.name_ours()
     site = str(Path(__file__).parent / "site")
     rest = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = f"{site}{os.pathsep}{rest}" if rest else site
@@ -90,9 +93,9 @@ def _serve(args: Namespace) -> None:
 async def _run(server: Any, args: Namespace) -> None:
     """vLLM's `run_server` without its handler for a SIGTERM during the start.
 
-    That raises KeyboardInterrupt, which `zmq_socket_ctx` (utils/network_utils.py) swallows in 0.26 and 0.32: the start then
-    waits ten minutes for an engine core that nobody talks to. By default the signal ends this process, and with it the
-    children. Once the server is up vLLM handles it (launcher.py, `serve_http`).
+    That raises KeyboardInterrupt, which `zmq_socket_ctx` (utils/network_utils.py) swallows in 0.26 and 0.32: the start
+    then waits ten minutes for an engine core that nobody talks to. By default the signal ends this process, and with it
+    the children. Once the server is up vLLM handles it (launcher.py, `serve_http`).
     """
     from vllm.utils.system_utils import decorate_logs
 

@@ -1,6 +1,7 @@
 """vLLM's general plugin `apollod`: runs in every vLLM process, before it loads anything.
 
-vLLM logs and swallows what goes wrong here, so the supervisor waits for the loader's handshake and never trusts silence.
+vLLM logs and swallows what goes wrong here, so the supervisor waits for the loader's handshake and never trusts
+silence.
 """
 
 import functools
@@ -17,6 +18,6 @@ def register() -> None:
         return
     from vllm.model_executor.model_loader import register_model_loader
 
-    from apollod.engine.loader import SharedLoader
+    from apollod.engine.load.loader import SharedLoader
 
     register_model_loader("apollod")(SharedLoader)

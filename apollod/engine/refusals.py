@@ -1,4 +1,4 @@
-"""What apollod will not serve, said before it costs a wrong weight.
+"""Models and settings that apollod refuses to serve, before a weight can go wrong.
 
 `check_arguments` sees the command line and the model directory, before vLLM starts anything; `check_config` sees vLLM's
 resolved configuration inside the worker and is the one that counts.
@@ -9,17 +9,20 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.adapters.model_dir import check_model_dir, refuse_quantized
+from apollod.adapters.system.model_dir import check_model_dir, refuse_quantized
 from apollod.errors import ModelRefused
 
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch reads both; the second is the older name
+ALLOCATOR_VARIABLES = (
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+)  # torch reads both; the second is the older name
 UNSHAREABLE = {"expandable_segments:true": "expandable segments", "backend:cudamallocasync": "CUDA's own pools"}
 
 
 def check_arguments(args: Namespace) -> None:
     """Raise ModelRefused for what the arguments of vLLM's API server and `config.json` already show.
 
-    Without this a refusal takes a whole engine start, and some come as an error of vLLM that does not say what to do.
+    Otherwise a refusal would take a whole engine start, and some would be errors of vLLM that do not say what to do.
     """
     check_model_dir(args.model)
     _check_parallel(args.tensor_parallel_size * args.pipeline_parallel_size, args.data_parallel_size)
@@ -59,12 +62,14 @@ def check_config(vllm_config: Any, model_config: Any) -> None:
 
 
 def check_allocator(environment: Mapping[str, str]) -> None:
-    """Raise ModelRefused for settings of torch's allocator under which device memory has no CUDA IPC handle."""
+    """Raise ModelRefused for settings of torch's allocator that give device memory without a CUDA IPC handle."""
     for name in ALLOCATOR_VARIABLES:
         settings = environment.get(name, "").lower().replace(" ", "")
         for setting, what in UNSHAREABLE.items():
             if setting in settings:
-                raise ModelRefused(f"{name} = {environment[name]!r}: memory of {what} cannot be shared by CUDA IPC", f"unset {name}")
+                raise ModelRefused(
+                    f"{name} = {environment[name]!r}: memory of {what} cannot be shared by CUDA IPC", f"unset {name}"
+                )
 
 
 def _check_parallel(world_size: int, data_parallel_size: int) -> None:

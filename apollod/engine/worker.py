@@ -1,13 +1,14 @@
 """Methods added to vLLM's worker by `--worker-extension-cls apollod.engine.worker.WorkerExtension`.
 
-vLLM mixes this class into its worker and refuses attributes that exist already (v1/worker/worker_base.py), hence the prefix.
+vLLM mixes this class into its worker and refuses attributes that exist already (v1/worker/worker_base.py), hence the
+prefix.
 """
 
 from typing import Any
 
 import torch
 
-from apollod.engine.compare import differing
+from apollod.engine.serve.compare import differing
 
 
 class WorkerExtension:

@@ -40,7 +40,9 @@ def _shared(model_dir: Path) -> str:
 
 def _caches() -> list[Path]:
     """Where huggingface_hub keeps its cache: HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub."""
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface").expanduser()
+    home = Path(
+        os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    ).expanduser()
     named = [os.environ.get(name) for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")]
     caches = [home / "hub", *(Path(path).expanduser() for path in named if path)]
     return [form for cache in caches for form in (cache.absolute(), cache.resolve())]
@@ -48,8 +50,10 @@ def _caches() -> list[Path]:
 
 def _copy(model_dir: Path) -> str:
     target = Path("~/models").expanduser() / _model_name(model_dir)
-    return f"make a private copy and use that: `mkdir -p {shlex.quote(str(target))} && cp -a --reflink=auto -L " \
+    return (
+        f"make a private copy and use that: `mkdir -p {shlex.quote(str(target))} && cp -a --reflink=auto -L "
         f"{shlex.quote(str(model_dir))}/. {shlex.quote(str(target))}/`"
+    )
 
 
 def _model_name(model_dir: Path) -> str:

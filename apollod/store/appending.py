@@ -1,8 +1,10 @@
-"""Many bytes written to a new file in order, by a thread of their own and past the page cache, where the file system can.
+"""Many bytes written to a new file in order, by a thread of their own and past the page cache, where the file system
+can.
 
-1 GiB through the page cache takes nearly twice as long (docs/decisions/0011): every page is new memory, and is looked at twice more
-to be written and to be thrown away. The bytes go through two buffers, so that the caller hashes while the disk writes; this also
-gives them the alignment that such writes need. Where the file system cannot, they are written at once, without a copy.
+1 GiB through the page cache takes nearly twice as long (docs/decisions/0011): every page is new memory, and is looked
+at twice more to be written and to be thrown away. The bytes go through two buffers, so that the caller hashes while the
+disk writes; this also gives them the alignment that such writes need. Where the file system cannot, they are written at
+once, without a copy.
 """
 
 import mmap
@@ -31,7 +33,8 @@ class Appender:
         self._direct = disk.direct(fd, True)
 
     def add(self, data: Array, lasting: bool = False) -> None:
-        """Append uint8 [n], contiguous; it may change as soon as this returns. Raises OSError, also of what was added before.
+        """Append uint8 [n], contiguous; it may change as soon as this returns. Raises OSError, also of what was added
+        before.
 
         `lasting`: whole blocks that begin at a page and stay as they are until `drain`: written without a copy.
         """
@@ -53,7 +56,8 @@ class Appender:
                 self._hand_over(self._buffer())
 
     def drain(self) -> None:
-        """Everything is in the file, to be flushed by the caller. What is no whole block goes through the page cache."""
+        """Everything is in the file, to be flushed by the caller. What is no whole block goes through the page
+        cache."""
         if not self._direct:
             return
         rest = self._buffer()[: self._filled] if self._filled else np.empty(0, np.uint8)

@@ -55,7 +55,11 @@ def recover_files(disk: Disk, directory: Path) -> Recovered:
     except OSError as error:
         raise SyncError(f"{directory} cannot be recovered ({error})", "nothing was written; check the disk") from error
     if redo is not None:
-        usable = table is not None and table.layout == redo.head.layout and table.generation in (redo.head.base, redo.head.generation)
+        usable = (
+            table is not None
+            and table.layout == redo.head.layout
+            and table.generation in (redo.head.base, redo.head.generation)
+        )
         finish(disk, directory, redo, table if usable else None, verified=False)
     dropped = _drop_strays(disk, directory)
     head = redo.head if redo is not None else table
@@ -100,24 +104,29 @@ def finish(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, ve
 class Finishing:
     """What a committed redo record still asks for: `put`, then `settle`, by the holder of the lock.
 
-    After `put` every process reads the new weights, and no crash takes them back: the record is durable, and whoever recovers puts them
-    there again. `settle` makes the files durable without it and lets it go; nobody needs to wait for that. Both raise SyncError with
-    `committed`; the record stays, and what is left is a recovery's, never a second `settle`: after a failed flush the kernel takes
-    the pages for clean, and only the images of the record bring them back.
+    After `put` every process reads the new weights, and no crash takes them back: the record is durable, and whoever
+    recovers puts them there again. `settle` makes the files durable without it and lets it go; nobody needs to wait for
+    that. Both raise SyncError with `committed`; the record stays, and what is left is a recovery's, never a second
+    `settle`: after a failed flush the kernel takes the pages for clean, and only the images of the record bring them
+    back.
 
-    `table`: as of before the record; None to have it made from the files. `verified`: the files were compared with it just now, so
-    their stamps are good.
+    `table`: as of before the record; None to have it made from the files. `verified`: the files were compared with it
+    just now, so their stamps are good.
     """
 
     def __init__(self, disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> None:
         self._disk, self._directory, self._redo = disk, directory, redo
         self._table, self._verified = table, verified
         self._unflushed: list[int] = []
-        """Descriptors that wrote blocks in place, open until they are flushed: a later one would not be told of every failed write."""
+        """Descriptors that wrote blocks in place, open until they are flushed: a later one would not be told of
+        every failed write."""
 
     def put(self) -> int:
         """Blocks to their places, new files renamed; the number of bytes written."""
-        with self._unfinished(), self._disk.let_go_later([str(self._directory / name) for name in _replaced(self._redo)]):
+        with (
+            self._unfinished(),
+            self._disk.let_go_later([str(self._directory / name) for name in _replaced(self._redo)]),
+        ):
             written = sum(self._put_blocks(part) for part in self._redo.parts if part.file.how == "blocks")
             _put_files(self._disk, self._directory, self._redo)
         return written
@@ -151,7 +160,8 @@ class Finishing:
                 raise
             raise SyncError(
                 f"the sync of {self._directory} is committed and not finished ({error})",
-                f"keep {self._redo.path}, mend the disk, then run `apollo-checkpoint recover --model-dir {self._directory}`",
+                f"keep {self._redo.path}, mend the disk, then run `apollo-checkpoint recover --model-dir "
+                f"{self._directory}`",
                 committed=True,
             ) from error
 
@@ -183,8 +193,8 @@ def _replaced(redo: Redo) -> list[str]:
 
 
 def _put_table(disk: Disk, directory: Path, redo: Redo, table: BlockTable | None, verified: bool) -> int:
-    """Durable before the record goes: a table of older weights would make a sync skip what it has to write, and without any nobody
-    would know which step the weights are of."""
+    """Durable before the record goes: a table of older weights would make a sync skip what it has to write, and
+    without any nobody would know which step the weights are of."""
     if table is None:
         table = BlockTable(redo.head.layout, 0, 0, _hashed(disk, directory, read_files(directory, disk)))
     written = write_table(disk, directory, _renewed(disk, directory, redo, table, verified))
@@ -214,7 +224,11 @@ def _verify_new_files(disk: Disk, directory: Path, redo: Redo) -> None:
         new, place = str(directory / f"{NEW}{part.file.name}"), str(directory / part.file.name)
         path = new if disk.stat(new) is not None else place
         info = disk.stat(path)
-        if info is None or info.size != part.file.size or not np.array_equal(hash_file(disk, path, info.size), part.hashes):
+        if (
+            info is None
+            or info.size != part.file.size
+            or not np.array_equal(hash_file(disk, path, info.size), part.hashes)
+        ):
             raise RedoRefused(f"{path} is not what the redo record {redo.path} committed", "")
 
 
@@ -233,7 +247,10 @@ def _intact(disk: Disk, directory: Path) -> str:
     if not wrong:
         return f"nothing was written; all files hold the whole {state}: remove {directory / REDO} to go on from them"
     names = ", ".join(f"{name} ({count} blocks)" for name, count in wrong.items())
-    return f"nothing was written; of the {state} intact: {', '.join(whole) or 'no file'}; not: {names}; restore a checkpoint"
+    return (
+        f"nothing was written; of the {state} intact: {', '.join(whole) or 'no file'}; not: {names}; restore a "
+        "checkpoint"
+    )
 
 
 def _hashed(disk: Disk, directory: Path, files: Sequence[WeightFile]) -> dict[str, FileBlocks]:

@@ -4,10 +4,10 @@ The hash of a block of little-endian uint64 words w_j (the last block zero-padde
 
     h = mix(sum_j mix(w_j xor (j + 1) * G)),   mix(x): x ^= x >> 32; x *= A; x ^= x >> 29; x *= B; x ^= x >> 32
 
-`mix` is a bijection, so a block in which one word differs never collides. Otherwise each side of a difference acts like a
-random number: a changed block is missed with odds of 2^-64; over the 14 million blocks of a 54 GB model, all of them
-changed, 1 in 10^12. Not cryptographic: it finds changes and torn writes, not forgeries. Compiled where numba is there; the
-numpy path gives the same bits.
+`mix` is a bijection, so a block in which one word differs never collides. Otherwise each side of a difference acts like
+a random number: a changed block is missed with odds of 2^-64; over the 14 million blocks of a 54 GB model, all of them
+changed, 1 in 10^12. Not cryptographic: it finds changes and torn writes, not forgeries. Compiled where numba is there;
+the numpy path gives the same bits.
 """
 
 from __future__ import annotations

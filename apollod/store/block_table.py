@@ -2,8 +2,9 @@
 
     "APLBLKS1"  u32 bytes of the head  head (JSON)  u64 hashes, file after file  BLAKE2b-128 of all before
 
-A cache that may be deleted: it is then made again by reading the files once. It also tells whether somebody else has written
-to them: size, times and inode of each file are in it, and where those differ the bytes are compared before anything is written.
+A cache that may be deleted: it is then made again by reading the files once. It also tells whether somebody else has
+written to them: size, times and inode of each file are in it, and where those differ the bytes are compared before
+anything is written.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,15 +66,16 @@ class BlockTable:
 def current_table(disk: Disk, directory: Path, files: Sequence[WeightFile], accept_edits: bool = False) -> BlockTable:
     """Hashes of the files as they are on disk now.
 
-    Files that look untouched are not read. Raises ModelEdited where there is a table and a file does not hold what it says,
-    unless `accept_edits`; a missing or damaged table is made anew.
+    Files that look untouched are not read. Raises ModelEdited where there is a table and a file does not hold what it
+    says, unless `accept_edits`; a missing or damaged table is made anew.
     """
     layout = layout_digest(files)
     stored = read_table(disk, directory)
     if stored is not None and stored.layout != layout:
         if not accept_edits:
             raise ModelEdited(
-                f"the weight files of {directory} are not those of sync {stored.generation}: names or headers differ", _EDITED
+                f"the weight files of {directory} are not those of sync {stored.generation}: names or headers differ",
+                _EDITED,
             )
         stored = None
     found = {file.name: _current(disk, directory, file, stored) for file in files}
@@ -81,13 +83,18 @@ def current_table(disk: Disk, directory: Path, files: Sequence[WeightFile], acce
         return BlockTable(layout, 0, 0, found)
     if not accept_edits and (edited := differing(stored, found)):
         raise ModelEdited(
-            f"{_listed(edited)} in {directory} changed after sync {stored.generation} (step {stored.step}), and not by apollod; "
-            "nothing was written", _EDITED,
+            f"{_listed(edited)} in {directory} changed after sync {stored.generation} (step {stored.step}), and "
+            "not by apollod; "
+            "nothing was written",
+            _EDITED,
         )
     return replace(stored, files=found)
 
 
-_EDITED = "if the edit is meant, sync with --accept-edits; else restore the files, or sync from a directory that has the right weights"
+_EDITED = (
+    "if the edit is meant, sync with --accept-edits; else restore the files, or sync from a directory that has the "
+    "right weights"
+)
 
 
 def differing(stored: BlockTable, found: dict[str, FileBlocks]) -> dict[str, int]:
@@ -107,7 +114,11 @@ def _listed(edited: dict[str, int]) -> str:
 def _current(disk: Disk, directory: Path, file: WeightFile, stored: BlockTable | None) -> FileBlocks:
     path = str(directory / file.name)
     info = _stat(disk, path)
-    if stored is not None and stored.files[file.name].identity == identity(info) and stored.files[file.name].size == info.size:
+    if (
+        stored is not None
+        and stored.files[file.name].identity == identity(info)
+        and stored.files[file.name].size == info.size
+    ):
         return stored.files[file.name]
     return FileBlocks(file.name, info.size, identity(info), hash_file(disk, path, info.size))
 
@@ -167,7 +178,9 @@ def write_table(disk: Disk, directory: Path, table: BlockTable) -> int:
     files = list(table.files.values())
     heads = [_FileHead(file.name, file.size, *file.identity) for file in files]
     head = msgspec.json.encode(_Head(1, table.layout, table.generation, table.step, heads))
-    data = b"".join([_MAGIC, len(head).to_bytes(4, "little"), head, *(file.hashes.astype("<u8").tobytes() for file in files)])
+    data = b"".join(
+        [_MAGIC, len(head).to_bytes(4, "little"), head, *(file.hashes.astype("<u8").tobytes() for file in files)]
+    )
     path = str(directory / TABLE)
     fd = disk.create(f"{path}.tmp")
     try:
@@ -182,7 +195,8 @@ def write_table(disk: Disk, directory: Path, table: BlockTable) -> int:
 def stamped(disk: Disk, directory: Path, table: BlockTable) -> BlockTable:
     """The table with what stat says of the files now."""
     files = {
-        name: replace(blocks, identity=identity(_stat(disk, str(directory / name)))) for name, blocks in table.files.items()
+        name: replace(blocks, identity=identity(_stat(disk, str(directory / name))))
+        for name, blocks in table.files.items()
     }
     return replace(table, files=files)
 

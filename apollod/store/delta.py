@@ -1,13 +1,16 @@
 """Undo deltas: the difference of two generations of weights, applied in either direction, a chunk of 16 MiB at a time.
 
     "APLDELT1"  u32 bytes of the head  head (JSON)
-    chunks, tensor after tensor: u32 file, u64 offset, u32 bytes, u8 bytes of an element, u32 bytes packed, hash before, hash after
-        then XOR of before and after, split into planes (first bytes of all elements, then second ones, ...), zstd; nothing if equal
-    the same record with file 0xFFFFFFFF: bytes = number of chunks, hashes of all; BLAKE2b-128 of the head and all records
+    chunks, tensor after tensor: u32 file, u64 offset, u32 bytes, u8 bytes of an element, u32 bytes packed, hash before,
+    hash after
+        then XOR of before and after, split into planes (first bytes of all elements, then second ones, ...), zstd;
+        nothing if equal
+    the same record with file 0xFFFFFFFF: bytes = number of chunks, hashes of all; BLAKE2b-128 of the head and all
+    records
 
-Planes, because a step of bf16 training changes low bytes a little and high bytes hardly ever. Level 1: on real stochastically
-rounded steps 3 and 4 give the same size in up to half as much time again (benchmarks/checkpoint.py, docs/decisions/0011). A chunk's hash is
-BLAKE2b-128 of its block hashes.
+Planes, because a step of bf16 training changes low bytes a little and high bytes hardly ever. Level 1: on real
+stochastically rounded steps 3 and 4 give the same size in up to half as much time again (benchmarks/checkpoint.py,
+docs/decisions/0011). A chunk's hash is BLAKE2b-128 of its block hashes.
 """
 
 import struct
@@ -70,9 +73,15 @@ class _Chunk:
 
 
 def write_delta(
-    path: Path, files: Sequence[WeightFile], before: Iterable[Piece], after: Iterable[Piece], steps: tuple[int, int], disk: Disk = REAL
+    path: Path,
+    files: Sequence[WeightFile],
+    before: Iterable[Piece],
+    after: Iterable[Piece],
+    steps: tuple[int, int],
+    disk: Disk = REAL,
 ) -> Delta:
-    """Write the difference of two generations, durably, whole or not at all. Raises SyncError for a disk that is full or broken."""
+    """Write the difference of two generations, durably, whole or not at all. Raises SyncError for a disk that is
+    full or broken."""
     temporary = f"{path}.tmp"
     head = DeltaHead(1, layout_digest(files), *steps)
     try:
@@ -88,7 +97,9 @@ def write_delta(
         with suppress(OSError):
             disk.unlink(temporary)
         if isinstance(error, OSError):
-            raise SyncError(f"the undo delta {path} cannot be written ({error})", "make room or mend the disk") from error
+            raise SyncError(
+                f"the undo delta {path} cannot be written ({error})", "make room or mend the disk"
+            ) from error
         raise
     return written
 
@@ -109,16 +120,20 @@ def read_delta(path: Path, disk: Disk = REAL) -> Delta:
     return Delta(head, chunk.before.hex(), chunk.after.hex(), position + 16)
 
 
-def apply_delta(path: Path, files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL) -> Iterator[Piece]:
+def apply_delta(
+    path: Path, files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL
+) -> Iterator[Piece]:
     """The other side, as pieces: `weights` may be the one before or the one after.
 
-    Every chunk is compared with its hash before and after the change. Raises DeltaRefused where the delta is damaged, of another
-    model or of neither side; whoever consumes the pieces must not commit then.
+    Every chunk is compared with its hash before and after the change. Raises DeltaRefused where the delta is damaged,
+    of another model or of neither side; whoever consumes the pieces must not commit then.
     """
     return apply_deltas([path], files, weights, disk)
 
 
-def apply_deltas(paths: Sequence[Path], files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL) -> Iterator[Piece]:
+def apply_deltas(
+    paths: Sequence[Path], files: Sequence[WeightFile], weights: Iterable[Piece], disk: Disk = REAL
+) -> Iterator[Piece]:
     """`apply_delta` of one after another, with no more than a few chunks in memory."""
     stream = Stream(weights)
     deltas = [ChunkwiseDelta(path, files, disk) for path in paths]
@@ -138,7 +153,9 @@ class ChunkwiseDelta:
     def __init__(self, path: Path, files: Sequence[WeightFile], disk: Disk = REAL) -> None:
         self._path, self._disk = path, disk
         if read_delta(path, disk).head.layout != layout_digest(files):
-            raise DeltaRefused(f"the undo delta {path} belongs to another model", "use a delta of this model's own history")
+            raise DeltaRefused(
+                f"the undo delta {path} belongs to another model", "use a delta of this model's own history"
+            )
         with self._opened() as fd:
             _, self._position, self._check = _read_head(disk, fd, path)
         self._forward: bool | None = None
@@ -171,7 +188,9 @@ class ChunkwiseDelta:
             with opened(self._disk, str(self._path)) as fd:
                 yield fd
         except OSError as error:
-            raise DeltaRefused(f"the undo delta {self._path} cannot be read ({error})", "use another checkpoint") from error
+            raise DeltaRefused(
+                f"the undo delta {self._path} cannot be read ({error})", "use another checkpoint"
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -208,7 +227,12 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
     text = msgspec.json.encode(head)
     start = _MAGIC + len(text).to_bytes(4, "little") + text
     disk.write(fd, 0, start)
-    check, sides, position, count = blake2b(start, digest_size=16), (blake2b(digest_size=16), blake2b(digest_size=16)), len(start), 0
+    check, sides, position, count = (
+        blake2b(start, digest_size=16),
+        (blake2b(digest_size=16), blake2b(digest_size=16)),
+        len(start),
+        0,
+    )
     for chunk, hashes, packed in _packed(files, before, after):
         item = ITEM_BYTES[chunk.tensor.dtype]
         record = _RECORD.pack(chunk.file, chunk.start, chunk.size, item, len(packed), *hashes)
@@ -223,22 +247,29 @@ def _fill(disk: Disk, fd: int, head: DeltaHead, files: Sequence[WeightFile], bef
     return Delta(head, sides[0].hexdigest(), sides[1].hexdigest(), position + len(end) + 16)
 
 
-def _packed(files: Sequence[WeightFile], before: Stream, after: Stream) -> Iterator[tuple["Place", tuple[bytes, bytes], bytes]]:
-    """Every chunk with the hashes of both sides and its difference, in order; packed by threads while the next ones are read."""
+def _packed(
+    files: Sequence[WeightFile], before: Stream, after: Stream
+) -> Iterator[tuple["Place", tuple[bytes, bytes], bytes]]:
+    """Every chunk with the hashes of both sides and its difference, in order; packed by threads while the next ones
+    are read."""
     waiting: deque[tuple[Place, tuple[bytes, bytes], Future[bytes] | None]] = deque()
     with ThreadPoolExecutor(PACKERS, thread_name_prefix="delta") as pool:
         for chunk in chunks(files):
             old, new = (side.take(chunk.tensor.file, chunk.start, chunk.size) for side in (before, after))
             hashes = chunk_hash(old), chunk_hash(new)
             differ = hashes[0] != hashes[1]
-            waiting.append((chunk, hashes, pool.submit(_pack, old ^ new, ITEM_BYTES[chunk.tensor.dtype]) if differ else None))
+            waiting.append(
+                (chunk, hashes, pool.submit(_pack, old ^ new, ITEM_BYTES[chunk.tensor.dtype]) if differ else None)
+            )
             while len(waiting) > PACKERS:
                 yield _done(waiting.popleft())
         while waiting:
             yield _done(waiting.popleft())
 
 
-def _done(waiting: tuple["Place", tuple[bytes, bytes], "Future[bytes] | None"]) -> tuple["Place", tuple[bytes, bytes], bytes]:
+def _done(
+    waiting: tuple["Place", tuple[bytes, bytes], "Future[bytes] | None"],
+) -> tuple["Place", tuple[bytes, bytes], bytes]:
     chunk, hashes, packing = waiting
     return chunk, hashes, packing.result() if packing else b""
 
@@ -255,8 +286,8 @@ def _planes(data: Array, item: int) -> Array:
 
 
 def _joined(planes: Array) -> Array:
-    """Elements from their planes, uint8 [item, n]. Whole words for two bytes (2 ms for 16 MiB), else plane by plane: a transposed copy
-    takes 41 ms, most of what applying a delta would cost."""
+    """Elements from their planes, uint8 [item, n]. Whole words for two bytes (2 ms for 16 MiB), else plane by plane:
+    a transposed copy takes 41 ms, most of what applying a delta would cost."""
     if len(planes) == 2:
         words: Array = planes[1].astype("<u2")
         words <<= 8
@@ -304,4 +335,6 @@ def _read_record(disk: Disk, fd: int, path: Path, position: int, check: "blake2b
 
 
 def _damaged(path: Path, reason: str) -> DeltaRefused:
-    return DeltaRefused(f"the undo delta {path} is damaged: {reason}", "use another checkpoint, and replay the steps since")
+    return DeltaRefused(
+        f"the undo delta {path} is damaged: {reason}", "use another checkpoint, and replay the steps since"
+    )

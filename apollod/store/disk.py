@@ -1,7 +1,8 @@
-"""The file operations that a sync is made of: one protocol, so that a test can put a disk that loses power in its place.
+"""The file operations that a sync is made of: one protocol, so that a test can put a disk that loses power in its
+place.
 
-Paths are plain strings. Every method raises OSError and nothing is tried again: after a failed fsync the kernel marks the
-pages clean, so a second fsync that succeeds says nothing about the bytes (Rebello et al., USENIX ATC 2020).
+Paths are plain strings. Every method raises OSError and nothing is tried again: after a failed fsync the kernel marks
+the pages clean, so a second fsync that succeeds says nothing about the bytes (Rebello et al., USENIX ATC 2020).
 """
 
 import errno
@@ -45,7 +46,8 @@ class Disk(Protocol):
         """A descriptor of an existing file; to write, not through a symbolic link."""
 
     def create(self, path: str, like: str | None = None) -> int:
-        """A descriptor of a new, empty file; an older one is replaced. `like`: the file whose mode it gets, else 0600."""
+        """A descriptor of a new, empty file; an older one is replaced. `like`: the file whose mode it gets, else
+        0600."""
 
     def close(self, fd: int) -> None: ...
 
@@ -56,8 +58,8 @@ class Disk(Protocol):
         """All of it. Durable with fsync or fdatasync of the file."""
 
     def direct(self, fd: int, on: bool) -> bool:
-        """Whether writes go past the page cache from here on. They have to be whole 4 KiB blocks then, of aligned memory; what is in
-        the file when one returns needs its fsync like any other."""
+        """Whether writes go past the page cache from here on. They have to be whole 4 KiB blocks then, of aligned
+        memory; what is in the file when one returns needs its fsync like any other."""
 
     def clone(self, source: int, target: int) -> bool:
         """Let the empty file `target` share the blocks of `source`; false where the file system cannot."""
@@ -137,7 +139,9 @@ class RealDisk:
         while view:
             try:
                 written = os.pwrite(fd, view, offset)
-            except OSError as error:  # less aligned than this file system wants, or the rest of a write that was cut short
+            except (
+                OSError
+            ) as error:  # less aligned than this file system wants, or the rest of a write that was cut short
                 if error.errno != errno.EINVAL or not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
                     raise
                 self.direct(fd, False)
@@ -180,7 +184,8 @@ class RealDisk:
 
     @contextmanager
     def let_go_later(self, paths: list[str]) -> Iterator[None]:
-        """Freeing takes ext4 0.2 s a GiB; a thread of its own waits for it. After a crash the file system does it: there is no name."""
+        """Freeing takes ext4 0.2 s a GiB; a thread of its own waits for it. After a crash the file system does it:
+        there is no name."""
         fds = []
         for path in paths:
             with suppress(OSError):

@@ -1,8 +1,8 @@
 """`apollod/checkpoint.json`: what a checkpoint's directory says of itself. No numpy here: light processes read it, too.
 
-A directory of the history holds the optimizer of its step and a delta to the weights that the model directory held before; a
-*full* one is a complete Hugging Face directory besides. Entries are numbered in the order in which they were written, which after a
-rollback is not the order of steps.
+A directory of the history holds the optimizer of its step and a delta to the weights that the model directory held
+before; a *full* one is a complete Hugging Face directory besides. Entries are numbered in the order in which they were
+written, which after a rollback is not the order of steps.
 """
 
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from apollod.errors import CheckpointError
+from apollod.explain import reason
 
 ENTRY = "apollod"
 """Directory inside a checkpoint's directory that holds what only we read."""
@@ -25,10 +26,10 @@ _ANOTHER = "use another checkpoint; `apollod checkpoint verify` lists those that
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """checkpoint.json. `number`: 1, 2, ... in the order of writing, 0 for a directory that belongs to no history. `before_step` and
-    `before_fingerprint`: what the model directory held when it was written ("" where there is no delta). `model`: name of the base
-    model. `optimizer`: its settings. `state_version`: of what the optimizer's tensors mean. `files`: bytes of every other file, by
-    its path in the directory."""
+    """checkpoint.json. `number`: 1, 2, ... in the order of writing, 0 for a directory that belongs to no history.
+    `before_step` and `before_fingerprint`: what the model directory held when it was written ("" where there is no
+    delta). `model`: name of the base model. `optimizer`: its settings. `state_version`: of what the optimizer's
+    tensors mean. `files`: bytes of every other file, by its path in the directory."""
 
     schema_version: int
     number: int
@@ -46,8 +47,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Broken:
-    """A directory that is no whole checkpoint. `entry`: what it says of itself, where at least that can be read; then `wrong` has the
-    files that are missing or have another size."""
+    """A directory that is no whole checkpoint. `entry`: what it says of itself, where at least that can be read;
+    then `wrong` has the files that are missing or have another size."""
 
     path: Path
     reason: str
@@ -82,7 +83,7 @@ def read_record(path: Path) -> Entry:
             raise _other_schema(path, found)
         entry = msgspec.json.decode(text, type=Entry)
     except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} is not whole ({RECORD}: {error.strerror})", _ANOTHER) from error
+        raise CheckpointError(f"the checkpoint {path} is not whole ({RECORD}: {reason(error)})", _ANOTHER) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{record} is damaged ({error})", _ANOTHER) from error
     if not _makes_sense(entry):
@@ -97,7 +98,7 @@ def misfits(path: Path, entry: Entry) -> dict[str, str]:
         try:
             found = (path / name).stat().st_size
         except OSError as error:
-            wrong[name] = f"the checkpoint {path} is not whole ({name}: {error.strerror})"
+            wrong[name] = f"the checkpoint {path} is not whole ({name}: {reason(error)})"
             continue
         if found != size:
             wrong[name] = f"{path / name} has {found} bytes, recorded are {size}"
@@ -110,7 +111,8 @@ def write_entry(path: Path, entry: Entry) -> None:
 
 
 def entries(checkpoints: Path) -> Listing:
-    """What lies in a directory of checkpoints, by number. Temporary directories are passed over; a damaged one spoils no other."""
+    """What lies in a directory of checkpoints, by number. Temporary directories are passed over; a damaged one
+    spoils no other."""
     whole: dict[int, tuple[Path, Entry]] = {}
     broken = []
     for path in _directories(checkpoints):
@@ -161,5 +163,7 @@ def _other_schema(path: Path, found: int) -> CheckpointError:
 
 
 def _makes_sense(entry: Entry) -> bool:
-    inside = all(name and not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts for name in entry.files)
+    inside = all(
+        name and not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts for name in entry.files
+    )
     return inside and min(entry.number, entry.step, entry.before_step, *entry.files.values()) >= 0

@@ -22,8 +22,8 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written. `origin`: the copy of weights that it began from, `deltas` of them applied; `failed`: ways that were tried
-    before and led nowhere; `optimizer`: why there is none, "" where there is one."""
+    """What was written. `origin`: the copy of weights that it began from, `deltas` of them applied; `failed`: ways
+    that were tried before and led nowhere; `optimizer`: why there is none, "" where there is one."""
 
     path: Path
     step: int
@@ -35,11 +35,13 @@ class Exported:
     optimizer: str
 
 
-def export(history: History, point: Point, out: Path, others: Sequence[Path], progress: Progress = lambda count: None) -> Exported:
+def export(
+    history: History, point: Point, out: Path, others: Sequence[Path], progress: Progress = lambda count: None
+) -> Exported:
     """Write the weights of a point, and its optimizer, to the new directory `out`, durably, whole or not at all.
 
-    `others`: config, tokenizer and the like, relative to `history.template`. Where one way turns out to be damaged the next is taken.
-    Raises CheckpointError; `out` is then as it was.
+    `others`: config, tokenizer and the like, relative to `history.template`. Where one way turns out to be damaged the
+    next is taken. Raises CheckpointError; `out` is then as it was.
     """
     ways = history.ways(point)
     if not ways:
@@ -74,7 +76,9 @@ def _check_target(history: History, out: Path, others: Sequence[Path]) -> None:
     need = sum(file.bytes for file in history.files) + sum((history.template / name).stat().st_size for name in others)
     free = shutil.disk_usage(there).free
     if need > free:
-        raise CheckpointError(f"the export takes {need} bytes, {there} has {free} free", "make room, or export to another disk")
+        raise CheckpointError(
+            f"the export takes {need} bytes, {there} has {free} free", "make room, or export to another disk"
+        )
 
 
 def _first_good(
@@ -97,7 +101,8 @@ def _first_good(
             return way, found, tuple(failed)
         failed.append(f"from {way.copy.path}: fingerprint {found} came out, recorded is {point.fingerprint}")
     raise CheckpointError(
-        f"the weights of {point} cannot be had: {'; '.join(failed)}", "nothing was written; `apollod checkpoint verify` says what is intact"
+        f"the weights of {point} cannot be had: {'; '.join(failed)}",
+        "nothing was written; `apollod checkpoint verify` says what is intact",
     )
 
 
@@ -140,7 +145,13 @@ def _put_entry(point: Point, fingerprint: str, target: Path) -> str:
     shutil.copyfile(point.held.path / STATE, target / STATE)
     files = {str(path.relative_to(target)): path.stat().st_size for path in sorted(target.rglob("*")) if path.is_file()}
     alone = structs.replace(
-        point.held.entry, number=0, fingerprint=fingerprint, before_step=0, before_fingerprint="", full=True, files=files
+        point.held.entry,
+        number=0,
+        fingerprint=fingerprint,
+        before_step=0,
+        before_fingerprint="",
+        full=True,
+        files=files,
     )
     write_entry(target, alone)
     return ""

@@ -1,7 +1,9 @@
-"""What happens to one weight file in a sync, decided while its new bytes pass by: at most 192 MiB are held, of all files together.
+"""What happens to one weight file in a sync, decided while its new bytes pass by: at most 192 MiB are held, of all
+files together.
 
-Nothing of the file itself is touched here. Changed blocks go to the redo record, or, where that would cost more, a whole new
-file is written beside; a file with a second hard link always gets a new one, because the link is somebody's untrained model.
+Nothing of the file itself is touched here. Changed blocks go to the redo record, or, where that would cost more, a
+whole new file is written beside; a file with a second hard link always gets a new one, because the link is somebody's
+untrained model.
 """
 
 import mmap
@@ -18,7 +20,8 @@ from apollod.store.disk import Disk, opened
 from apollod.store.redo import NEW, How, Part, RedoFile, RedoWriter
 
 DENSE_SHARE = 0.15
-"""Changed share of the blocks from which on a new file costs less than writing them twice (benchmarks/checkpoint.py)."""
+"""Changed share of the blocks from which on a new file costs less than writing them twice
+(benchmarks/checkpoint.py)."""
 
 EARLY_SHARE = 0.9
 """Of DENSE_SHARE: below that, images go to the redo record while the next bytes are hashed."""
@@ -30,7 +33,8 @@ _COPY_BYTES = 16 << 20
 
 
 class Room:
-    """Memory for the first images of a sync, KEPT_BYTES of all files together: written to the redo record from here, then in place.
+    """Memory for the first images of a sync, KEPT_BYTES of all files together: written to the redo record from here,
+    then in place.
 
     Huge pages, where there are any: to clear small ones takes three times as long as to copy the images there.
     """
@@ -137,7 +141,12 @@ class FileUpdate:
             self._to.disk.fsync(self._fd)
             self.close()
             blocks, hashes = np.arange(self._hashes.size, dtype=np.uint64), self._hashes
-        return Part(RedoFile(self._known.name, self._how, self._known.size, self._image, hashes.size), blocks, hashes, tuple(self._kept))
+        return Part(
+            RedoFile(self._known.name, self._how, self._known.size, self._image, hashes.size),
+            blocks,
+            hashes,
+            tuple(self._kept),
+        )
 
     def close(self) -> None:
         """Let go of the new file."""
@@ -182,10 +191,14 @@ class FileUpdate:
         _gather(changed, data, images)
         self._blocks.append(changed + first)
         self._held.append(images)
-        if len(self._held) > 1 and not self._to.room.full:  # they lie one behind the other: one write instead of many small ones
+        if (
+            len(self._held) > 1 and not self._to.room.full
+        ):  # they lie one behind the other: one write instead of many small ones
             self._held = [self._to.room.last(sum(len(part) for part in self._held))]
             self._blocks[-2:] = [np.concatenate(self._blocks[-2:])]
-        if self._held_bytes() >= EARLY_BYTES and self.changed <= EARLY_SHARE * DENSE_SHARE * (first + block_count(data.size)):
+        if self._held_bytes() >= EARLY_BYTES and self.changed <= EARLY_SHARE * DENSE_SHARE * (
+            first + block_count(data.size)
+        ):
             self._spill()
 
     def _held_bytes(self) -> int:
@@ -202,7 +215,8 @@ class FileUpdate:
     # --- a new file -----------------------------------------------------------------------------------------------
 
     def _rewrite(self, seen: int) -> None:
-        """Begin a new file with everything up to block `seen`: changed blocks from here, the others from the old file."""
+        """Begin a new file with everything up to block `seen`: changed blocks from here, the others from the old
+        file."""
         self._how = "rewrite"
         self._fd = self._to.disk.create(self._new, self._path)
         self._out = Appender(self._to.disk, self._fd)
@@ -231,7 +245,9 @@ class FileUpdate:
         with opened(self._to.disk, self._path) as old:
             last = min(end * BLOCK, self._known.size)
             for offset in range(first * BLOCK, last, _COPY_BYTES):
-                self._put(offset, np.frombuffer(self._to.disk.read(old, offset, min(_COPY_BYTES, last - offset)), np.uint8))
+                self._put(
+                    offset, np.frombuffer(self._to.disk.read(old, offset, min(_COPY_BYTES, last - offset)), np.uint8)
+                )
 
     def _put(self, offset: int, data: Array) -> None:
         if self._out is not None:

@@ -1,8 +1,8 @@
 """The fingerprint of weights in files (a 64-bit number that identifies them exactly), with numpy alone.
 
-f of a tensor = K * (2 * S1 + S0) with S0 = sum w_j, S1 = sum j * w_j over its little-endian uint32 words (zero-padded), all
-modulo 2^64; F of a model = sum of f * (1 | first 8 bytes, little-endian, of BLAKE2b-256(name)). The trainer computes the same
-number of the weights in memory.
+f of a tensor = K * (2 * S1 + S0) with S0 = sum w_j, S1 = sum j * w_j over its little-endian uint32 words (zero-padded),
+all modulo 2^64; F of a model = sum of f * (1 | first 8 bytes, little-endian, of BLAKE2b-256(name)). The trainer
+computes the same number of the weights in memory.
 """
 
 import hashlib
@@ -22,7 +22,8 @@ _BLOCK_WORDS = 1 << 16  # temporaries of half a megabyte, and sums below 2^64
 
 
 def directory_fingerprint(directory: Path, disk: Disk = REAL) -> str:
-    """F of the model as 16 hex digits. Raises ModelRefused for what is not a whole model, OSError where it cannot be read."""
+    """F of the model as 16 hex digits. Raises ModelRefused for what is not a whole model, OSError where it cannot be
+    read."""
     found = Fingerprint()
     for file in read_files(directory, disk):
         with opened(disk, str(directory / file.name)) as fd:
@@ -38,7 +39,8 @@ class Fingerprint:
         self._total = 0
 
     def add(self, name: str, offset: int, data: Array) -> None:
-        """uint8 bytes of a tensor from `offset` on, a multiple of 4; f is linear, so parts of a tensor simply add up."""
+        """uint8 bytes of a tensor from `offset` on, a multiple of 4; f is linear, so parts of a tensor simply add
+        up."""
         padded = data if data.size % 4 == 0 else np.pad(data, (0, -data.size % 4))
         low, weighted = sums(np.frombuffer(padded.data, "<u4"))
         self._total += share(name, _K * (2 * (weighted + offset // 4 * low) + low) & _MASK)

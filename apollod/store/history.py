@@ -1,8 +1,8 @@
 """The checkpoints of a model directory as one history: which weights can be had back, and by which way.
 
-Weights are known by their fingerprint. A delta joins the weights on its two sides; wherever a copy of weights lies (the model
-directory, a full checkpoint, the base) a way can begin. So a missing checkpoint, damage or an edit by hand ends one way and
-not the others.
+Weights are known by their fingerprint. A delta joins the weights on its two sides; wherever a copy of weights lies (the
+model directory, a full checkpoint, the base) a way can begin. So a missing checkpoint, damage or an edit by hand ends
+one way and not the others.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,11 @@ class Held:
     @property
     def delta(self) -> Path | None:
         """The delta to what the model directory held before, where there is one."""
-        return self.path / UNDO if self.entry.before_fingerprint and UNDO in self.entry.files and UNDO not in self.wrong else None
+        return (
+            self.path / UNDO
+            if self.entry.before_fingerprint and UNDO in self.entry.files and UNDO not in self.wrong
+            else None
+        )
 
     @property
     def full(self) -> bool:
@@ -48,8 +52,8 @@ class Held:
 
 @dataclass(frozen=True)
 class Point:
-    """Weights that can be asked for. `held`: the checkpoint of them, with the optimizer; None for weights before a checkpoint.
-    `fingerprint` "": nothing records it, they are the kept base."""
+    """Weights that can be asked for. `held`: the checkpoint of them, with the optimizer; None for weights before a
+    checkpoint. `fingerprint` "": nothing records it, they are the kept base."""
 
     step: int
     fingerprint: str
@@ -79,8 +83,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Model:
-    """What the model directory holds. `step` -1 and `fingerprint` "": not known; `problem` says why where that is bad. `busy`: a sync
-    is at work on it."""
+    """What the model directory holds. `step` -1 and `fingerprint` "": not known; `problem` says why where that is
+    bad. `busy`: a sync is at work on it."""
 
     step: int = -1
     fingerprint: str = ""
@@ -91,8 +95,8 @@ class Model:
 
 @dataclass(frozen=True)
 class History:
-    """All checkpoints, `held` in the order of writing. `uncommitted`: the newest, where the model directory is not at its step (yet).
-    `locked`: the caller holds the weights lock of the model directory."""
+    """All checkpoints, `held` in the order of writing. `uncommitted`: the newest, where the model directory is not
+    at its step (yet). `locked`: the caller holds the weights lock of the model directory."""
 
     checkpoints: Path
     model_dir: Path
@@ -107,8 +111,8 @@ class History:
     def read(checkpoints: Path, model_dir: Path, base: Path | None = None, locked: bool = False) -> "History":
         """What lies there now. Reads the weights only where the block table cannot say what they are.
 
-        Never fails for the model directory's sake: `model.problem` says why it cannot be used. Raises CheckpointError where
-        `checkpoints` cannot be read.
+        Never fails for the model directory's sake: `model.problem` says why it cannot be used. Raises CheckpointError
+        where `checkpoints` cannot be read.
         """
         try:
             files = read_files(model_dir)
@@ -143,11 +147,13 @@ class History:
         raise CheckpointError(f"{self.checkpoints} holds no checkpoint with number {number}", self._there_are())
 
     def untrained(self, fingerprint: str) -> Point:
-        """The weights before the first step, known by their fingerprint: the first checkpoint may be gone, or not be of them."""
+        """The weights before the first step, known by their fingerprint: the first checkpoint may be gone, or not be
+        of them."""
         return next((point for point in self.points() if point.fingerprint == fingerprint), None) or self.point("base")
 
     def at_step(self, step: int) -> Point:
-        """The newest checkpoint of a step, else the weights of that step on the other side of a delta. Raises CheckpointError."""
+        """The newest checkpoint of a step, else the weights of that step on the other side of a delta. Raises
+        CheckpointError."""
         points = [point for point in self.points() if point.step == step]
         if points:
             return max(points, key=lambda point: (point.held is not None, point.held.entry.number if point.held else 0))
@@ -162,7 +168,8 @@ class History:
         raise CheckpointError(f"there is no checkpoint of step {step} in {self.checkpoints}", self._there_are())
 
     def points(self) -> list[Point]:
-        """Every checkpoint, and the weights before one where no other checkpoint is of these; in the order of writing."""
+        """Every checkpoint, and the weights before one where no other checkpoint is of these; in the order of
+        writing."""
         known = {held.entry.fingerprint for held in self.held}
         points = []
         for held in self.held:
@@ -212,8 +219,8 @@ class History:
     def pieces(self, way: Way) -> Iterator[Piece]:
         """The weights at the end of a way, in the layout of the model directory, a chunk at a time.
 
-        The model directory is locked while it is read. Raises ApolloError where a copy or a delta is not what it should be;
-        what came before is then not to be used.
+        The model directory is locked while it is read. Raises ApolloError where a copy or a delta is not what it should
+        be; what came before is then not to be used.
         """
         with self.lock(way.copy):
             self.check_unchanged(way.copy)
@@ -225,7 +232,9 @@ class History:
 
     def check_unchanged(self, copy: Copy) -> None:
         """Raise CheckpointError where a sync has come between."""
-        if copy.kind == "model" and any(REAL.stat(str(copy.path / name)) != info for name, info in self.model.seen.items()):
+        if copy.kind == "model" and any(
+            REAL.stat(str(copy.path / name)) != info for name, info in self.model.seen.items()
+        ):
             raise CheckpointError(f"{copy.path} has changed meanwhile", "a checkpoint was written; try again")
 
     @cached_property
@@ -252,7 +261,9 @@ class History:
                 return path, files
             first = first or (path, files)
         if first is None:
-            raise CheckpointError(f"there are no whole weights to start from: {'; '.join(reasons)}", "restore the model directory")
+            raise CheckpointError(
+                f"there are no whole weights to start from: {'; '.join(reasons)}", "restore the model directory"
+            )
         return first
 
     def _delta_layout(self) -> str:
@@ -285,7 +296,9 @@ class History:
             return Point(self.held[0].entry.before_step, known, None)
         if self.base is not None:
             return Point(0, "", None)
-        raise CheckpointError("the first checkpoint is gone, and the weights before it were not kept", self._there_are())
+        raise CheckpointError(
+            "the first checkpoint is gone, and the weights before it were not kept", self._there_are()
+        )
 
     def _there_are(self) -> str:
         steps = ", ".join(str(step) for step in sorted({point.step for point in self.points()}))
@@ -296,7 +309,11 @@ class History:
         missing = self.gaps() or ["no copy of any weights is left"]
         reachable = self.reachable()
         intact = [str(other) for other in self.points() if other.fingerprint in reachable]
-        hint = f"nothing was written; intact: {', '.join(intact)}" if intact else "nothing was written; restore from a copy elsewhere"
+        hint = (
+            f"nothing was written; intact: {', '.join(intact)}"
+            if intact
+            else "nothing was written; restore from a copy elsewhere"
+        )
         return CheckpointError(f"no way leads to the weights of {point}: {'; '.join(missing)}", hint)
 
     def gaps(self) -> list[str]:
@@ -319,13 +336,17 @@ class History:
         """Says so where the model directory holds weights that are known here from nowhere."""
         if not self.held or self.model.fingerprint in {point.fingerprint for point in self.points()}:
             return ""
-        return f"{self.model_dir} holds weights of no checkpoint (fingerprint {self.model.fingerprint}): somebody changed them"
+        return (
+            f"{self.model_dir} holds weights of no checkpoint (fingerprint {self.model.fingerprint}): somebody "
+            "changed them"
+        )
 
 
 def weights_at(history: History, what: int | Entry | Base) -> Iterator[Piece]:
     """The weights of a checkpoint (by its number or record) or of the base, from the nearest copy, chunk by chunk.
 
-    Raises CheckpointError, before the first piece, where no way leads there; while they come also where a delta or a copy is damaged.
+    Raises CheckpointError, before the first piece, where no way leads there; while they come also where a delta or a
+    copy is damaged.
     """
     point = history.point(what)
     ways = history.ways(point)
@@ -336,7 +357,9 @@ def weights_at(history: History, what: int | Entry | Base) -> Iterator[Piece]:
 
 def was_interrupted(model_dir: Path) -> SyncError:
     """A redo record lies there and nobody is at work on it."""
-    return SyncError(f"a sync of {model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {model_dir}` first")
+    return SyncError(
+        f"a sync of {model_dir} was interrupted", f"run `apollo-checkpoint recover --model-dir {model_dir}` first"
+    )
 
 
 def _held(checkpoints: Path) -> tuple[list[Held], list[Broken]]:
@@ -348,7 +371,8 @@ def _held(checkpoints: Path) -> tuple[list[Held], list[Broken]]:
 
 
 def _look(model_dir: Path, files: tuple[WeightFile, ...], newest: Entry | None) -> tuple[Model, bool]:
-    """What the directory holds, and whether the newest checkpoint is committed: whether the directory is at its step."""
+    """What the directory holds, and whether the newest checkpoint is committed: whether the directory is at its
+    step."""
     seen = {file.name: info for file in files if (info := REAL.stat(str(model_dir / file.name)))}
     table = read_table(REAL, model_dir)
     step = table.step if table else -1
@@ -380,5 +404,6 @@ def _is_before(model_dir: Path, newest: Entry) -> bool:
 def _is_current(table: BlockTable, files: tuple[WeightFile, ...], seen: dict[str, FileInfo]) -> bool:
     """Has nobody touched the files since the table was written?"""
     return table.layout == layout_digest(files) and all(
-        (blocks := table.files[name]).size == info.size and blocks.identity == identity(info) for name, info in seen.items()
+        (blocks := table.files[name]).size == info.size and blocks.identity == identity(info)
+        for name, info in seen.items()
     )

@@ -1,10 +1,10 @@
 """One writer, or any number of loaders: an flock on `<model_dir>/.apollod/weights.lock`.
 
-A tensor that another process has mapped from a file changes under it when the file is written in place, so a loader takes
-the lock shared and a sync takes it alone. It ends with its holder, however that ends.
+A tensor that another process has mapped from a file changes under it when the file is written in place, so a loader
+takes the lock shared and a sync takes it alone. It ends with its holder, however that ends.
 
-Once a sync has put the new weights into the files, it may hold the lock shared while it settles. It then has a lock on its redo record,
-too: that tells a record whose sync is at work on whole files from one that a crash left.
+Once a sync has put the new weights into the files, it may hold the lock shared while it settles. It then has a lock on
+its redo record, too: that tells a record whose sync is at work on whole files from one that a crash left.
 """
 
 import fcntl
@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from apollod.errors import SyncError, WeightsLocked
+from apollod.explain import reason
 from apollod.permission import denied
 from apollod.store.names import OURS, REDO
 
@@ -22,8 +23,8 @@ LOCK = f"{OURS}/weights.lock"
 
 
 class WeightsLock:
-    """Held inside a `with`. Raises WeightsLocked that names the holders, NotPermitted that names the owner, or SyncError where it
-    cannot be made."""
+    """Held inside a `with`. Raises WeightsLocked that names the holders, NotPermitted that names the owner, or
+    SyncError where it cannot be made."""
 
     def __init__(self, model_dir: Path, shared: bool = False) -> None:
         self._path = model_dir / LOCK
@@ -37,7 +38,7 @@ class WeightsLock:
             raise denied(error.filename) from error
         except OSError as error:
             raise SyncError(
-                f"{self._path} cannot be opened ({error.strerror})", "check the owner, mode and disk of the directory"
+                f"{self._path} cannot be opened ({reason(error)})", "check the owner, mode and disk of the directory"
             ) from error
         try:
             fcntl.flock(self._fd, self._kind | fcntl.LOCK_NB)
@@ -49,14 +50,18 @@ class WeightsLock:
             ) from None
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.close(self._fd)
 
     @contextmanager
     def settling(self) -> Iterator[bool]:
-        """Let loaders in from here on. False where there is nothing to settle for us: no record, or another writer came between.
+        """Let loaders in from here on. False where there is nothing to settle for us: no record, or another writer came
+        between.
 
-        The system gives a lock up before it makes it another one. A writer that comes between recovers, and then the record is not ours.
+        The system gives a lock up before it makes it another one. A writer that comes between recovers, and then the
+        record is not ours.
         """
         record = self._path.parent.parent / REDO
         try:
@@ -65,7 +70,9 @@ class WeightsLock:
             yield False
             return
         except OSError as error:
-            raise SyncError(f"{record} cannot be opened ({error.strerror})", "the sync is committed; recover it", committed=True) from error
+            raise SyncError(
+                f"{record} cannot be opened ({reason(error)})", "the sync is committed; recover it", committed=True
+            ) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             try:

@@ -1,7 +1,7 @@
 """Which safetensors file of a model directory holds which tensor, read with limits and without torch.
 
-The format: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets), data without
-gaps or overlaps up to the end of the file. Headers are kept to the byte: whoever writes weights repeats them.
+The format: 8 bytes little-endian length of the header, the header (JSON: name -> dtype, shape, data_offsets), data
+without gaps or overlaps up to the end of the file. Headers are kept to the byte: whoever writes weights repeats them.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.errors import ModelRefused
+from apollod.explain import reason
 from apollod.store.disk import REAL, Disk, opened
 from apollod.wire.manifest import ITEM_BYTES
 
@@ -65,7 +66,9 @@ def read_files(directory: Path, disk: Disk = REAL) -> tuple[WeightFile, ...]:
     seen: set[str] = set()
     for tensor in (tensor for file in files for tensor in file.tensors):
         if tensor.name in seen:
-            raise ModelRefused(f"two files of {directory} hold {tensor.name}", "remove files that are not part of the model")
+            raise ModelRefused(
+                f"two files of {directory} hold {tensor.name}", "remove files that are not part of the model"
+            )
         seen.add(tensor.name)
     return files
 
@@ -92,7 +95,9 @@ def weight_names(directory: Path, disk: Disk = REAL) -> list[str]:
             return [SINGLE]
     except OSError as error:
         raise ModelRefused(f"{directory} cannot be read ({error})", "check its owner and mode") from error
-    raise ModelRefused(f"{directory} holds neither {SINGLE} nor {INDEX}", "give a Hugging Face directory with safetensors weights")
+    raise ModelRefused(
+        f"{directory} holds neither {SINGLE} nor {INDEX}", "give a Hugging Face directory with safetensors weights"
+    )
 
 
 def _names_of_index(directory: Path, text: bytes) -> list[str]:
@@ -117,7 +122,7 @@ def read_header(directory: Path, name: str, disk: Disk = REAL) -> WeightFile:
         table.pop("__metadata__", None)
         tensors = [_stored(tensor, name, entry, len(header)) for tensor, entry in table.items()]
     except OSError as error:
-        raise ModelRefused(f"{where} cannot be read ({error.strerror or error})", _COPY_AGAIN) from error
+        raise ModelRefused(f"{where} cannot be read ({reason(error)})", _COPY_AGAIN) from error
     except RecursionError as error:
         raise ModelRefused(f"{where} is no safetensors file (its header is nested too deep)", _COPY_AGAIN) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -158,7 +163,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _stored(name: str, file: str, entry: dict[str, Any], data_start: int) -> StoredTensor:
     if entry["dtype"] not in DTYPES:
-        raise ModelRefused(f"{name} in {file} is stored as {entry['dtype']}", "quantized weights cannot be trained in place")
+        raise ModelRefused(
+            f"{name} in {file} is stored as {entry['dtype']}", "quantized weights cannot be trained in place"
+        )
     begin, end = (int(offset) for offset in entry["data_offsets"])
     stored = StoredTensor(name, file, DTYPES[entry["dtype"]], tuple(int(n) for n in entry["shape"]), data_start + begin)
     if begin < 0 or min(stored.shape, default=0) < 0 or end - begin != stored.bytes:

@@ -1,4 +1,5 @@
-"""Weights as they come (pieces of a file's data, in order) cut into windows of whole 4 KiB blocks, mostly without a copy."""
+"""Weights as they come (pieces of a file's data, in order) cut into windows of whole 4 KiB blocks, mostly without a
+copy."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,8 +26,8 @@ class Piece(NamedTuple):
 class Windows:
     """The data of file after file, as (first block, uint8 bytes) with the header in front.
 
-    Every window but a file's last is whole blocks. `pieces` has to bring the data of the files asked for, in their order,
-    without gaps; SyncError says where it does not.
+    Every window but a file's last is whole blocks. `pieces` has to bring the data of the files asked for, in their
+    order, without gaps; SyncError says where it does not.
     """
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
@@ -121,7 +122,9 @@ def directory_pieces(directory: Path, files: tuple[WeightFile, ...], disk: Disk 
     for tensor in (tensor for file in files for tensor in file.tensors):
         _match(directory, tensor, origin.pop(tensor.name, None))
     if origin:
-        raise ModelRefused(f"{directory} holds {next(iter(origin))}, which this model does not", "give a directory of the same model")
+        raise ModelRefused(
+            f"{directory} holds {next(iter(origin))}, which this model does not", "give a directory of the same model"
+        )
     return _read_pieces(directory, files, disk)
 
 

@@ -1,12 +1,14 @@
-"""`.apollod/redo`: what a committed sync still has to do. Its rename into place is the commit point of all files at once.
+"""`.apollod/redo`: what a committed sync still has to do. Its rename into place is the commit point of all files at
+once.
 
     one page: "APLREDO1", zeros
     images: whole 4 KiB blocks (the last one of a file zero-padded), file after file
     tail: for each file the u64 numbers of its blocks (only where blocks are written in place) and their u64 hashes
-    head (JSON), then 48 bytes: "APLREDO1", u64 offset of the tail, u64 bytes of the head, BLAKE2b-192 of tail, head and these
+    head (JSON), then 48 bytes: "APLREDO1", u64 offset of the tail, u64 bytes of the head, BLAKE2b-192 of tail, head and
+    these
 
-Whole blocks, because a block that was torn by a power cut cannot be repaired from a difference. Images are checked by their
-hashes, which are themselves under the BLAKE2b sum.
+Whole blocks, because a block that was torn by a power cut cannot be repaired from a difference. Images are checked by
+their hashes, which are themselves under the BLAKE2b sum.
 """
 
 from collections.abc import Iterator
@@ -29,8 +31,8 @@ NEW = f"{OURS}/new."
 """Followed by a file's name: a whole new file, not yet in its place."""
 
 How = Literal["unchanged", "blocks", "reflink", "rewrite"]
-"""What a sync does to a file: nothing; blocks in place through the redo record; a new file that shares the old one's blocks;
-a new file."""
+"""What a sync does to a file: nothing; blocks in place through the redo record; a new file that shares the old one's
+blocks; a new file."""
 
 BATCH_BLOCKS = 16384  # images read back at a time: 64 MiB
 _MAGIC = b"APLREDO1"
@@ -93,7 +95,8 @@ class RedoWriter:
         """Offset at which the next image is written."""
 
     def add(self, images: Array, lasting: bool = False) -> None:
-        """Append images, uint8 [n, 4096]. `lasting`: they begin at a page and stay as they are until the record is read or closed."""
+        """Append images, uint8 [n, 4096]. `lasting`: they begin at a page and stay as they are until the record is
+        read or closed."""
         fd = self._open()
         if self._out is None:
             self._out = Appender(self._disk, fd, self.end)
@@ -210,7 +213,9 @@ def check_fits(path: str, head: RedoHead, layout: str) -> None:
             "move it away if the directory's files are the ones you want, or put its own files back",
         )
     for file in head.files:
-        if Path(file.name).name != file.name or (file.how != "blocks" and file.count not in (0, block_count(file.size))):
+        if Path(file.name).name != file.name or (
+            file.how != "blocks" and file.count not in (0, block_count(file.size))
+        ):
             raise _damaged(path, f"it makes no sense for {file.name!r}")
 
 

@@ -1,8 +1,9 @@
-"""Bring the weight files of a model directory up to date, so that any crash leaves the old weights or the new ones, whole.
+"""Bring the weight files of a model directory up to date, so that any crash leaves the old weights or the new ones,
+whole.
 
     prepare   changed blocks into redo.tmp, or whole new files beside; nothing that anybody loads is touched
     commit    all of that fsynced, redo.tmp renamed to redo, its directory fsynced: one commit point for all shards
-    put       blocks in place, new files renamed: from here on everybody reads the new weights, and no crash takes them back
+    put       blocks in place, new files renamed: from here on all read the new weights, and no crash takes them back
     settle    all of that and the block table made durable, then the record removed; nobody needs to wait for it
 
 Live tensors come from the trainer as pieces, another directory's through `pieces.directory_pieces`.
@@ -51,7 +52,8 @@ class Synced:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """A sync whose weights are committed and in the files, to be settled by the holder of the lock before anything else is written there.
+    """A sync whose weights are committed and in the files, to be settled by the holder of the lock before anything else
+    is written there.
 
     Where that never happens, the next recovery does it.
     """
@@ -75,8 +77,8 @@ class Unsettled:
 def sync(model_dir: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Synced:
     """Make the files of `model_dir` hold what `pieces` bring: the data of every file, sorted by name, in order.
 
-    `step`: number of the weights, kept beside them. A crash before is recovered from first. Raises ApolloError that says what
-    is intact; unless it is a SyncError with `committed`, the files are as they were.
+    `step`: number of the weights, kept beside them. A crash before is recovered from first. Raises ApolloError that
+    says what is intact; unless it is a SyncError with `committed`, the files are as they were.
     """
     check_writable(model_dir)
     with WeightsLock(model_dir):
@@ -91,13 +93,18 @@ def recover(model_dir: Path) -> Recovered:
         return recover_files(REAL, model_dir)
 
 
-def write_weights(disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Synced:
+def write_weights(
+    disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False
+) -> Synced:
     """`sync` on a given disk, by the holder of the lock, where there is nothing to recover."""
     return put_weights(disk, directory, pieces, step, accept_edits).settle()
 
 
-def put_weights(disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False) -> Unsettled:
-    """`write_weights` up to the moment from which on no crash takes the new weights back and every process reads them."""
+def put_weights(
+    disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False
+) -> Unsettled:
+    """`write_weights` up to the moment from which on no crash takes the new weights back and every process reads
+    them."""
     files = read_files(directory, disk)
     try:
         table = current_table(disk, directory, files, accept_edits)
@@ -156,7 +163,8 @@ def _commit(disk: Disk, directory: Path) -> None:
     except OSError as error:
         raise SyncError(
             f"whether the sync of {directory} is committed is not known ({error})",
-            f"mend the disk, then run `apollo-checkpoint recover --model-dir {directory}`: it brings the old weights or the new ones",
+            f"mend the disk, then run `apollo-checkpoint recover --model-dir {directory}`: it brings the old "
+            "weights or the new ones",
             committed=True,
         ) from error
 
@@ -168,7 +176,9 @@ def _unchanged(disk: Disk, directory: Path, table: BlockTable, parts: list[Part]
     return _synced(table.generation, table.step, [], parts, table, written)
 
 
-def _synced(generation: int, step: int, updates: list[FileUpdate], parts: list[Part], table: BlockTable, written: int) -> Synced:
+def _synced(
+    generation: int, step: int, updates: list[FileUpdate], parts: list[Part], table: BlockTable, written: int
+) -> Synced:
     changed = [update.changed for update in updates] or [0] * len(parts)
     files = tuple(
         SyncedFile(part.file.name, part.file.how, count, block_count(table.files[part.file.name].size))
@@ -177,7 +187,9 @@ def _synced(generation: int, step: int, updates: list[FileUpdate], parts: list[P
     return Synced(generation, step, sum(changed), sum(file.blocks for file in files), written, files)
 
 
-def _abandon(disk: Disk, directory: Path, writer: RedoWriter, updates: list[FileUpdate], files: tuple[WeightFile, ...]) -> None:
+def _abandon(
+    disk: Disk, directory: Path, writer: RedoWriter, updates: list[FileUpdate], files: tuple[WeightFile, ...]
+) -> None:
     with suppress(OSError):
         writer.abandon()
         for update in updates:

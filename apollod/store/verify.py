@@ -1,4 +1,5 @@
-"""Proves what a history of checkpoints can bring back: every copy is read, every delta applied once, every fingerprint compared."""
+"""Proves what a history of checkpoints can bring back: every copy is read, every delta applied once, every
+fingerprint compared."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ Progress = Callable[[int], None]
 
 @dataclass
 class Checked:
-    """A checkpoint after the check. `problems` empty: whole. `reachable`: its weights came back with the recorded fingerprint."""
+    """A checkpoint after the check. `problems` empty: whole. `reachable`: its weights came back with the recorded
+    fingerprint."""
 
     held: Held
     problems: list[str] = field(default_factory=list)
@@ -28,7 +30,8 @@ class Checked:
 
 @dataclass
 class Verified:
-    """`checkpoints` in the order of writing; `copies`: problems of the model directory and the base; `notes`: what is no damage."""
+    """`checkpoints` in the order of writing; `copies`: problems of the model directory and the base; `notes`: what
+    is no damage."""
 
     checkpoints: list[Checked]
     copies: dict[str, list[str]]
@@ -79,8 +82,11 @@ def _optimizer_problem(held: Held) -> list[str]:
     return []
 
 
-def _check_copies(history: History, result: Verified, checked: dict[Path, Checked], progress: Progress) -> dict[str, Copy]:
-    """Read every copy of weights; fingerprint that was found -> copy. The model directory comes last: it is locked while it is read."""
+def _check_copies(
+    history: History, result: Verified, checked: dict[Path, Checked], progress: Progress
+) -> dict[str, Copy]:
+    """Read every copy of weights; fingerprint that was found -> copy. The model directory comes last: it is locked
+    while it is read."""
     roots: dict[str, Copy] = {}
     if history.model.problem:
         result.copies[str(history.model_dir)] = [history.model.problem]
@@ -144,7 +150,8 @@ class _Edges:
         return next((root for root in roots if any(node.held for node in self.tree(root).all())), None)
 
     def tree(self, root: str) -> _Node:
-        """From these weights over all good deltas, and no farther than open ones need; where two ways meet, both end there."""
+        """From these weights over all good deltas, and no farther than open ones need; where two ways meet, both end
+        there."""
         top = _Node(root)
         seen, used, ahead, order = {root}, set(self._bad), [top], []
         while ahead:
@@ -162,7 +169,9 @@ class _Edges:
                     seen.add(other)
                     ahead.append(child)
         for node in reversed(order):
-            node.children = [child for child in node.children if child.children or (child.held and child.held.path in self._open)]
+            node.children = [
+                child for child in node.children if child.children or (child.held and child.held.path in self._open)
+            ]
         return top
 
     def done(self, held: Held) -> None:
@@ -235,7 +244,9 @@ def _settle(top: _Node, edges: _Edges) -> set[str]:
         if node.failed:
             continue
         if (found := node.sum.text()) != node.expected:
-            edges.bad(node.held, f"the delta of {node.held.path} gives fingerprint {found}, recorded is {node.expected}")
+            edges.bad(
+                node.held, f"the delta of {node.held.path} gives fingerprint {found}, recorded is {node.expected}"
+            )
             continue
         good.add(node.expected)
         edges.done(node.held)

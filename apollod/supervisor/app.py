@@ -9,23 +9,29 @@ import anyio
 import structlog
 
 from apollod import __version__
-from apollod.adapters import base_model, journal_file, journal_reader, systemd
-from apollod.adapters.inbox import Inbox
-from apollod.adapters.journal import Journal
-from apollod.adapters.lock import Lock
-from apollod.adapters.processes import end_leftover
-from apollod.adapters.sockets import listen
+from apollod.adapters.ipc.sockets import listen
+from apollod.adapters.journal import journal_file, journal_reader
+from apollod.adapters.journal.writer import Journal
+from apollod.adapters.sources.inbox import Inbox
+from apollod.adapters.system import systemd
+from apollod.adapters.system.daemon_lock import Lock
+from apollod.adapters.system.processes import end_leftover
+from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
-from apollod.errors import ApolloError, JournalError
+from apollod.errors import ApolloError, JournalError, SourceRefused
+from apollod.explain import reason
 from apollod.supervisor.audit import Audit
+from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.loop import Loop
-from apollod.wire.snapshot import fold_code, load_state
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire.state_snapshot import fold_code, load_state
 
 log = structlog.get_logger()
 
@@ -55,7 +61,8 @@ def _make_directories(config: Config) -> None:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise ApolloError(
-                f"{directory} cannot be made: {error.strerror}", "check [state] dir and [inbox] path, their owner and disk"
+                f"{directory} cannot be made: {reason(error)}",
+                "check [state] dir and [inbox] path, their owner and disk",
             ) from error
 
 
@@ -65,7 +72,8 @@ def _check_not_lost(config: Config) -> None:
     if old is not None and (how := journal_file.absence(config.journal_path)):
         raise JournalError(
             f"the journal {config.journal_path} is {how}, but {old} is of an earlier life",
-            f"restore the journal from a backup; to begin anew from the weights as they are now, move {old.parent} away",
+            f"restore the journal from a backup; to begin anew from the weights as they are now, move {old.parent} "
+            "away",
         )
 
 
@@ -82,11 +90,15 @@ async def _serve(config: Config, journal: Journal) -> None:
         async with anyio.create_task_group() as tasks:
             executor = Executor(config, journal, children, loop.post, loop.submit, tasks)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
-            control = Control(config, loop, journal, children, audit)
-            loop.post(inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state)))
+            growth = GrowthWatch(config.journal_path)
+            control = Control(Daemon(config, loop, journal, children, audit, growth))
+            loop.post(
+                inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state))
+            )
             tasks.start_soon(listener.serve, control.handle)
             tasks.start_soon(_tick, loop)
             tasks.start_soon(audit.run)
+            tasks.start_soon(growth.run)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(_read_inbox, config, loop)
@@ -108,8 +120,8 @@ async def _serve(config: Config, journal: Journal) -> None:
 
 
 def _socket_link(config: Config) -> Path:
-    """Where whoever knows only the configuration looks for the socket, which a service manager may have put elsewhere: made, and
-    free of what an earlier life left. Call with the lock held."""
+    """Where whoever knows only the configuration looks for the socket, which a service manager may have put
+    elsewhere: made, and free of what an earlier life left. Call with the lock held."""
     path = config.state_dir / "run" / config.socket_path.name
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.parent.chmod(0o700)  # below the state directory it is ours, whoever made it
@@ -122,7 +134,12 @@ def _leave_link(link: Path, socket: Path) -> None:
     try:
         link.symlink_to(socket)
     except OSError as error:
-        log.warning("socket.not_linked", path=str(link), error=str(error), hint=f"`apollod ctl --socket {socket}` works all the same")
+        log.warning(
+            "socket.not_linked",
+            path=str(link),
+            error=str(error),
+            hint=f"`apollod ctl --socket {socket}` works all the same",
+        )
 
 
 def _recall(journal: Path) -> tuple[State, int]:
@@ -139,20 +156,20 @@ def _recall(journal: Path) -> tuple[State, int]:
 
 def _end_leftovers(state: State) -> None:
     """Children of a daemon that died die with it; this is for the one that was just being started."""
-    for pid, module in ((state.engine.pid, "apollod.engine"), (state.trainer.pid, "apollod.trainer")):
+    for pid, module in ((state.children.engine.pid, engine_module()), (state.children.trainer.pid, "apollod.trainer")):
         if pid and end_leftover(pid, module):
             log.warning("child.leftover_ended", pid=pid, module=module)
 
 
 def _base_problem(state: State) -> str:
-    return base_model.problem(Path(state.base.path)) if state.base else ""
+    return base_model.problem(Path(state.recovery.base.path)) if state.recovery.base else ""
 
 
 async def _watch_base(loop: Loop) -> None:
     """The untrained weights lie in files that anybody may remove; who needs them wants to know before."""
     while True:
         await anyio.sleep(BASE_LOOK_S)
-        base = loop.state.base
+        base = loop.state.recovery.base
         if base is not None and (problem := await anyio.to_thread.run_sync(base_model.problem, Path(base.path))):
             await loop.submit(inp.BaseDone(base.path, error=problem))
 
@@ -175,17 +192,18 @@ async def _signals(loop: Loop) -> None:
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
     """Feed complete lines of the inbox to the loop, one batch at a time; a batch is taken before the next is read."""
-    positions = loop.state.sources
+    positions = loop.state.intake.sources
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes)
     with closing(inbox):
         async for _ in inbox.watch(config.inbox.rescan_s):
             for path in await anyio.to_thread.run_sync(inbox.scan):
                 try:
-                    while not loop.state.stopping:
+                    while not loop.state.daemon.stopping:
                         batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions)
                         if batch is None:
                             break
                         await loop.submit(inp.LinesRead(batch, frozenset()))
-                except OSError as error:
-                    # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; look again later.
+                except (OSError, SourceRefused) as error:
+                    # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; look again
+                    # later.
                     log.warning("inbox.unreadable", path=path, error=str(error))

@@ -1,8 +1,8 @@
 """Every event before the snapshot is read back once in a daemon's life, in the background.
 
-A start folds what came after the snapshot and checks the chain of hashes there; an older event that was edited, deleted or
-damaged on the disk would be noticed by nobody until somebody asked. Slices are short and far apart: requests and steps
-come first. No transaction is held between two of them.
+A start folds what came after the snapshot and checks the chain of hashes there; without this nobody would notice an
+older event that was edited, deleted or damaged on the disk. Slices are short and far apart, since requests and steps
+come first, and no transaction is held between two of them.
 """
 
 from pathlib import Path
@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.errors import ChainBroken, JournalError
-from apollod.wire.journal import GENESIS
+from apollod.wire.event_codec import GENESIS
 
 log = structlog.get_logger()
 
@@ -22,10 +22,11 @@ PAUSE_S = 0.01
 
 
 class Audit:
-    """`verified`: the event up to which all of the chain was read back in this life. `damage`: what is wrong, or empty."""
+    """`verified`: the event up to which the chain was read back in this life. `damage`: what is wrong; empty if
+    nothing is."""
 
     def __init__(self, journal: Path, snapshot_seq: int, head_seq: int) -> None:
-        """The events after `snapshot_seq` up to `head_seq` are checked already, by the fold."""
+        """`snapshot_seq`: where the check ends; the fold has checked the events from there to `head_seq`."""
         self._journal = journal
         self._snapshot_seq = snapshot_seq
         self._head_seq = head_seq
@@ -33,12 +34,14 @@ class Audit:
         self.damage = ""
 
     async def run(self) -> None:
-        """Check from the first event up to the snapshot, and say it once where something is wrong."""
+        """Check from the first event up to the snapshot; if something is wrong, say so once and stop."""
         hash_ = GENESIS
         while self.verified < self._snapshot_seq:
             limit = min(SLICE, self._snapshot_seq - self.verified)
             try:
-                seq, hash_ = await anyio.to_thread.run_sync(journal_reader.verified, self._journal, self.verified, hash_, limit)
+                seq, hash_ = await anyio.to_thread.run_sync(
+                    journal_reader.verified, self._journal, self.verified, hash_, limit
+                )
                 if seq < self.verified + limit:  # the rest was deleted, though the snapshot's own event was there
                     raise ChainBroken(str(self._journal), seq + 1)
             except JournalError as error:
@@ -52,9 +55,13 @@ class Audit:
         self.verified = self._head_seq
 
     def _found(self, error: JournalError) -> None:
-        what = f"event {error.seq} is missing or does not match its hash" if isinstance(error, ChainBroken) else str(error)
+        what = (
+            f"event {error.seq} is missing or does not match its hash" if isinstance(error, ChainBroken) else str(error)
+        )
         self.damage = (
-            f"the journal {self._journal} is damaged: {what}; serving and learning go on, but what lies before the newest snapshot "
-            "is no longer proved; stop apollod and restore a backup (`apollod ctl journal verify` says how far a file is good)"
+            f"the journal {self._journal} is damaged: {what}; serving and learning go on, but what lies before the "
+            "newest snapshot "
+            "is no longer proved; stop apollod and restore a backup (`apollod ctl journal verify` says how far a "
+            "file is good)"
         )
         log.error("journal.damaged", error=self.damage)

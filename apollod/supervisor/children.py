@@ -1,41 +1,28 @@
 """What the supervisor holds of each child: the process, its connections, the memory between them.
 
-No decisions here. What a child says becomes an input; what is sent to a child that is not connected yet waits.
+No decisions here. What a child says becomes an input; what is said to a child that has not connected yet waits.
 """
 
-import fcntl
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import anyio
 import msgspec
 
-from apollod.adapters.processes import ChildProcess
-from apollod.adapters.sockets import Connection
+from apollod.adapters.ipc.sockets import Connection
+from apollod.adapters.system.processes import ChildProcess
+from apollod.bridges.facts import facts
+from apollod.bridges.memory_file import SharedMemory
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
 from apollod.store.lock import WeightsLock
-from apollod.supervisor.engine_api import EngineApi
-from apollod.supervisor.owed import Owed
+from apollod.supervisor.engine_api import EngineApi, Order, unanswered
+from apollod.supervisor.open_questions import OpenQuestions
 from apollod.wire import messages as msg
-from apollod.wire.manifest import Manifest
+from apollod.wire.manifest import Manifest, MemoryFile
 
 Post = Callable[[inp.Input], None]
-
-
-class SharedMemory:
-    """An anonymous memory file (memfd_create(2)) that the supervisor owns: it leaves no name behind, whoever dies."""
-
-    def __init__(self, size: int) -> None:
-        self.fd = os.memfd_create("apollod-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, size)
-        # Nobody may cut it under a mapping: that would be SIGBUS in the engine.
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
-        self.size = size
-
-    def close(self) -> None:
-        os.close(self.fd)
 
 
 class Outbox:
@@ -46,12 +33,12 @@ class Outbox:
         self._more = anyio.Event()
 
     def put(self, message: msgspec.Struct, fd: int | None = None) -> None:
-        """Queue one message, with a duplicate of the descriptor: whoever owns it may close it before this is sent."""
+        """Queue one message, with a duplicate of the descriptor: its owner may close it before this is sent."""
         self._queue.append((message, None if fd is None else os.dup(fd)))
         self._more.set()
 
     async def drain_into(self, connection: Connection) -> None:
-        """Send for ever; ends when the connection does."""
+        """Send for ever. Raises LinkClosed when the connection ends."""
         while True:
             while self._queue:
                 message, fd = self._queue.popleft()
@@ -64,7 +51,7 @@ class Outbox:
             await self._more.wait()
 
     def close(self) -> None:
-        """Nobody will connect any more."""
+        """Drop what was not sent: nobody will connect any more."""
         while self._queue:
             _, fd = self._queue.popleft()
             if fd is not None:
@@ -77,7 +64,7 @@ class EngineChild:
     def __init__(self, process: ChildProcess, model_dir: str, reading: WeightsLock, post: Post) -> None:
         self.process = process
         self.model_dir = model_dir
-        self._reading: WeightsLock | None = reading
+        self._files_lock: WeightsLock | None = reading
         self.memory: SharedMemory | None = None
         self.loaded: msg.Loaded | None = None
         self.loaded_event = anyio.Event()
@@ -86,7 +73,8 @@ class EngineChild:
         self.api = EngineApi(post)
 
     async def serve_worker(self, connection: Connection) -> None:
-        """The loader's requests: memory, then the manifest or a refusal."""
+        """Answer the loader: memory first, then it sends the manifest or a refusal. Ends as `receive` does; raises
+        ShareRefused for a manifest that does not fit, or of a bridge that is not known here."""
         while True:
             message = await connection.receive()
             match message:
@@ -97,9 +85,10 @@ class EngineChild:
                     await connection.send(msg.Share(size), self.memory.fd)
                 case msg.Loaded(manifest=manifest):
                     manifest.check()
+                    facts(manifest.bridge)  # refuses an unknown one before anybody binds to it
                     self.loaded = message
                     self.loaded_event.set()
-                    self._read()
+                    self._release_files()
                 case msg.LoadRefused(reason=reason, hint=hint):
                     self.refusal = f"{reason}; {hint}" if hint else reason
                 case _:
@@ -110,18 +99,25 @@ class EngineChild:
         assert self.loaded is not None
         return self.loaded.manifest
 
+    def descriptors(self) -> Iterator[tuple[MemoryFile, int]]:
+        """The memory files of the manifest, each with the descriptor that has to travel beside it."""
+        for storage in self.manifest.storages:
+            if isinstance(storage, MemoryFile):
+                assert self.memory is not None
+                yield storage, self.memory.fd
+
     def close(self) -> None:
         """Give the memory back; the kernel frees it with the last mapping."""
-        self._read()
+        self._release_files()
         if self.memory is not None:
             self.memory.close()
             self.memory = None
 
-    def _read(self) -> None:
-        """The weight files are read: they may be written again."""
-        if self._reading is not None:
-            self._reading.__exit__(None, None, None)
-            self._reading = None
+    def _release_files(self) -> None:
+        """The weight files were read, or never will be: they may be written again."""
+        if self._files_lock is not None:
+            self._files_lock.__exit__(None, None, None)
+            self._files_lock = None
 
 
 class TrainerChild:
@@ -130,18 +126,24 @@ class TrainerChild:
     def __init__(self, process: ChildProcess) -> None:
         self.process = process
         self.outbox = Outbox()
-        self.owed = Owed()
+        self.questions = OpenQuestions()
         self.last_words = ""
+        self.replaying = 0
+        """the recorded step that it was told last to run again; 0: none since it was told anything else of steps"""
+        self.undoable: inp.Undoable | None = None
+        """as it said last"""
 
     def tell(self, message: msgspec.Struct, fd: int | None = None) -> None:
-        """Queue one message. All but `Share` are questions, and the trainer answers each."""
+        """Queue one message. All but `Share` are questions, each of which the trainer answers."""
         if not isinstance(message, msg.Share):
             kind = str(message.__struct_config__.tag)
-            self.owed.ask(kind, f"step {message.step}" if isinstance(message, msg.Step) else kind)
+            self.questions.ask(kind, f"step {message.step}" if isinstance(message, msg.Step) else kind)
+        if isinstance(message, msg.Step):
+            self.replaying = message.step if message.replay else 0
         self.outbox.put(message, fd)
 
     async def serve(self, connection: Connection, post: Post) -> None:
-        """Everything it reports is an input. Raises what ends the connection (not as a group of one)."""
+        """Turn what it reports into inputs. Raises what ends the connection (not as an exception group)."""
         ended: ApolloError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, connection)
@@ -156,10 +158,12 @@ class TrainerChild:
     async def _receive(self, connection: Connection, post: Post) -> None:
         while True:
             message = await connection.receive()
-            if isinstance(message, msg.StepFailed):
+            if isinstance(message, msg.StepFailed) and message.torn:
                 self.last_words = message.reason
+            if isinstance(message, inp.StepDone | inp.Restored):
+                self.undoable = message.undoable
             answer, question = settled(message)
-            self.owed.answer(question)
+            self.questions.answer(question)
             post(answer)
 
     async def _send(self, connection: Connection) -> None:
@@ -170,7 +174,7 @@ class TrainerChild:
 
 
 def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
-    """A trainer's answer, and the tag of the message that it answers."""
+    """A trainer's answer, and the tag of the message that it answers. Raises NotPermitted for anything else."""
     match message:
         case inp.Bound():
             return message, "attach"
@@ -190,20 +194,36 @@ def settled(message: msgspec.Struct) -> tuple[inp.Input, str]:
 
 
 class Children:
-    """Both of them, and the door through which they connect."""
+    """Both of them, the door through which they connect, and what is said to them."""
 
     def __init__(self, post: Post) -> None:
         self.engine: EngineChild | None = None
         self.trainer: TrainerChild | None = None
         self._post = post
 
+    def tell_trainer(self, message: msgspec.Struct, fd: int | None = None) -> None:
+        """Queue one message to the trainer; one that is gone is told nothing, its exit says the rest."""
+        if self.trainer is not None:
+            self.trainer.tell(message, fd)
+
+    def order_engine(self, order: Order) -> None:
+        """Give the engine's API process an order. Without an engine, whoever waits for the answer learns that."""
+        if self.engine is None:
+            unanswered(order, self._post)
+        else:
+            self.engine.api.give(order)
+
     async def welcome(self, connection: Connection, hello: msg.Hello) -> None:
-        """Serve a child's connection to its end. Raises NotPermitted for a stranger."""
+        """Serve a child's connection to its end. Raises NotPermitted for anybody else's."""
         child = self.trainer if hello.role == "trainer" else self.engine
         if child is None or not child.process.owns(connection.pid):
-            raise NotPermitted(f"pid {connection.pid} is not our {hello.role}", "children are started by the daemon only")
+            raise NotPermitted(
+                f"pid {connection.pid} is not our {hello.role}", "children are started by the daemon only"
+            )
         if hello.protocol != msg.PROTOCOL:
-            raise ApolloError(f"{hello.role} speaks protocol {hello.protocol}, this daemon {msg.PROTOCOL}", "use one version")
+            raise ApolloError(
+                f"{hello.role} speaks protocol {hello.protocol}, this daemon {msg.PROTOCOL}", "use one version"
+            )
         if isinstance(child, TrainerChild):
             await child.serve(connection, self._post)
         elif hello.role == "engine-worker":

@@ -1,8 +1,8 @@
 """The configuration: one TOML file, checked once, frozen.
 
 Precedence: `--set section.key=value` > `APOLLOD_SECTION__KEY` > a file `section.key` in `$CREDENTIALS_DIRECTORY` >
-the TOML file > the default here. An unknown key is an error that names the nearest known one; a credential that names no section
-is somebody else's.
+the TOML file > the default here. An unknown key is an error that names the nearest known one; a credential that names
+no section is somebody else's.
 """
 
 import difflib
@@ -16,18 +16,20 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from apollod.core.events import Settings
-from apollod.core.layers import parse_layers
+from apollod.core.settings import (
+    CheckpointSettings,
+    NotNegative,
+    OptimizerSettings,
+    Positive,
+    Settings,
+    TrainerSettings,
+    narrowed,
+)
 from apollod.errors import ConfigError
+from apollod.explain import reason
+from apollod.model.layers import parse_layers
 from apollod.permission import denied
-from apollod.wire.messages import Kernels, OptimizerSettings
-
-Positive = Annotated[int, Meta(ge=1)]
-NotNegative = Annotated[int, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
-
-
-LR_DIRECT = 1e-4
+from apollod.wire.messages import Kernels
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,59 +61,14 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kv_cache_mib: Positive = 512
     """CPU only: memory of the KV cache"""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
+    names: tuple[str, ...] = ()
+    """what clients call the server besides its address and localhost, such as ["apollo.lan", "web.lan:3000"]; requests
+    and web pages from elsewhere may change nothing"""
 
 
-class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The optimizer and what it is fed."""
+class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
+    """The optimizer and what it is fed. Most keys are declared in `core.settings`; these concern this machine only."""
 
-    optimizer: Literal["apollo", "adamw", "adafactor", "adamw8bit"] = "apollo"
-    lr: Annotated[float, Meta(gt=0.0)] = 1e-5
-    """of what comes from files and logs"""
-    lr_direct: Annotated[float, Meta(ge=0.0)] = 0.0
-    """of what is given over HTTP or `ctl submit`; 0: 1e-4, or `lr` where that is higher"""
-    rank: Positive = 64
-    """apollo: the smaller side of a matrix is projected to this; with rank = 1 and scale = "tensor" it is APOLLO-Mini"""
-    scale: Literal["channel", "tensor"] = "channel"
-    limiter: Annotated[float, Meta(ge=0.0)] = 1.01
-    """apollo: largest growth of an update's norm from one step to the next; 0: no limit"""
-    moments: Literal["float32", "bfloat16"] = "float32"
-    """apollo and adamw: how they are kept; bfloat16 takes half the memory and is rounded stochastically"""
-    betas: tuple[Share, Share] = (0.9, 0.999)
-    weight_decay: Annotated[float, Meta(ge=0.0)] = 0.0
-    warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
-    """share of a window's first examples over which the learning rate rises"""
-    schedule: Literal["constant", "cosine"] = "constant"
-    """of the learning rate after the warm-up"""
-    lr_floor: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
-    """cosine: share of the learning rate that it comes down to at the end of a window"""
-    accumulate: Positive = 1
-    """examples of one step, at most; more than 1 needs memory for a whole gradient, as much as the trained weights"""
-    layers: str = ""
-    """train these decoder layers only, such as "20-31" or "0-3,20-31"; empty: everything"""
-    freeze: tuple[str, ...] = ()
-    """patterns of Hugging Face names that are not trained, such as ["*.A_log", "lm_head.*"]"""
-    loss_max: Annotated[float, Meta(ge=0.0)] = 0.0
-    """a step with a higher loss writes nothing; 0: no such limit"""
-    loss_spike: Annotated[float, Meta(ge=0.0)] = 0.0
-    """nor does one whose loss is higher than this many times the mean of its window; 0: no such limit"""
-    rounding: Literal["stochastic", "nearest", "master"] = "stochastic"
-    """of bf16 weights. nearest learns next to nothing at lr 1e-5; master keeps a float32 copy: 4 bytes a parameter more"""
-    max_tokens: Annotated[int, Meta(ge=8)] = 4096
-    """a longer example loses the left of its prompt"""
-    seed: NotNegative = 0
-    gradient_checkpointing: bool = False
-    publish: Literal["hogwild", "fenced"] = "hogwild"
-    """hogwild: requests run while a step writes; fenced: they wait until it is written"""
-    fence_max_s: Annotated[float, Meta(gt=0.0)] = 60.0
-    """fenced: longest wait, after which requests go on whatever the trainer does"""
-    cache: Literal["reset", "salt", "keep"] = "reset"
-    """what becomes of prefixes cached with older weights: dropped, left to age out unseen, or used knowingly"""
-    cache_every: Positive = 1
-    """steps between two resets or salts; always at the end of a training window"""
-    align_every: NotNegative = 100
-    """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
-    align_max: Annotated[float, Meta(gt=0.0)] = 0.1
-    """largest mean difference of log-probabilities; above it training halts"""
     kernels: Kernels = "auto"
     """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
@@ -123,17 +80,14 @@ class TrainerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if 0 < self.limiter < 1:
             raise ValueError(f"limiter = {self.limiter} is neither 0 (no limit) nor a growth of at least 1")
         if 0 < self.loss_spike <= 1:
-            raise ValueError(f"loss_spike = {self.loss_spike} would refuse a usual loss; use more than 1, or 0 for no limit")
+            raise ValueError(
+                f"loss_spike = {self.loss_spike} would refuse a usual loss; use more than 1, or 0 for no limit"
+            )
         parse_layers(self.layers)
-        if self.moments != "float32" and self.optimizer not in ("apollo", "adamw"):
-            raise ValueError(f'moments = "{self.moments}" is for apollo and adamw; {self.optimizer} has no choice of them')
-        if self.kernels == "triton" and self.optimizer != "apollo":
-            raise ValueError(f'kernels = "triton" is for apollo; {self.optimizer} has none')
-
-    @property
-    def direct_rate(self) -> float:
-        """Nobody who raises `lr` wants what is told directly to be learned more weakly than a file."""
-        return self.lr_direct or max(LR_DIRECT, self.lr)
+        if self.moments != "float32" and self.name not in ("apollo", "adamw"):
+            raise ValueError(f'moments = "{self.moments}" is for apollo and adamw; {self.name} has no choice of them')
+        if self.kernels == "triton" and self.name != "apollo":
+            raise ValueError(f'kernels = "triton" is for apollo; {self.name} has none')
 
 
 class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,27 +106,15 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: str = "auto"
 
 
-class CheckpointSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """When weights and optimizer go to disk."""
+class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
+    """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
-    delay_s: Annotated[float, Meta(ge=0.0)] = 600.0
-    """seconds after the last step"""
-    keep_base: Literal["auto", "copy", "off"] = "auto"
-    """the weights before the first step, in `base` of the state directory, for a replay from 0: reflink, else hard link, else
-    copy; "copy" also where a link would do, against edits in place"""
-    keep: Positive = 20
-    """checkpoints that can be gone back to; the oldest goes first"""
-    keep_bytes: NotNegative = 0
-    """of disk for all of them together; 0: no limit"""
-    keep_days: Annotated[float, Meta(ge=0.0)] = 0.0
-    """older ones are removed; 0: no limit. The newest one always stays"""
     undo_bytes: NotNegative = 1 << 30
-    """of memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and the optimizer's state"""
+    """of memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and the
+    optimizer's state"""
     hook: tuple[str, ...] = ()
     """command that is run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
     hook_timeout_s: Annotated[float, Meta(gt=0.0)] = 3600.0
-    replay_max: Positive = 1000
-    """write one anyway after this many steps: it bounds what a recovery has to run again"""
 
 
 class LogSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -224,38 +166,19 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """What decisions depend on; recorded in the journal."""
         return Settings(
             model_path=str(Path(self.model.path).expanduser().absolute()),
-            optimizer=self.trainer.optimizer, rank=self.trainer.rank, lr=self.trainer.lr, warmup=self.trainer.warmup,
-            checkpoint_delay_s=self.checkpoint.delay_s, checkpoint_keep=self.checkpoint.keep,
-            checkpoint_keep_bytes=self.checkpoint.keep_bytes, checkpoint_keep_days=self.checkpoint.keep_days,
+            trainer=narrowed(self.trainer, TrainerSettings),
+            checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
-            keep_base=self.checkpoint.keep_base,
-            replay_max=self.checkpoint.replay_max,
-            scale=self.trainer.scale, betas=self.trainer.betas, weight_decay=self.trainer.weight_decay,
-            rounding=self.trainer.rounding, seed=self.trainer.seed, max_tokens=self.trainer.max_tokens,
-            checkpointing=self.trainer.gradient_checkpointing, moments=self.trainer.moments, limiter=self.trainer.limiter,
-            layers=self.trainer.layers, freeze=self.trainer.freeze, schedule=self.trainer.schedule, lr_floor=self.trainer.lr_floor,
-            lr_direct=self.trainer.direct_rate, accumulate=self.trainer.accumulate, loss_max=self.trainer.loss_max,
-            loss_spike=self.trainer.loss_spike,
-            publish=self.trainer.publish, fence_max_s=self.trainer.fence_max_s,
-            cache=self.trainer.cache, cache_every=self.trainer.cache_every,
-            align_every=self.trainer.align_every, align_max=self.trainer.align_max,
         )
 
     def optimizer(self) -> OptimizerSettings:
         """What the trainer is told."""
-        t = self.trainer
-        return OptimizerSettings(
-            name=t.optimizer, rank=t.rank, scale=t.scale, betas=t.betas, weight_decay=t.weight_decay, rounding=t.rounding,
-            seed=t.seed, max_tokens=t.max_tokens, checkpointing=t.gradient_checkpointing, moments=t.moments, limiter=t.limiter,
-            layers=t.layers, freeze=t.freeze,
-        )
+        return narrowed(self.trainer, OptimizerSettings)
 
 
-def load_config(
-    path: str | None, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ
-) -> Config:
-    """Read and check the configuration; raises ConfigError with the offending key and the nearest known one, NotPermitted for a file
-    that may not be read."""
+def load_config(path: str | None, overrides: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check the configuration; raises ConfigError with the offending key and the nearest known one,
+    NotPermitted for a file that may not be read."""
     tree = _file(path) if path is not None else {}
     _check_keys(tree, Config, "")
     _overlay(tree, _credentials(environ.get("CREDENTIALS_DIRECTORY", "")))
@@ -263,11 +186,15 @@ def load_config(
     _overlay(tree, [_flag(text) for text in overrides])
     _check_finite(tree)
     if "model" not in tree:
-        raise ConfigError("[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."')
+        raise ConfigError(
+            "[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."'
+        )
     try:
         return msgspec.convert(tree, Config, strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path or 'configuration'}: {error}", "`apollod config show` prints every key with its default") from error
+        raise ConfigError(
+            f"{path or 'configuration'}: {error}", "`apollod config show` prints every key with its default"
+        ) from error
 
 
 class _Value(NamedTuple):
@@ -294,11 +221,14 @@ def _text(path: Path) -> str:
     except PermissionError as error:
         raise denied(path) from error
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", "make a configuration with `apollod init DIR`") from error
+        raise ConfigError(
+            f"cannot read {path}: {reason(error)}", "make a configuration with `apollod init DIR`"
+        ) from error
 
 
 def _credentials(directory: str) -> list[_Value]:
-    """Files named `section.key`. The service manager puts other credentials there, too: what names no section of ours is not ours."""
+    """Files named `section.key`. The service manager puts other credentials there, too: what names no section of
+    ours is not ours."""
     if not directory or not Path(directory).is_dir():
         return []
     found = []
@@ -331,7 +261,10 @@ def _overlay(tree: dict[str, Any], values: Sequence[_Value]) -> None:
     for origin, section, key, raw in values:
         kind, listed = _table(_known(Config, section, "", origin))
         if listed:
-            raise ConfigError(f"{origin}: there may be several [[{section}]], so one value cannot be set", "write them in the TOML file")
+            raise ConfigError(
+                f"{origin}: there may be several [[{section}]], so one value cannot be set",
+                "write them in the TOML file",
+            )
         try:
             value = raw if _known(kind, key, section, origin) is str else tomllib.loads(f"v = {raw}")["v"]
         except (tomllib.TOMLDecodeError, RecursionError):
@@ -348,7 +281,9 @@ def _check_keys(tree: dict[str, Any], kind: type[msgspec.Struct], where: str) ->
         tables = value if listed else [value]
         header = f"[[{key}]]" if listed else f"[{key}]"
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-            raise ConfigError(f"{key!r} is no {'list of tables' if listed else 'table'}", f"write {header}, and its keys below")
+            raise ConfigError(
+                f"{key!r} is no {'list of tables' if listed else 'table'}", f"write {header}, and its keys below"
+            )
         for table in tables:
             _check_keys(table, inner, key)
 
@@ -373,7 +308,8 @@ def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -
         place = f" in [{where}]" if where else ""
         said = f"{origin}: " if origin else ""
         raise ConfigError(f"{said}unknown key {key!r}{place}", f"did you mean {near[0]!r}? known: {', '.join(known)}")
-    return known[key]
+    found = known[key]
+    return get_args(found)[0] if get_origin(found) is Annotated else found
 
 
 def _table(kind: Any) -> tuple[Any, bool]:

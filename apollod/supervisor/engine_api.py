@@ -1,4 +1,4 @@
-"""Orders to the engine's API process: one at a time, in the order in which they were given, and what it answers as inputs."""
+"""Orders to the engine's API process, one at a time and in the order given; its answers become inputs."""
 
 from collections import deque
 from collections.abc import Callable
@@ -7,7 +7,7 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
-from apollod.adapters.sockets import Connection
+from apollod.adapters.ipc.sockets import Connection
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, NotPermitted
@@ -18,14 +18,17 @@ log = structlog.get_logger()
 Order = msg.Refresh | fx.PauseEngine | msg.Resume | msg.Compare
 Answer = msg.Refreshed | msg.Paused | msg.Resumed | msg.Compared
 ANSWERED_BY: dict[type, type] = {
-    msg.Refresh: msg.Refreshed, fx.PauseEngine: msg.Paused, msg.Resume: msg.Resumed, msg.Compare: msg.Compared,
+    msg.Refresh: msg.Refreshed,
+    fx.PauseEngine: msg.Paused,
+    msg.Resume: msg.Resumed,
+    msg.Compare: msg.Compared,
 }
 STRENGTH = ("keep", "salt", "reset")
 GONE = "the engine's API process is gone"
 
 
 class EngineApi:
-    """Orders wait until the process connects. `served`: the version it was told last and has taken over."""
+    """Orders wait until the process connects. `served`: the newest version that it has taken over."""
 
     def __init__(self, post: Callable[[inp.Input], None]) -> None:
         self.served: int | None = None
@@ -39,7 +42,7 @@ class EngineApi:
         self._rest.set()
 
     def give(self, order: Order) -> None:
-        """Queue an order. Of refreshes in a row only the newest counts, and a resume after a resume says nothing new."""
+        """Queue an order. Of several refreshes in a row only the newest counts; a second resume in a row is dropped."""
         last = self._orders[-1] if self._orders else None
         if self._gone:
             unanswered(order, self._post)
@@ -54,11 +57,11 @@ class EngineApi:
         self._more.set()
 
     async def settled(self) -> None:
-        """Return when every order given so far is answered."""
+        """Wait until every order given so far is answered."""
         await self._rest.wait()
 
     async def serve(self, connection: Connection) -> None:
-        """One connection to its end. Raises what ended it (not as a group of one)."""
+        """Serve one connection to its end. Raises what ended it (not as an exception group)."""
         ended: ApolloError | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send, connection, tasks)
@@ -91,7 +94,9 @@ class EngineApi:
             return
         asked, self._asked = self._asked, None
         if not isinstance(message, Answer) or asked is None or not isinstance(message, ANSWERED_BY[type(asked)]):
-            raise NotPermitted(f"an engine's API process may not send {type(message).__name__} now", "use one version of apollod")
+            raise NotPermitted(
+                f"an engine's API process may not send {type(message).__name__} now", "use one version of apollod"
+            )
         match message:
             case msg.Refreshed(version=version, error=""):
                 self.served = version
@@ -107,7 +112,7 @@ class EngineApi:
         self._answered.set()
 
     def _lost(self) -> None:
-        """The process connects once: nobody will answer any more, and whoever waits has to know."""
+        """The process connects only once, so nobody will answer any more: tell whoever waits."""
         self._gone = True
         for order in ([self._asked] if self._asked else []) + list(self._orders):
             unanswered(order, self._post)
@@ -117,7 +122,7 @@ class EngineApi:
 
 
 def unanswered(order: Order, post: Callable[[inp.Input], None]) -> None:
-    """Say of an order that there is no engine to carry it out, where somebody waits for what becomes of it."""
+    """There is no engine for this order: tell the core, if it waits for the result."""
     if isinstance(order, fx.PauseEngine):
         post(inp.EnginePaused(order, 0.0, GONE, gone=True))
     elif isinstance(order, msg.Compare):

@@ -1,9 +1,9 @@
 """The one door for change: input -> decide -> append (durable) -> fold -> effects.
 
-Inputs are taken one at a time. While the journal cannot be written the loop waits with what it decided: nothing is lost,
-nothing is acted on, and serving goes on since the engine needs none of this. A full disk can be mended meanwhile; after a
-failed write only a new start reads what is there, and whoever runs the daemon says when. A request to stop ends the waiting, and
-where it is hopeless so does the end of the engine.
+Inputs are taken one at a time. While the journal cannot be written the loop waits with what it decided: nothing is
+lost, nothing is acted on, and serving goes on since the engine needs none of this. A full disk can be mended meanwhile;
+after a failed write only a new start reads what is there, and whoever runs the daemon says when. A request to stop ends
+the waiting, and where it is hopeless so does the end of the engine.
 """
 
 from collections import deque
@@ -13,24 +13,28 @@ import anyio
 import msgspec
 import structlog
 
-from apollod.adapters import clock, systemd
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal.writer import Journal
+from apollod.adapters.system import clock, systemd
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.decide import Decision, decide
+from apollod.core.decide import decide
 from apollod.core.fold import fold
-from apollod.core.state import SECOND_NS, State
+from apollod.core.kernel.outcome import Outcome
+from apollod.core.schedules import SECOND_NS
+from apollod.core.state import State
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.narrate import narrate
-from apollod.wire.snapshot import dump_state, fold_code
+from apollod.wire.state_snapshot import dump_state, fold_code
 
 log = structlog.get_logger()
 
 INPUTS_MAX = 1024  # waiting inputs; a caller that posts with `submit` waits for its own
 APPEND_RETRY_S = 1.0
-SNAPSHOT_EVENTS = 10_000  # a start folds at most so many events, or as many as examples wait: writing a snapshot costs as much
+SNAPSHOT_EVENTS = (
+    10_000  # a start folds at most so many events, or as many as examples wait: writing a snapshot costs as much
+)
 EventT = TypeVar("EventT", bound=ev.Event)
 
 SNAPSHOT_IDLE_NS = 60 * SECOND_NS
@@ -102,7 +106,7 @@ class Loop:
         while await self._settle(inp.Advance(), executor):
             pass
         idle = clock.now_ns() - self._recorded_ns >= SNAPSHOT_IDLE_NS
-        self._snapshot(1 if idle else max(SNAPSHOT_EVENTS, len(self.state.waiting)))
+        self._snapshot(1 if idle else max(SNAPSHOT_EVENTS, self.state.intake.pending))
         return recorded
 
     def _snapshot(self, events: int) -> None:
@@ -121,7 +125,7 @@ class Loop:
                 recorded = recorded + await self._settle(result, executor)
         return recorded
 
-    async def _record(self, decision: Decision) -> list[ev.Recorded]:
+    async def _record(self, decision: Outcome) -> list[ev.Recorded]:
         if not decision.events:
             return []
         failpoint("loop.before-append")
@@ -157,7 +161,9 @@ class Loop:
             raise error
         if not self.journal_error:
             log.error("journal.append_failed", error=error.line())
-        self.journal_error = error.line() if error.retryable else f"{error.line()}, then restart the daemon; until then it only serves"
+        self.journal_error = (
+            error.line() if error.retryable else f"{error.line()}, then restart the daemon; until then it only serves"
+        )
         self._trouble.set()
         if self._stop_requested:
             raise JournalError(
@@ -169,7 +175,7 @@ class Loop:
     def _serving(self) -> bool:
         """Is the engine up, and has not been reported gone since?"""
         gone = any(isinstance(waiting, inp.ChildExited) and waiting.role == "engine" for waiting, _ in self._inputs)
-        return self.state.engine.phase == "ready" and not gone
+        return self.state.children.engine.phase == "ready" and not gone
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Lines are decided with the knowledge of which examples the journal holds at this very moment."""

@@ -1,4 +1,4 @@
-"""The journal is the truth, the log a comment: one line for each fact a person may want to see go by."""
+"""The journal is the truth, the log a comment: one line for each fact that a person may want to see go by."""
 
 import msgspec
 import structlog
@@ -7,10 +7,32 @@ from apollod.core import events as ev
 
 log = structlog.get_logger()
 
-_QUIET = (ev.ExampleAccepted, ev.ExampleEncoded, ev.ExampleDuplicate, ev.StepStarted, ev.WindowOpened, ev.WindowClosed,
-          ev.EnginePaused, ev.AlignmentStarted)
-_ALARMS = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_HIDDEN = ("record", "settings", "versions", "held", "tied", "sha256", "digest", "replay", "examples", "undone", "files")
+_DEBUG = (
+    ev.ExampleAccepted,
+    ev.ExampleEncoded,
+    ev.ExampleDuplicate,
+    ev.StepStarted,
+    ev.WindowOpened,
+    ev.WindowClosed,
+    ev.EnginePaused,
+    ev.AlignmentStarted,
+)
+_ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
+_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed)
+_HIDDEN = (
+    "record",
+    "settings",
+    "versions",
+    "held",
+    "tied",
+    "sha256",
+    "digest",
+    "replay",
+    "examples",
+    "undone",
+    "files",
+)
+"""fields that are long or say nothing to a person"""
 
 
 def narrate(event: ev.Event) -> None:
@@ -21,16 +43,18 @@ def narrate(event: ev.Event) -> None:
         if name not in _HIDDEN
     }
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _QUIET):
+    if isinstance(event, _DEBUG):
         log.debug(event.kind, **fields)
-    elif unexpected or isinstance(event, _ALARMS):
+    elif unexpected or isinstance(event, _ERROR):
         log.error(event.kind, **fields)
-    elif isinstance(event, ev.SourceQuarantined | ev.ExampleRejected | ev.AlignmentFailed) or _doubtful(event):
+    elif isinstance(event, _WARNING) or _doubtful(event):
         log.warning(event.kind, **fields)
     else:
         log.info(event.kind, **fields)
 
 
 def _doubtful(event: ev.Event) -> bool:
-    """A pause that was ended before its write, a difference that no rounding makes."""
-    return (isinstance(event, ev.EngineResumed) and event.expired) or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
+    """Is it a pause that ended before its write, or a difference that rounding does not explain?"""
+    return (isinstance(event, ev.EngineResumed) and event.expired) or (
+        isinstance(event, ev.AlignmentMeasured) and not event.aligned
+    )

@@ -5,25 +5,24 @@ Environment: APOLLOD_SOCKET (the supervisor's socket), APOLLOD_PARENT_PID (die w
 APOLLOD_TRAINER_CORES.
 """
 
-import ctypes
 import os
 import signal
 import sys
 from importlib.metadata import version
 
-from apollod.adapters.link import Link
+from apollod import foreign_wheels
+from apollod.adapters.ipc.link import Link
+from apollod.adapters.system.parent_death import die_with_supervisor
 from apollod.errors import ApolloError
 from apollod.wire.messages import Hello
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 NICE = 5  # on CPU; a third of an engine thread's share where both want the same core
 
 
 def main() -> int:
     """Say hello, import what is heavy, serve. Exit codes: `Loop.run`; 1 for what can only be reported on stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
-    if not _die_with_parent():
-        return 0
+    die_with_supervisor()
     if cores := os.environ.get("APOLLOD_TRAINER_CORES"):
         os.sched_setaffinity(0, map(int, cores.split(",")))  # the engine has the others to itself
         os.nice(NICE)  # and goes first on these: a request waits for an answer, a step does not
@@ -49,19 +48,10 @@ def _serve(link: Link, threads: int) -> int:
 
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
-    from apollod.trainer.guards import guard_torchvision
-
-    guard_torchvision()
-    from apollod.trainer.replay import Loop, OfflineLoop
+    foreign_wheels.guard()
+    from apollod.trainer.offline import Loop, OfflineLoop
 
     return (OfflineLoop if "--offline" in sys.argv[1:] else Loop)(link).run()
-
-
-def _die_with_parent() -> bool:
-    """Have the kernel kill this process when the supervisor dies; false when it is dead already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    parent = os.environ.get("APOLLOD_PARENT_PID")
-    return parent is None or os.getppid() == int(parent)
 
 
 if __name__ == "__main__":

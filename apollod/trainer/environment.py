@@ -9,8 +9,8 @@ LIBRARIES = ("torch", "transformers", "tokenizers", "numba")
 
 
 def environment(device: torch.device, kernels: str = "eager", optimizer: str = "apollo") -> dict[str, str]:
-    """Versions of libraries, kind of device and of the optimizer's kernels, number of threads. Values are for comparison and for
-    people."""
+    """Versions of libraries, kind of device and of the optimizer's kernels, number of threads. Values are for
+    comparison and for people."""
     used = {"triton": kernels == "triton", "bitsandbytes": optimizer == "adamw8bit"}
     found = {name: version(name) for name in (*LIBRARIES, *filter(used.get, used))}
     return {**found, "device": _kind(device), "kernels": kernels, "threads": str(torch.get_num_threads())}

@@ -1,4 +1,5 @@
-"""One optimizer step, a pure function of weights, optimizer state, examples, step number, learning rate and loss limit.
+"""One optimizer step, a pure function of weights, optimizer state, examples, objective, step number, learning rate
+and loss limit.
 
 Nothing else may have a say: no dropout, no global random numbers, no algorithm whose result depends on timing. The
 same step gives the same bits in another process; replay after a crash rests on that.
@@ -11,10 +12,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from apollod.failpoints import failpoint
-from apollod.trainer.attach import Attached
-from apollod.trainer.data import Tokens
-from apollod.trainer.loss import loss_of
-from apollod.trainer.named_optimizer import NamedOptimizer, StepReport
+from apollod.trainer.bind.attach import Attached
+from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.step_account import StepReport
 from apollod.wire.messages import StepDone
 
 SKIPPED_SHOWN = 3  # names of skipped parameters in a step's note
@@ -36,17 +40,19 @@ def run_step(
     loss_limit: float = 0.0,
     replay: bool = False,
     hold: Callable[[], None] = lambda: None,
+    objective: Objective = SFT,
 ) -> StepDone:
-    """Learn the examples of `batch` together: forward and backward of each, the update inside the last backward, fingerprint.
+    """Learn the examples of `batch` together by `objective`: forward and backward of each, the update inside the last
+    backward, fingerprint.
 
-    `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated; with
-    several, the sums of all gradients live until the last of them. A loss that is not finite, or above `loss_limit` (0: there is
-    none), writes nothing (`applied` false). `hold` is called before the first write. An exception out of here may leave the
-    weights half updated.
+    `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated;
+    with several, the sums of all gradients live until the last of them. A loss that is not finite, or above
+    `loss_limit` (0: there is none), writes nothing (`applied` false). `hold` is called before the first write. An
+    exception out of here may leave the weights half updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
-    loss, last = _forward(attached, optimizer, batch)
+    loss, last = _forward(attached, optimizer, batch, objective)
     note = _objection(loss, loss_limit)
     applied = not note
     report = StepReport(0, 0, 0, 0.0, 0.0, [])
@@ -81,19 +87,21 @@ def run_step(
     )
 
 
-def _forward(attached: Attached, optimizer: NamedOptimizer, batch: Sequence[Tokens]) -> tuple[float, torch.Tensor]:
+def _forward(
+    attached: Attached, optimizer: NamedOptimizer, batch: Sequence[Tokens], objective: Objective
+) -> tuple[float, torch.Tensor]:
     """The loss, and the share of it whose backward pass is left to do.
 
-    The loss is the mean over all learned tokens of the batch, as in transformers' Trainer (`num_items_in_batch`):
-        L = sum_i n_i L_i / sum_i n_i        L_i mean over the n_i learned tokens of example i
-    so that a token weighs the same whichever examples its own is learned with. Ends early where it is not finite any more.
+        L = sum_i w_i L_i / sum_i w_i        w_i the weight that the objective gives example i
+    Ends early where it is not finite any more.
     """
-    targets = sum(tokens.targets for tokens in batch)
+    weights = [objective.weight(tokens) for tokens in batch]
+    total = sum(weights)
     loss = 0.0
-    for index, tokens in enumerate(batch):
-        share = loss_of(attached.model, tokens, optimizer)
-        if tokens.targets != targets:
-            share = share * (tokens.targets / targets)
+    for index, (tokens, weight) in enumerate(zip(batch, weights, strict=True)):
+        share = loss_of(attached.model, tokens, optimizer, objective)
+        if weight != total:
+            share = share * (weight / total)
         loss += share.item()
         if index == len(batch) - 1 or not math.isfinite(loss):
             break

@@ -1,13 +1,32 @@
 """Length-prefixed frames: 4 bytes big-endian length, then that many bytes of msgpack.
 
-Sans I/O: feed bytes in whatever pieces arrive, take whole frames out. The limit is checked before anything is kept,
-so a hostile length costs nothing.
+Sans I/O, and the only place that knows the frame: bytes are fed in whatever pieces arrive, whole frames or messages are
+taken out. The limit is checked before anything is kept, so a hostile length costs nothing.
 """
+
+from collections import deque
+from typing import Generic, TypeVar
+
+import msgspec
 
 from apollod.errors import FrameError
 
 HEADER_BYTES = 4
 FRAME_BYTES_MAX = 64 << 20  # a manifest of a large model is under 1 MiB; an inbox batch under 16 MiB
+
+T = TypeVar("T")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """One message as msgpack."""
+    return _encoder.encode(message)
+
+
+def encode_message(message: msgspec.Struct) -> bytes:
+    """One message as a frame; raises FrameError where it is longer than a frame may be."""
+    return encode_frame(encode(message))
 
 
 def encode_frame(payload: bytes) -> bytes:
@@ -31,10 +50,35 @@ class FrameDecoder:
         while len(self._buffer) >= HEADER_BYTES:
             length = int.from_bytes(self._buffer[:HEADER_BYTES], "big")
             if length > self._limit:
-                raise FrameError(f"a frame announces {length} bytes, the limit is {self._limit}", "this is not an apollod peer")
+                raise FrameError(
+                    f"a frame announces {length} bytes, the limit is {self._limit}", "this is not an apollod peer"
+                )
             end = HEADER_BYTES + length
             if len(self._buffer) < end:
                 break
             frames.append(bytes(self._buffer[HEADER_BYTES:end]))
             del self._buffer[:end]
         return frames
+
+
+class MessageDecoder(Generic[T]):
+    """Incremental decoder of one direction of a socket that carries messages of one union."""
+
+    def __init__(self, decoder: "msgspec.msgpack.Decoder[T]", limit: int = FRAME_BYTES_MAX) -> None:
+        self._decoder = decoder
+        self._framing = FrameDecoder(limit)
+        self._frames: deque[bytes] = deque()
+
+    def feed(self, data: bytes) -> None:
+        """Bytes as they came. Raises FrameError on a length over the limit."""
+        self._frames.extend(self._framing.feed(data))
+
+    def next(self) -> T | None:
+        """The next whole message, None when none has come. Raises FrameError for a frame that is no such message."""
+        if not self._frames:
+            return None
+        try:
+            return self._decoder.decode(self._frames.popleft())
+        except msgspec.MsgspecError as error:
+            what = f"not a message of this protocol: {error}"
+            raise FrameError(what, "use one version of apollod everywhere") from error

@@ -15,7 +15,17 @@ Bytes = bytes  # the name is taken by a field below
 Status = Literal["live", "cast", "rederive", "frozen"]
 
 ONE_VERSION = "engine and trainer must be of one version"
-ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int64": 8, "int32": 4, "int8": 1, "uint8": 1, "bool": 1}
+ITEM_BYTES = {
+    "bfloat16": 2,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int64": 8,
+    "int32": 4,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 
 
 class MemoryFile(msgspec.Struct, frozen=True, tag="memfd"):
@@ -25,17 +35,19 @@ class MemoryFile(msgspec.Struct, frozen=True, tag="memfd"):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process: `started` (clock ticks since boot, proc_pid_stat(5)) tells it from a later one with the same number."""
+    """A process: `started` (clock ticks since boot, proc_pid_stat(5)) tells it from a later one with the same
+    number."""
 
     pid: int
     started: int
 
 
 class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
-    """Device memory of the engine: the bytes `offset_bytes .. offset_bytes + bytes` of an allocation of `allocation_bytes`.
+    """Device memory of the engine: the bytes `offset_bytes .. offset_bytes + bytes` of an allocation of
+    `allocation_bytes`.
 
-    `memory_handle`: the driver's CUipcMemHandle of the whole allocation; good for any number of attaches while `owner` lives.
-    `device_uuid`: with or without NVML's prefix "GPU-".
+    `memory_handle`: the driver's CUipcMemHandle of the whole allocation; good for any number of attaches while `owner`
+    lives. `device_uuid`: with or without NVML's prefix "GPU-".
     """
 
     bytes: int
@@ -46,10 +58,12 @@ class CudaHandle(msgspec.Struct, frozen=True, tag="cuda-ipc"):
     owner: Process
 
     def check(self) -> None:
-        """Raise ShareRefused unless the bytes lie inside the allocation: around them lies other memory of the engine."""
+        """Raise ShareRefused unless the bytes lie inside the allocation: around them lies other memory of the
+        engine."""
         if self.offset_bytes < 0 or self.bytes <= 0 or self.offset_bytes + self.bytes > self.allocation_bytes:
             raise ShareRefused(
-                f"bytes {self.offset_bytes}..{self.offset_bytes + self.bytes} lie outside an allocation of {self.allocation_bytes}",
+                f"bytes {self.offset_bytes}..{self.offset_bytes + self.bytes} lie outside an allocation of "
+                f"{self.allocation_bytes}",
                 ONE_VERSION,
             )
 
@@ -85,7 +99,8 @@ class Manifest(msgspec.Struct, frozen=True):
     """All of one model. `tied` maps an alias (`lm_head.weight`) to the checkpoint name that stores it."""
 
     model_dir: str
-    bridge: Literal["memfd", "cuda-ipc"]
+    bridge: str
+    """a name in `bridges.facts`, which refuses one that it does not know"""
     storages: tuple[Storage, ...]
     tensors: tuple[TensorEntry, ...]
     tied: dict[str, str] = {}
@@ -106,7 +121,10 @@ class Manifest(msgspec.Struct, frozen=True):
                 raise ShareRefused(f"{t.name}: unknown dtype {t.dtype} or storage {t.storage}", ONE_VERSION)
             size = self.storages[t.storage].bytes
             if t.offset < 0 or min(t.stride, default=0) < 0 or t.last_byte() > size:
-                raise ShareRefused(f"{t.name}: bytes {t.offset}..{t.last_byte()} lie outside storage {t.storage} of {size}", ONE_VERSION)
+                raise ShareRefused(
+                    f"{t.name}: bytes {t.offset}..{t.last_byte()} lie outside storage {t.storage} of {size}",
+                    ONE_VERSION,
+                )
 
     def count(self, status: Status) -> int:
         """Number of tensors with this status."""

@@ -1,10 +1,10 @@
 """Everything that crosses the supervisor's Unix socket, as tagged msgspec Structs in msgpack.
 
 Tags are explicit strings: they are the protocol, class names are not. Engine and trainer talk as children (`Hello`
-with a role first), everyone else sends one request a connection and reads one reply.
+with a role first), everyone else sends one request a connection and reads one reply (`wire.control_messages`).
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -20,16 +20,80 @@ from apollod.core.inputs import (
     Restored,
     StepDone,
     StepFailed,
+    Undoable,
 )
+from apollod.core.settings import OptimizerSettings
+from apollod.wire.control_messages import (
+    Answer,
+    CheckpointRequest,
+    Failure,
+    PauseRequest,
+    RelearnRequest,
+    Reply,
+    Request,
+    ResumeRequest,
+    RollbackRequest,
+    StatusRequest,
+    SubmitRequest,
+    WithdrawRequest,
+)
+from apollod.wire.framing import encode
 from apollod.wire.manifest import Manifest
 
 __all__ = [
-    "PROTOCOL", "Answer", "Attach", "AttachCopy", "Bound", "CheckpointRequest", "CheckpointWritten", "Compare", "Compared",
-    "Encode", "EncodeDone", "Encoded", "Failure", "FromSupervisor", "Hello", "Kernels", "LoadRefused", "Loaded", "OptimizerSettings",
-    "Pause", "PauseRequest", "Paused", "Probe", "Probed", "Quit", "Refresh", "Refreshed", "Refused", "RelearnRequest", "Reply",
-    "Request", "Reserve",
-    "Restore", "Restored", "Resume", "ResumeRequest", "Resumed", "Role", "RollbackRequest", "Share", "StatusRequest", "Step", "StepDone",
-    "StepExample", "StepFailed", "SubmitRequest", "ToSupervisor", "WriteCheckpoint", "encode",
+    "FROM_SUPERVISOR",
+    "PROTOCOL",
+    "TO_SUPERVISOR",
+    "Answer",
+    "Attach",
+    "AttachCopy",
+    "Bound",
+    "CheckpointRequest",
+    "CheckpointWritten",
+    "Compare",
+    "Compared",
+    "Encode",
+    "EncodeDone",
+    "Encoded",
+    "Failure",
+    "FromSupervisor",
+    "Hello",
+    "Kernels",
+    "LoadRefused",
+    "Loaded",
+    "OptimizerSettings",
+    "Pause",
+    "PauseRequest",
+    "Paused",
+    "Probe",
+    "Probed",
+    "Quit",
+    "Refresh",
+    "Refreshed",
+    "Refused",
+    "RelearnRequest",
+    "Reply",
+    "Request",
+    "Reserve",
+    "Restore",
+    "Restored",
+    "Resume",
+    "ResumeRequest",
+    "Resumed",
+    "Role",
+    "RollbackRequest",
+    "Share",
+    "StatusRequest",
+    "Step",
+    "StepDone",
+    "StepExample",
+    "StepFailed",
+    "SubmitRequest",
+    "ToSupervisor",
+    "Undoable",
+    "WithdrawRequest",
+    "WriteCheckpoint",
+    "encode",
 ]
 
 PROTOCOL = 1
@@ -96,7 +160,8 @@ class Refreshed(msgspec.Struct, frozen=True, tag="refreshed"):
 
 
 class Pause(msgspec.Struct, frozen=True, tag="pause-engine"):
-    """Let requests wait until Resume, at most `at_most_s` seconds; `clear`: forget cached prefixes and running requests' KV."""
+    """Let requests wait until Resume, at most `at_most_s` seconds; `clear`: forget cached prefixes and running
+    requests' KV."""
 
     clear: bool
     at_most_s: float
@@ -129,28 +194,6 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
-
-
-class OptimizerSettings(msgspec.Struct, frozen=True):
-    """What a step depends on besides weights, example, number and learning rate."""
-
-    name: str = "apollo"
-    rank: int = 64
-    scale: Literal["channel", "tensor"] = "channel"
-    betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    rounding: Literal["stochastic", "nearest", "master"] = "stochastic"
-    seed: int = 0
-    max_tokens: int = 4096
-    checkpointing: bool = False
-    """gradient checkpointing of the layers"""
-    moments: Literal["float32", "bfloat16"] = "float32"
-    limiter: float = 1.01
-    """largest growth of an update's norm from one step to the next; 0: no limit"""
-    layers: str = ""
-    """decoder layers that are trained, such as "0-3,20-31", and nothing else; empty: everything"""
-    freeze: tuple[str, ...] = ()
-    """patterns (fnmatch) of names that are not trained"""
 
 
 Kernels = Literal["auto", "triton", "eager"]
@@ -188,7 +231,7 @@ class Encode(msgspec.Struct, frozen=True, tag="encode"):
 
 
 class StepExample(msgspec.Struct, frozen=True):
-    """An example to learn: content id, canonical record JSON, digest that its tokens must have."""
+    """An example to learn: content id, canonical record JSON, digest that its tokens and columns must have."""
 
     example: str
     record: bytes
@@ -196,14 +239,16 @@ class StepExample(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):
-    """Run one optimizer step that learns `examples` together. A loss above `loss_limit` (0: none) writes nothing.
-    `replay`: the step is in the journal already."""
+    """Run one optimizer step that learns `examples` together by `objective`. A loss above `loss_limit` (0: none)
+    writes nothing. `replay`: the step is in the journal already. An objective that the trainer does not know fails
+    the step."""
 
     step: int
     examples: list[StepExample]
     lr: float
     loss_limit: float = 0.0
     replay: bool = False
+    objective: str = "sft"
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
@@ -217,76 +262,46 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Finish and exit 0."""
 
 
-# --- control ------------------------------------------------------------------------------------------------------
+# --- both directions ----------------------------------------------------------------------------------------------
 
-
-class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
-    """`apollod ctl status`."""
-
-
-class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
-    """Lines of an inbox file given directly; `source` names them in the journal."""
-
-    lines: list[bytes]
-    source: str
-
-
-class CheckpointRequest(msgspec.Struct, frozen=True, tag="checkpoint"):
-    """Write a checkpoint now; answered when it is committed."""
-
-
-class PauseRequest(msgspec.Struct, frozen=True, tag="pause"):
-    """Finish the running step, then start no other."""
-
-
-class ResumeRequest(msgspec.Struct, frozen=True, tag="resume"):
-    """Train again; also tries a child again that was given up."""
-
-
-class RollbackRequest(msgspec.Struct, frozen=True, tag="rollback"):
-    """Bring the served weights back to a step; answered when they are."""
-
-    to: int
-
-
-class RelearnRequest(msgspec.Struct, frozen=True, tag="relearn"):
-    """Learn examples again whose steps were taken back."""
-
-    examples: list[str]
-
-
-class Reply(msgspec.Struct, frozen=True, tag="reply"):
-    """An answer: JSON object in `body`."""
-
-    body: Any
-
-
-class Failure(msgspec.Struct, frozen=True, tag="failure"):
-    """A refusal. `code` is the exit code that ctl uses (DESIGN section 9); `retryable`: nothing is wrong with the request, and later
-    it may be granted."""
-
-    error: str
-    hint: str = ""
-    code: int = 1
-    retryable: bool = False
-
-
-Request = StatusRequest | SubmitRequest | CheckpointRequest | PauseRequest | ResumeRequest | RollbackRequest | RelearnRequest
-Answer = Reply | Failure
 
 ToSupervisor = (
-    Hello | Reserve | Loaded | LoadRefused | Refreshed | Paused | Resumed | Compared | Probed | Bound | Restored |
-    EncodeDone | StepDone | StepFailed | CheckpointWritten | Refused | StatusRequest | SubmitRequest | CheckpointRequest |
-    PauseRequest | ResumeRequest | RollbackRequest | RelearnRequest
+    Hello
+    | Reserve
+    | Loaded
+    | LoadRefused
+    | Refreshed
+    | Paused
+    | Resumed
+    | Compared
+    | Probed
+    | Bound
+    | Restored
+    | EncodeDone
+    | StepDone
+    | StepFailed
+    | CheckpointWritten
+    | Refused
+    | Request
 )
 FromSupervisor = (
-    Share | Refresh | Pause | Resume | Compare | Attach | AttachCopy | Restore | Encode | Step | Probe | WriteCheckpoint | Quit | Reply
+    Share
+    | Refresh
+    | Pause
+    | Resume
+    | Compare
+    | Attach
+    | AttachCopy
+    | Restore
+    | Encode
+    | Step
+    | Probe
+    | WriteCheckpoint
+    | Quit
+    | Reply
     | Failure
 )
 
-_encoder = msgspec.msgpack.Encoder()
-
-
-def encode(message: msgspec.Struct) -> bytes:
-    """One message as msgpack."""
-    return _encoder.encode(message)
+TO_SUPERVISOR: msgspec.msgpack.Decoder[ToSupervisor] = msgspec.msgpack.Decoder(ToSupervisor)
+FROM_SUPERVISOR: msgspec.msgpack.Decoder[FromSupervisor] = msgspec.msgpack.Decoder(FromSupervisor)
+"""What one end of a connection understands; made once, since that takes longer than many a connection lasts."""

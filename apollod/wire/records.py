@@ -27,7 +27,8 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 
 
 class Record(NamedTuple):
-    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`; `tier`: what the line asks for, if it does."""
+    """A line that can be learned from. `id`: hex of BLAKE2b-128 of `canonical`; `tier`: what the line asks for, if
+    it does."""
 
     kind: Kind
     canonical: bytes
@@ -100,7 +101,9 @@ def parse_line(line: bytes) -> Record:
     try:
         canonical = json.dumps(form, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
-        raise RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape") from error
+        raise RecordRefused(
+            "a string holds half of a surrogate pair, which no text can", "repair its \\u escape"
+        ) from error
     except ValueError as error:  # 1e400 is read as infinity
         raise _too_large() from error
     return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest(), _tier(value.get("tier")))
@@ -126,7 +129,9 @@ def _load(text: bytes | str) -> Any:
     try:
         value = json.loads(
             text.decode() if isinstance(text, bytes) else text,
-            parse_constant=_refuse_constant, parse_int=_parse_int, object_pairs_hook=_unique_keys,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+            object_pairs_hook=_unique_keys,
         )
     except UnicodeDecodeError as error:
         raise RecordRefused(f"the line is not UTF-8 (byte {error.start + 1})", "convert the file to UTF-8") from error
@@ -197,7 +202,9 @@ def _json_type(value: Any) -> str:
 
 def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
     """The record's kind and canonical form: only what the model is shown, keys in order. Other fields are ignored."""
-    value = {key: field for key, field in value.items() if field is not None}  # tables exported as JSON are full of nulls
+    value = {
+        key: field for key, field in value.items() if field is not None
+    }  # tables exported as JSON are full of nulls
     if "messages" in value:
         return "messages", _conversation(_messages(value["messages"], "messages"), value)
     if "prompt" in value and "completion" in value:
@@ -220,7 +227,8 @@ def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
     if isinstance(prompt, list) and isinstance(completion, list):
         # As in TRL: turns of the prompt are context, also the assistant's.
         context = [
-            {**message, "weight": 0} if message["role"] == "assistant" else message for message in _messages(prompt, "prompt")
+            {**message, "weight": 0} if message["role"] == "assistant" else message
+            for message in _messages(prompt, "prompt")
         ]
         return "messages", _conversation(context + _messages(completion, "completion"), value)
     if not isinstance(prompt, str) or isinstance(completion, list):
@@ -244,7 +252,9 @@ def _conversation(messages: list[dict[str, Any]], value: dict[str, Any]) -> dict
     if not assistant:
         raise RecordRefused("messages have no assistant turn, so there is no target token", "add the answer to learn")
     if all(message.get("weight") == 0 for message in assistant):
-        raise RecordRefused("every assistant turn has weight 0, so there is no target token", "give one of them weight 1")
+        raise RecordRefused(
+            "every assistant turn has weight 0, so there is no target token", "give one of them weight 1"
+        )
     form: dict[str, Any] = {"messages": messages}
     tools = value.get("tools")
     if tools:
@@ -256,7 +266,9 @@ def _conversation(messages: list[dict[str, Any]], value: dict[str, Any]) -> dict
 
 def _messages(value: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(value, list):
-        raise RecordRefused(f"{where} is a JSON {_json_type(value)}, not a list", "give a list of {role, content} objects")
+        raise RecordRefused(
+            f"{where} is a JSON {_json_type(value)}, not a list", "give a list of {role, content} objects"
+        )
     return [_message(item, f"message {number}") for number, item in enumerate(value, 1)]
 
 
@@ -291,11 +303,15 @@ def _content(value: Any, role: str, where: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, list):
-        raise RecordRefused(f"the content of {where} is a JSON {_json_type(value)}", "write a string or a list of text parts")
+        raise RecordRefused(
+            f"the content of {where} is a JSON {_json_type(value)}", "write a string or a list of text parts"
+        )
     texts = []
     for part in value:
         if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise RecordRefused(f"the content of {where} has a part that is not text", 'use only {"type": "text", "text": ...}')
+            raise RecordRefused(
+                f"the content of {where} has a part that is not text", 'use only {"type": "text", "text": ...}'
+            )
         texts.append(part["text"])
     return "".join(texts)
 
@@ -318,7 +334,8 @@ def _tool_calls(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _arguments(value: Any, where: str) -> dict[str, Any]:
-    """Arguments as an object: OpenAI sends them as JSON text, chat templates want the object, as vLLM gives it to them."""
+    """Arguments as an object: OpenAI sends them as JSON text, chat templates want the object, as vLLM gives it to
+    them."""
     if isinstance(value, str):
         try:
             value = _load(value) if value else {}
@@ -328,7 +345,9 @@ def _arguments(value: Any, where: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise RecordRefused(f"the arguments of a tool call of {where} are a JSON {_json_type(value)}", "write a JSON object")
+        raise RecordRefused(
+            f"the arguments of a tool call of {where} are a JSON {_json_type(value)}", "write a JSON object"
+        )
     return value
 
 

@@ -1,4 +1,5 @@
-"""SIGKILL at random instants under load. APOLLOD_CRASH_KILLS kills in all (25; `make crash`: 300), seed APOLLOD_CRASH_SEED."""
+"""SIGKILL at random instants under load. APOLLOD_CRASH_KILLS kills in all (15; `make crash`: 300), seed
+APOLLOD_CRASH_SEED."""
 
 import os
 import random
@@ -7,18 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
-from support.daemon import Daemon, dead_within, group_of
+from support.daemon import CRASH_ENGINE, Daemon, dead_within, group_of
 from support.invariants import check_replay, check_stopped, journal_of, open_intents_of, say, taken, wait_up
 from support.load import Load, check_intake
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.wire import messages as msg
 
 pytestmark = pytest.mark.crash
 
-KILLS = int(os.environ.get("APOLLOD_CRASH_KILLS", "25"))
-FULL = KILLS * 40 // 300  # with engine and trainer, 20 s each; the others need none and are cheap
+KILLS = int(os.environ.get("APOLLOD_CRASH_KILLS", "15"))
+FULL = KILLS * 40 // 300  # with engine and trainer; the others need none and are cheap
 SEED = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
 VICTIMS = ["supervisor", "engine", "engine core", "trainer", "trainer"]
 GONE_S = 10.0
@@ -35,7 +36,9 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
     load = Load(daemon.inbox, SEED)
     try:
         daemon.wait(lambda s: s["error"], "the model to be refused", 30)
-        up_s = time.monotonic() - began  # on a busy machine a start takes longer, and a life has to have something in it
+        up_s = (
+            time.monotonic() - began
+        )  # on a busy machine a start takes longer, and a life has to have something in it
         daemon.kill()
         load.start()
         for number in range(KILLS - FULL):
@@ -43,8 +46,13 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
             time.sleep(chance.uniform(0.3, 3.0) * up_s)
             assert daemon.alive(), daemon.log()[-2000:]
             daemon.kill()
-            last, kind = journal_reader.query(daemon.journal, "SELECT seq, kind FROM events ORDER BY seq DESC LIMIT 1").rows[0]
-            say(f"intake {number + 1}/{KILLS - FULL} (seed {SEED}): supervisor killed after event {last} {kind}, {load.total} lines")
+            last, kind = journal_reader.query(
+                daemon.journal, "SELECT seq, kind FROM events ORDER BY seq DESC LIMIT 1"
+            ).rows[0]
+            say(
+                f"intake {number + 1}/{KILLS - FULL} (seed {SEED}): supervisor killed after event {last} {kind}, "
+                f"{load.total} lines"
+            )
         load.stop()
         daemon.start(other)
         daemon.wait(lambda s: taken(s) >= load.total, f"all of {load.total} lines", DRAIN_S)
@@ -58,13 +66,13 @@ def test_the_supervisor_killed_at_random_while_lines_come_in(tmp_path):
     assert lives > (KILLS - FULL) // 2, "the kills came before anything could happen"
 
 
-@pytest.mark.engine
 @pytest.mark.timeout(5400)
 def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
-    """Supervisor, engine and trainer, also while they start; then the journal, run again offline, has the same weights."""
+    """Supervisor, engine and trainer, also while they start; then the journal, run again offline, has the same
+    weights."""
     chance = random.Random(SEED)
     often = {"APOLLOD_CHECKPOINT__DELAY_S": "1"}
-    daemon = Daemon(tmp_path, tiny_model).start(often)
+    daemon = Daemon(tmp_path, tiny_model, engine=CRASH_ENGINE).start(often)
     load = Load(daemon.inbox, SEED + 1, period_s=2.0).start()
     victims = [victim for _ in range(0, FULL, len(VICTIMS)) for victim in chance.sample(VICTIMS, len(VICTIMS))]
     try:
@@ -85,7 +93,10 @@ def test_every_process_killed_at_random_while_it_learns(tiny_model, tmp_path):
     assert not [e for e in events if isinstance(e, ev.TrainingHalted)]
     completed = [e for e in events if isinstance(e, ev.StepCompleted)]
     assert completed[-1].fingerprint == last["weights"]["fingerprint"]
-    say(f"full: {load.total} lines, {len(completed)} steps, {check_replay(daemon)} of them run again offline with the same bits")
+    say(
+        f"full: {load.total} lines, {len(completed)} steps, {check_replay(daemon)} of them run again offline with "
+        "the same bits"
+    )
 
 
 def kill(daemon: Daemon, victim: str, env: dict[str, str]) -> str:
@@ -111,4 +122,7 @@ def told(daemon: Daemon) -> str:
     if not Path(daemon.journal).exists():
         return "no journal yet"
     events = journal_of(daemon)
-    return f"{len(events)} events, open: {', '.join(f'{kind} {value or str()}'.strip() for kind, value in open_intents_of(events))}"
+    return (
+        f"{len(events)} events, open: "
+        f"{', '.join(f'{kind} {value or str()}'.strip() for kind, value in open_intents_of(events))}"
+    )

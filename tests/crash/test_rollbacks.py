@@ -5,26 +5,34 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.daemon import Daemon, chat_line
+from support.daemon import CRASH_ENGINE, Daemon, chat_line
 from support.invariants import check_replay, check_stopped, wait_up
 
 from apollod.core import events as ev
 from apollod.failpoints import ONCE, VARIABLE
 from apollod.wire import messages as msg
 
-pytestmark = [pytest.mark.crash, pytest.mark.engine]
+pytestmark = pytest.mark.crash
 
 ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
 IN_TRAINER = [  # in the order in which a rollback meets them; all in one life
-    "trainer.restore.half-way", "trainer.restore.written", "trainer.checkpoint.renamed", "trainer.checkpoint.committed",
+    "trainer.restore.half-way",
+    "trainer.restore.written",
+    "trainer.checkpoint.renamed",
+    "trainer.checkpoint.committed",
 ]
-IN_SUPERVISOR = ["effect.PlanRollback.before", "effect.PlanRollback.after", "effect.Restore.before:2", "effect.Restore.after:2"]
+IN_SUPERVISOR = [
+    "effect.PlanRollback.before",
+    "effect.PlanRollback.after",
+    "effect.Restore.before:2",
+    "effect.Restore.after:2",
+]
 LIVES = [IN_TRAINER, *([point] for point in (IN_SUPERVISOR if ALL else IN_SUPERVISOR[-1:]))]
 
 
 @pytest.mark.timeout(1200)
 def test_a_death_at_any_point_of_a_rollback_ends_at_its_weights(tiny_model: Path, tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path, tiny_model).start()
+    daemon = Daemon(tmp_path, tiny_model, engine=CRASH_ENGINE).start()
     try:
         daemon.wait_ready()
         for turn, points in enumerate(LIVES):
@@ -34,7 +42,9 @@ def test_a_death_at_any_point_of_a_rollback_ends_at_its_weights(tiny_model: Path
             once = tmp_path / "points" / str(turn)
             once.mkdir(parents=True)
             daemon.start({VARIABLE: ",".join(points), ONCE: str(once)})
-            wait_up(daemon, lambda s: s["state"] == "serving", "all up")  # nothing to undo in memory: by the checkpoints
+            wait_up(
+                daemon, lambda s: s["state"] == "serving", "all up"
+            )  # nothing to undo in memory: by the checkpoints
             assert not os.listdir(once), "it was to die in the rollback"
             daemon.ask(msg.RollbackRequest(to))
             if points != IN_TRAINER:
@@ -62,5 +72,3 @@ def learn(daemon: Daemon, turn: int, count: int) -> dict:
     before = daemon.status()["queue"]["trained"]
     daemon.drop(f"turn{turn}.jsonl", *[chat_line(f"question {turn} {i}?", f"answer number {i}.") for i in range(count)])
     return daemon.wait_learned(before + count)
-
-

@@ -10,11 +10,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from apollod.adapters.journal_reader import query, recorded
+from apollod.adapters.journal.journal_reader import query, recorded
 from apollod.cli.main import main
 from apollod.core.fold import fold
 from apollod.core.state import State
-from apollod.supervisor.view import status_view
+from apollod.supervisor.status_view import status_view
+from apollod.wire import status as st
 
 PARTS = 8  # states are compared after each of as many parts of the journal, and after every result of a step
 STEP_RESULTS = ("step.completed", "step.failed")
@@ -23,11 +24,17 @@ STEP_RESULTS = ("step.completed", "step.failed")
 def answers(path: Path) -> dict[str, Any]:
     """All of them, as JSON values."""
     kinds = query(path, "SELECT kind, count(*) FROM events GROUP BY kind ORDER BY kind").rows
-    steps = [step for (step,) in query(path, "SELECT DISTINCT key FROM events WHERE kind = 'step.started' ORDER BY seq").rows]
+    steps = [
+        step for (step,) in query(path, "SELECT DISTINCT key FROM events WHERE kind = 'step.started' ORDER BY seq").rows
+    ]
     examples = [id_ for (id_,) in query(path, "SELECT id FROM examples ORDER BY seq").rows]
     ((seq, head),) = query(path, "SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").rows
     return {
-        "events": seq, "head": head, "kinds": dict(kinds), "states": states(path, seq), "views": views(path),
+        "events": seq,
+        "head": head,
+        "kinds": dict(kinds),
+        "states": states(path, seq),
+        "views": views(path),
         "why": {what: why(path, what) for what in steps + examples},
     }
 
@@ -39,7 +46,8 @@ def states(path: Path, events: int) -> dict[str, Any]:
     for item, hash_ in recorded(path):
         fold(state, item)
         if item.seq in chosen or item.event.kind in STEP_RESULTS:
-            shown[str(item.seq)] = status_view(state, item.at_ns, {"seq": item.seq, "bytes": 0, "head_hash": hash_.hex(), "path": ""})
+            journal = st.Journal(seq=item.seq, bytes=0, head_hash=hash_.hex())
+            shown[str(item.seq)] = st.plain(status_view(state, item.at_ns, journal))
     return shown
 
 

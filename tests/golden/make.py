@@ -1,8 +1,10 @@
-"""Make a golden journal with the code of this checkout: real daemons, a real engine and trainer, a model built from a seed.
+"""Make a golden journal with the code of this checkout: real daemons, a real engine and trainer, a model built from a
+seed.
 
 usage: PYTHONPATH=tests:. python -m golden.make NAME        (for example v0.1.0; takes some five minutes)
 
-Everything lives in ROOT meanwhile, so that no path of a person's machine gets into the journal. Run it on a clean checkout.
+Everything lives in ROOT meanwhile, so that no path of a person's machine gets into the journal. Run it on a clean
+checkout.
 """
 
 import json
@@ -16,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 
 from golden.answers import answers
-from support.daemon import Daemon, chat_line
+from support.daemon import VLLM, Daemon, chat_line
 
 ROOT = Path("/var/tmp/apollod-golden")
 HERE = Path(__file__).parent
@@ -27,19 +29,32 @@ threads = 1
 seed = 20
 """
 FAILING_CHECKPOINT = {"APOLLOD_FAILPOINT": "trainer.checkpoint.before-rename", "APOLLOD_FAILPOINT_ONCE": str(ROOT)}
-FAILING_STEP = {"APOLLOD_FAILPOINT": "trainer.step.begun"}  # every trainer dies in its first step, until the step is given up
+FAILING_STEP = {
+    "APOLLOD_FAILPOINT": "trainer.step.begun"
+}  # every trainer dies in its first step, until the step is given up
 
 
 def lines(*numbers: int) -> list[str]:
     """Examples that are learned."""
-    return [chat_line(f"What is the colour of stone number {n}?", f"Stone number {n} is {'red' if n % 2 else 'blue'}.") for n in numbers]
+    return [
+        chat_line(f"What is the colour of stone number {n}?", f"Stone number {n} is {'red' if n % 2 else 'blue'}.")
+        for n in numbers
+    ]
 
 
 def first_life(daemon: Daemon) -> None:
-    """Everything that an inbox may hold, three checkpoints of which two are kept, a pause, both children killed, a clean end."""
+    """Everything that an inbox may hold, three checkpoints of which two are kept, a pause, both children killed, a
+    clean end."""
     daemon.start().wait_ready()
     too_long = chat_line("What is long?", "very " * 600)
-    daemon.drop("a.jsonl", *lines(1, 2, 3), "no json", *lines(1), too_long, json.dumps({"text": "A line of plain text about a stone."}))
+    daemon.drop(
+        "a.jsonl",
+        *lines(1, 2, 3),
+        "no json",
+        *lines(1),
+        too_long,
+        json.dumps({"text": "A line of plain text about a stone."}),
+    )
     daemon.wait_learned(4)
     daemon.ctl("checkpoint")
     daemon.ctl("pause")
@@ -113,8 +128,8 @@ def main(name: str) -> None:
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir(parents=True)
     model = ROOT / "model"
-    subprocess.run([sys.executable, "-m", "apollod.trainer.tiny", str(model), "--kind", "random"], check=True)
-    daemon = Daemon(ROOT, model)
+    subprocess.run([sys.executable, "-m", "apollod.demo.tiny_model", str(model), "--kind", "random"], check=True)
+    daemon = Daemon(ROOT, model, engine=VLLM)
     text = daemon.config.read_text()
     daemon.config.write_text(text.replace("keep = 3", "keep = 2").replace("[trainer]\n", CONFIG))
     try:
@@ -132,7 +147,9 @@ def main(name: str) -> None:
     assert journal.stat().st_size < BYTES_MAX
     said = answers(journal)
     (HERE / f"{name}.json").write_text(f"{json.dumps(said, indent=1, sort_keys=True)}\n")
-    sys.stderr.write(f"{journal}: {journal.stat().st_size} bytes, {said['events']} events of {len(said['kinds'])} kinds\n")
+    sys.stderr.write(
+        f"{journal}: {journal.stat().st_size} bytes, {said['events']} events of {len(said['kinds'])} kinds\n"
+    )
     shutil.rmtree(ROOT)
 
 

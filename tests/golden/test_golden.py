@@ -11,15 +11,15 @@ import pytest
 import torch
 from golden.answers import answers, differences
 
-from apollod.adapters import journal_reader
-from apollod.adapters.journal import Journal
-from apollod.adapters.migrate import load
+from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.migrate import load
+from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
 from apollod.core.events import KINDS, StepCompleted, TrainerBound
 from apollod.core.fold import fold
 from apollod.core.state import State
-from apollod.wire.journal import encode_body
-from apollod.wire.snapshot import dump_state, load_state
+from apollod.wire.event_codec import encode_body
+from apollod.wire.state_snapshot import dump_state, load_state
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.stem for path in HERE.glob("v*.db"))
@@ -70,7 +70,8 @@ def test_the_chain_holds(path: Path) -> None:
 
 
 def test_it_says_what_it_said(path: Path, expected: dict[str, Any]) -> None:
-    """States at many events, the rows of every view, `ctl why` of every step and example, how many events of which kind."""
+    """States at many events, the rows of every view, `ctl why` of every step and example, how many events of which
+    kind."""
     found = json.loads(json.dumps(answers(path)))
     assert list(differences(expected, found)) == []
 
@@ -119,8 +120,12 @@ def differing(bound: TrainerBound) -> set[str]:
     return {name for name, value in bound.versions.items() if name != "threads" and here.get(name) != value}
 
 
-def test_the_first_steps_give_the_recorded_weights(path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the libraries and the kind of processor that made the journal; elsewhere a divergence has to name what differs."""
+@pytest.mark.slow
+def test_the_first_steps_give_the_recorded_weights(
+    path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the libraries and the kind of processor that made the journal; elsewhere a divergence has to name what
+    differs."""
     args = ["replay", "--journal", str(path), "--model", str(tiny_model), "--to", str(STEPS), "--json"]
     code = main(args)
     printed = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What needs an NVIDIA GPU; without one every test here is skipped and says why."""
+"""What needs an NVIDIA GPU; without one every test here is skipped and says why. All share it, one after another."""
 
 from pathlib import Path
 
@@ -18,8 +18,11 @@ def why_not() -> str:
     return ""
 
 
+@pytest.hookimpl(tryfirst=True)  # before the selection by marker
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in here:
+        item.add_marker("alone")
     if here and (reason := why_not()):
         for item in here:
             item.add_marker(pytest.mark.skip(reason=reason))

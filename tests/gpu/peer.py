@@ -1,6 +1,7 @@
 """One side of a shared GPU memory, as a process: `python peer.py owner BYTES...` or `python peer.py trainer`.
 
-A command a line on stdin, a JSON object a line on stdout. The owner prints its handles; the trainer opens those it is sent.
+A command a line on stdin, a JSON object a line on stdout. The owner prints its handles; the trainer opens those it is
+sent.
 """
 
 import base64
@@ -12,9 +13,9 @@ from typing import Any
 import msgspec
 import torch
 
-from apollod.engine.placement import export_cuda
+from apollod.engine.load.shared_parameters import export_cuda
 from apollod.errors import ShareRefused
-from apollod.trainer.memory import open_cuda_handle
+from apollod.trainer.bind.mapped_memory import open_cuda_handle
 from apollod.wire.manifest import CudaHandle
 
 

@@ -1,4 +1,5 @@
-"""The whole daemon on a GPU: vLLM serves a small model that learns through CUDA IPC, and two lives give the same bits."""
+"""The whole daemon on a GPU: vLLM serves a small model that learns through CUDA IPC, and two lives give the same
+bits."""
 
 import json
 import os
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.daemon import Daemon, chat_line
+from support.daemon import VLLM, Daemon, chat_line
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -35,13 +36,18 @@ def dense_model(tokenizer_of: Path, path: Path) -> Path:
     code = (
         "import sys, torch; from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM\n"
         "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1]); torch.manual_seed(0)\n"
-        "config = Qwen3Config(vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=256, intermediate_size=512, num_hidden_layers=4,\n"
-        "    num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True, max_position_embeddings=1024,\n"
+        "config = Qwen3Config(vocab_size=-(-len(tokenizer) // 64) * 64, hidden_size=256, intermediate_size=512, "
+        "num_hidden_layers=4,\n"
+        "    num_attention_heads=4, num_key_value_heads=2, head_dim=64, tie_word_embeddings=True, "
+        "max_position_embeddings=1024,\n"
         "    eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)\n"
-        "Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[2]); tokenizer.save_pretrained(sys.argv[2])\n"
+        "Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(sys.argv[2]); "
+        "tokenizer.save_pretrained(sys.argv[2])\n"
     )
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
-    subprocess.run([sys.executable, "-c", code, str(tokenizer_of), str(path)], check=True, env=environment, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tokenizer_of), str(path)], check=True, env=environment, capture_output=True
+    )
     return path
 
 
@@ -53,8 +59,8 @@ def daemon(model: Path, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def start(model: Path, root: Path) -> Daemon:
-    daemon = Daemon(root, model)
-    daemon.config.write_text(daemon.config.read_text().replace('args = [', f"args = [{json.dumps(GPU_ARGS)[1:-1]}, "))
+    daemon = Daemon(root, model, engine=VLLM)
+    daemon.config.write_text(daemon.config.read_text().replace("args = [", f"args = [{json.dumps(GPU_ARGS)[1:-1]}, "))
     daemon.start({"VLLM_USE_FLASHINFER_SAMPLER": "0"})
     daemon.wait(lambda s: s["state"] in ("serving", "training", "paused"), "ready", START_S)
     return daemon
@@ -67,7 +73,11 @@ def learn(daemon: Daemon) -> str:
 
 
 def test_what_is_learned_is_served_from_the_same_memory(daemon: Daemon) -> None:
-    body = {"model": "tiny", "messages": json.loads(chat_line(QUESTION, ANSWER))["messages"], "add_generation_prompt": False}
+    body = {
+        "model": "tiny",
+        "messages": json.loads(chat_line(QUESTION, ANSWER))["messages"],
+        "add_generation_prompt": False,
+    }
     ids = daemon.post("/tokenize", body)[1]["tokens"]
     before, logprob = daemon.status(), daemon.logprob(ids)
     assert before["weights"]["bridge"] == "cuda-ipc" and before["weights"]["frozen"] == 0
@@ -84,7 +94,8 @@ def test_a_killed_trainer_comes_back_to_the_same_memory(daemon: Daemon) -> None:
     before = daemon.status()
     os.kill(before["trainer"]["pid"], signal.SIGKILL)
     after = daemon.wait(
-        lambda s: s["trainer"]["ready"] and s["trainer"]["pid"] not in (None, before["trainer"]["pid"]) and s["state"] == "serving",
+        lambda s: s["trainer"]["ready"] and s["trainer"]["pid"] not in (None,
+        before["trainer"]["pid"]) and s["state"] == "serving",
         "the trainer to come back", 240,
     )  # fmt: skip
     assert after["weights"]["fingerprint"] == learned and after["engine"]["pid"] == before["engine"]["pid"]

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apollod.trainer.memory import EXIT_OWNER_GONE
+from apollod.trainer.bind.mapped_memory import EXIT_OWNER_GONE
 from apollod.wire.manifest import CudaHandle
 
 SIZES = (300, 1 << 20, (64 << 20) + 8)  # two share a segment of torch's allocator, one has its own
@@ -22,7 +22,11 @@ class Peer:
     def __init__(self, *arguments: str, **environment: str) -> None:
         command = [sys.executable, str(Path(__file__).with_name("peer.py")), *arguments]
         root = str(Path(__file__).parents[2])
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))} | environment
+        env = (
+            os.environ
+            | {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))}
+            | environment
+        )
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def read(self) -> dict[str, Any]:
@@ -86,7 +90,9 @@ def test_a_second_trainer_opens_the_same_handles_after_the_first_was_killed(owne
     second = Peer("trainer")
     try:
         opened(second, handles)
-        assert [second.ask("digest", i) for i in range(len(SIZES))] == [owner.ask("digest", i) for i in range(len(SIZES))]
+        assert [second.ask("digest", i) for i in range(len(SIZES))] == [
+            owner.ask("digest", i) for i in range(len(SIZES))
+        ]
     finally:
         second.kill()
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from apollod.trainer import fingerprint
-from apollod.trainer.apollo import Apollo
-from apollod.trainer.guards import guard_torchvision
+from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.optim.apollo import Apollo
 
 SHAPES = {
     "gate": (2816, 1024), "down": (1024, 2816), "square": (1024, 1024), "odd": (333, 257), "wide": (96, 4096),
@@ -21,7 +20,6 @@ Gradients = Callable[[str, int], Tensor]
 
 @pytest.fixture(autouse=True)
 def deterministic() -> Iterator[None]:
-    guard_torchvision()  # before anything of transformers
     from apollod.trainer.step import be_deterministic
 
     before = torch.are_deterministic_algorithms_enabled()
@@ -50,9 +48,12 @@ def few(name: str, step: int) -> Tensor:
     return out
 
 
-def trained(device: str, kernels: Any, gradients: Gradients, dtype: torch.dtype = torch.bfloat16, steps: int = 3, **options: Any) -> Apollo:
+def trained(
+    device: str, kernels: Any, gradients: Gradients, dtype: torch.dtype = torch.bfloat16, steps: int = 3, **options: Any
+) -> Apollo:
     named = [
-        (name, torch.nn.Parameter(randn(shape, i, 0.05).to(device=device, dtype=dtype))) for i, (name, shape) in enumerate(SHAPES.items())
+        (name, torch.nn.Parameter(randn(shape, i, 0.05).to(device=device, dtype=dtype)))
+        for i, (name, shape) in enumerate(SHAPES.items())
     ]
     optimizer = Apollo(named, **{"lr": 1e-3, "rank": 64} | options, kernels=kernels)
     for step in range(1, steps + 1):
@@ -63,12 +64,13 @@ def trained(device: str, kernels: Any, gradients: Gradients, dtype: torch.dtype 
 
 
 def bits(optimizer: Apollo) -> dict[str, Tensor]:
-    weights = {f"{unit.name}.weight": parameter.data for parameter, unit in optimizer._units.items()}
+    weights = {f"{unit.name}.weight": parameter.data for parameter, unit in optimizer._named.items()}
     return {name: tensor.detach().cpu() for name, tensor in (optimizer.state_tensors() | weights).items()}
 
 
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"weight_decay": 0.1}, {"rounding": "nearest"}, {"rounding": "master"}, {"moments": "bfloat16"}, {"scale": "tensor"},
+    {}, {"weight_decay": 0.1}, {"rounding": "nearest"}, {"rounding": "master"}, {"moments": "bfloat16"},
+    {"scale": "tensor"},
 ]  # fmt: skip
 
 
@@ -113,7 +115,9 @@ def test_unusable_gradients_change_nothing_and_are_counted(value: float) -> None
 
 def test_a_step_in_the_backward_pass_never_waits_for_the_device() -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 512)).bfloat16().cuda()
+    model = (
+        torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 512)).bfloat16().cuda()
+    )
     optimizer = Apollo(model.named_parameters(), rank=64)
     optimizer.attach()
     batch = torch.randn(64, 512, device="cuda", dtype=torch.bfloat16)
@@ -134,18 +138,23 @@ def test_a_step_in_the_backward_pass_never_waits_for_the_device() -> None:
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1023, 1 << 20, (1 << 22) + 5])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32])
 def test_the_fingerprint_is_the_cpu_one(size: int, dtype: torch.dtype) -> None:
-    raw = torch.randint(0, 256, (size * dtype.itemsize,), dtype=torch.uint8, generator=torch.Generator().manual_seed(size))
+    raw = torch.randint(
+        0, 256, (size * dtype.itemsize,), dtype=torch.uint8, generator=torch.Generator().manual_seed(size)
+    )
     tensor = raw.view(dtype)
-    assert fingerprint.tensor_fingerprint(tensor.cuda()) == fingerprint.tensor_fingerprint(tensor)
+    assert live_fingerprint.tensor_fingerprint(tensor.cuda()) == live_fingerprint.tensor_fingerprint(tensor)
     if size > 2:
-        assert fingerprint.tensor_fingerprint(tensor.cuda()[1:]) == fingerprint.tensor_fingerprint(tensor[1:])
+        assert live_fingerprint.tensor_fingerprint(tensor.cuda()[1:]) == live_fingerprint.tensor_fingerprint(tensor[1:])
 
 
 def test_the_gradient_of_the_hidden_states_is_as_exact_as_torchs() -> None:
     """Shares of blocks of the vocabulary are added up before they are rounded."""
-    from apollod.trainer.loss import BlockwiseCrossEntropy
+    from apollod.trainer.objectives.head import BlockwiseLogProbabilities
 
-    hidden, weight = randn((40, 64), 1, 1.0).bfloat16().cuda().requires_grad_(), randn((5 * 4096, 64), 2, 0.3).bfloat16().cuda()
+    hidden, weight = (
+        randn((40, 64), 1, 1.0).bfloat16().cuda().requires_grad_(),
+        randn((5 * 4096, 64), 2, 0.3).bfloat16().cuda(),
+    )
     chosen = torch.arange(0, 40 * 500, 500, device="cuda")
 
     def gradient(loss: Tensor, of: Tensor) -> Tensor:
@@ -154,5 +163,5 @@ def test_the_gradient_of_the_hidden_states_is_as_exact_as_torchs() -> None:
     wide = hidden.detach().double().requires_grad_()
     right = gradient(torch.nn.functional.cross_entropy(wide @ weight.double().t(), chosen), wide)
     torchs = gradient(torch.nn.functional.cross_entropy((hidden @ weight.t()).float(), chosen), hidden)
-    ours = gradient(BlockwiseCrossEntropy.apply(hidden, weight, chosen, None), hidden)
+    ours = gradient(BlockwiseLogProbabilities.apply(hidden, weight, chosen, None).neg().mean(), hidden)
     assert (ours - right).norm() <= 1.05 * (torchs - right).norm()

@@ -8,8 +8,8 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from apollod.adapters import base_model
-from apollod.adapters.base_model import RECORD, keep, problem
+from apollod.adapters.weights import base_model
+from apollod.adapters.weights.base_model import RECORD, keep, problem
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.supervisor.executor import Executor
@@ -89,7 +89,9 @@ def test_a_base_that_is_not_what_it_was_is_named(model: Path, tmp_path: Path, ha
     assert said in problem(base)
 
 
-def test_without_room_or_when_stopped_nothing_is_left(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_or_when_stopped_nothing_is_left(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(OSError, match="stopped"):
         keep(model, tmp_path / "base", "copy", lambda: True)
     monkeypatch.setattr(base_model, "SPARE_BYTES", 1 << 60)

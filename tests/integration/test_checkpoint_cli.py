@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 from support import sharded_model as model
 from support.daemon import chat_line
-from support.kept_history import Kept
+from support.kept_history import KeptHistory
 
 from apollod.store.entry import STATE, UNDO, read_entry
 from apollod.store.lock import WeightsLock
@@ -32,7 +32,7 @@ def apollod(*arguments, **env):
 @pytest.fixture
 def kept(tmp_path):
     """Four checkpoints, the third one full; the state directory holds model, base and checkpoints."""
-    kept = Kept(tmp_path, 31, full=(3,)).many(4)
+    kept = KeptHistory(tmp_path, 31, full=(3,)).many(4)
     (tmp_path / "apollod.toml").write_text(CONFIG.format(root=tmp_path))
     return kept
 
@@ -60,7 +60,12 @@ def test_list_shows_every_checkpoint_and_its_state(kept):
         assert row["bytes"] == sum(path.stat().st_size for path in files)
         assert (row["delta_bytes"], row["path"]) == ((directory / UNDO).stat().st_size, str(directory))
         assert row["at"].startswith("20")
-    assert body["model_dir"] == {"path": str(kept.model_dir), "step": kept.step, "fingerprint": kept.was[4][2], "problem": ""}
+    assert body["model_dir"] == {
+        "path": str(kept.model_dir),
+        "step": kept.step,
+        "fingerprint": kept.was[4][2],
+        "problem": "",
+    }
     assert (body["base"], body["notes"]) == (str(kept.base), [])
 
 
@@ -100,10 +105,16 @@ def test_show_tells_everything_of_one(kept):
     step = kept.was[2][0]
     body, code = asked(kept, "show", step)
     assert code == 0
-    assert (body["number"], body["step"], body["before_step"], body["before_fingerprint"]) == (2, step, *kept.was[1][::2])
+    assert (body["number"], body["step"], body["before_step"], body["before_fingerprint"]) == (
+        2,
+        step,
+        *kept.was[1][::2],
+    )
     assert body["optimizer"] == {"name": "apollo", "rank": 4}
     assert {way["from"]: way["deltas"] for way in body["ways"]} == {
-        str(kept.base): 2, str(kept.directory(kept.was[3][0])): 1, str(kept.model_dir): 2,
+        str(kept.base): 2,
+        str(kept.directory(kept.was[3][0])): 1,
+        str(kept.model_dir): 2,
     }
     assert asked(kept, "show", "latest")[0]["number"] == 4
     text = apollod("show", step, "--config", kept.root / "apollod.toml").stdout
@@ -154,16 +165,12 @@ def test_an_export_of_a_real_model_loads_in_transformers(tiny_model, tmp_path):
     """A step that changed every weight a little, from the delta alone."""
     import numpy as np
     import torch
-
-    from apollod.trainer.guards import guard_torchvision
-
-    guard_torchvision()
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from apollod.store.model_files import read_files
     from apollod.store.pieces import Piece, directory_pieces
 
-    kept = Kept(tmp_path, 0, source=tiny_model)
+    kept = KeptHistory(tmp_path, 0, source=tiny_model)
     files = read_files(kept.model_dir)
 
     def learned():
@@ -177,7 +184,9 @@ def test_an_export_of_a_real_model_loads_in_transformers(tiny_model, tmp_path):
         assert code == 0, body
         one = AutoModelForCausalLM.from_pretrained(tmp_path / f"out-{step}", dtype="auto")
         other = AutoModelForCausalLM.from_pretrained(expected, dtype="auto")
-        assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+        )
         assert AutoTokenizer.from_pretrained(tmp_path / f"out-{step}")("hello")["input_ids"]
 
 
@@ -211,7 +220,11 @@ def _lost(kept):
 
 
 def _into_the_model(kept):
-    return ["export", kept.model_dir / "out", "--step", "latest", "--config", kept.root / "apollod.toml"], 1, "name a directory outside"
+    return (
+        ["export", kept.model_dir / "out", "--step", "latest", "--config", kept.root / "apollod.toml"],
+        1,
+        "name a directory outside",
+    )
 
 
 CASES = [_no_such_step, _no_number, _nowhere, _no_model, _no_checkpoints, _lost, _into_the_model]
@@ -232,7 +245,9 @@ def test_an_empty_history_is_no_error(kept):
     shutil.rmtree(kept.checkpoints)
     done = apollod("list", "--config", kept.root / "apollod.toml")
     assert (done.returncode, "no checkpoints in" in done.stdout) == (0, True)
-    assert apollod("export", kept.root / "out", "--step", "latest", "--config", kept.root / "apollod.toml").returncode == 1
+    assert (
+        apollod("export", kept.root / "out", "--step", "latest", "--config", kept.root / "apollod.toml").returncode == 1
+    )
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
@@ -245,13 +260,15 @@ def test_somebody_elses_checkpoints_are_not_permitted(kept):
 
 @pytest.mark.engine
 def test_beside_a_running_daemon(running, tmp_path):
-    """Its checkpoints are whole while it goes on, and what is exported of an earlier step is where a replay can start."""
+    """Its checkpoints are whole while it goes on, and what is exported of an earlier step is where a replay can
+    start."""
 
     def learned(name):
         before = running.status()["queue"]["trained"]
         running.drop(f"{name}.jsonl", chat_line(f"what is {name}?", "something to export."))
         running.wait_learned(before + 1)
-        sync = [sys.executable, "-m", "apollod.cli.checkpoint_tool", "sync", "--model-dir", running.model, "--config", running.config]
+        tool = [sys.executable, "-m", "apollod.cli.checkpoints.checkpoint_tool"]
+        sync = [*tool, "sync", "--model-dir", running.model, "--config", running.config]
         done = subprocess.run([*sync, "--json"], capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -259,14 +276,21 @@ def test_beside_a_running_daemon(running, tmp_path):
     one, other = learned("checkpoint-cli-1"), learned("checkpoint-cli-2")
     rows = json.loads(apollod("list", "--config", running.config, "--json").stdout)["checkpoints"]
     assert [(row["step"], row["fingerprint"], row["state"]) for row in rows[-2:]] == [
-        (one["step"], one["fingerprint"], "reachable"), (other["step"], other["fingerprint"], "in model directory"),
+        (one["step"], one["fingerprint"], "reachable"),
+        (other["step"], other["fingerprint"], "in model directory"),
     ]
     done = apollod("verify", "--config", running.config)
     assert done.returncode == 0, done.stdout
     done = apollod("export", tmp_path / "out", "--step", one["step"], "--config", running.config, "--json")
     assert json.loads(done.stdout)["fingerprint"] == one["fingerprint"]
     replay = [sys.executable, "-m", "apollod", "replay", "--from", str(one["step"]), "--config", str(running.config)]
-    done = subprocess.run([*replay, "--model", tmp_path / "out", "--json"], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [*replay, "--model", tmp_path / "out", "--json"], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     body = json.loads(done.stdout)
-    assert (body["verified"], body["steps"], body["fingerprint"]) == (True, other["step"] - one["step"], other["fingerprint"])
+    assert (body["verified"], body["steps"], body["fingerprint"]) == (
+        True,
+        other["step"] - one["step"],
+        other["fingerprint"],
+    )

@@ -15,15 +15,19 @@ import pytest
 from safetensors.torch import load_file
 from support import sharded_model as model
 
+from apollod.core.children.state import ChildrenState
+from apollod.core.state import State
 from apollod.store.lock import WeightsLock
 from apollod.store.names import DAEMON
-from apollod.trainer import fingerprint
+from apollod.supervisor.status_view import status_view
+from apollod.trainer.bind import live_fingerprint
 from apollod.wire import messages as msg
 from apollod.wire.framing import FrameDecoder, encode_frame
+from apollod.wire.status import Journal
 
 
 def tool(*arguments):
-    command = [sys.executable, "-m", "apollod.cli.checkpoint_tool", *map(str, arguments)]
+    command = [sys.executable, "-m", "apollod.cli.checkpoints.checkpoint_tool", *map(str, arguments)]
     clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean)
 
@@ -78,7 +82,7 @@ def test_the_source_may_be_sharded_differently(tiny_model, tmp_path):
 def test_the_fingerprint_is_the_trainers(pair, tiny_model):
     for directory, names in ((pair[0], list(pair[1])), (tiny_model, ["model.safetensors"])):
         weights = [directory / name for name in names if name.endswith(".safetensors")]
-        expected = fingerprint.format(sum(fingerprint.file_fingerprint(path) for path in weights) % (1 << 64))
+        expected = live_fingerprint.format(sum(live_fingerprint.file_fingerprint(path) for path in weights) % (1 << 64))
         assert tool("fingerprint", "--model-dir", directory).stdout.strip() == expected
 
 
@@ -94,7 +98,11 @@ def test_recover_says_what_it_dropped(pair):
 
 
 def _no_source_and_no_daemon(directory, source):
-    return ["sync", "--model-dir", directory], 3, "start it with `apollod run`, name another with --config FILE, or give --from-dir NEW"
+    return (
+        ["sync", "--model-dir", directory],
+        3,
+        "start it with `apollod run`, name another with --config FILE, or give --from-dir NEW",
+    )
 
 
 def _daemon_is_gone(directory, source):
@@ -111,7 +119,11 @@ def _live_weights_of_nowhere(directory, source):
 
 
 def _same_directory(directory, source):
-    return ["sync", "--model-dir", directory, "--from-dir", f"{directory}/../{directory.name}"], 2, "is the model directory itself"
+    return (
+        ["sync", "--model-dir", directory, "--from-dir", f"{directory}/../{directory.name}"],
+        2,
+        "is the model directory itself",
+    )
 
 
 def _missing_directory(directory, source):
@@ -120,7 +132,11 @@ def _missing_directory(directory, source):
 
 def _missing_shard(directory, source):
     (source / "model-00002-of-00003.safetensors").unlink()
-    return ["sync", "--model-dir", directory, "--from-dir", source], 1, "model-00002-of-00003.safetensors cannot be read"
+    return (
+        ["sync", "--model-dir", directory, "--from-dir", source],
+        1,
+        "model-00002-of-00003.safetensors cannot be read",
+    )
 
 
 def _other_model(directory, source):
@@ -141,7 +157,8 @@ def _interrupted_sync(directory, source):
 
 
 CASES = [
-    _no_source_and_no_daemon, _daemon_is_gone, _step_of_live_weights, _live_weights_of_nowhere, _same_directory, _missing_directory,
+    _no_source_and_no_daemon, _daemon_is_gone, _step_of_live_weights, _live_weights_of_nowhere, _same_directory,
+    _missing_directory,
     _missing_shard, _other_model, _hub_cache, _interrupted_sync,
 ]  # fmt: skip
 
@@ -168,9 +185,15 @@ def test_a_second_writer_is_told_who_holds_the_files(pair):
 
 
 def test_it_loads_no_torch(pair):
-    code = "import sys; from apollod.cli.checkpoint_tool import main; main(sys.argv[1:]); assert 'torch' not in sys.modules"
+    code = (
+        "import sys; from apollod.cli.checkpoints.checkpoint_tool import main; main(sys.argv[1:]); assert 'torch' "
+        "not in sys.modules"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, "sync", "--model-dir", pair[0], "--from-dir", pair[2]], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, "sync", "--model-dir", pair[0], "--from-dir", pair[2]],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -204,7 +227,11 @@ def daemon(path, serves, checkpoint):
                     frames += decoder.feed(link.recv(65536))
                 request = msgspec.msgpack.decode(frames[0], type=msg.Request)
                 came.append(type(request).__name__)
-                status = msg.Reply({"schema_version": 1, "engine": {"path": str(serves)}})
+                state, journal = (
+                    State(children=ChildrenState(engine_dir=str(serves))),
+                    Journal(seq=0, bytes=0, head_hash=""),
+                )
+                status = msg.Reply(status_view(state, 0, journal))
                 link.sendall(encode_frame(msg.encode(status if isinstance(request, msg.StatusRequest) else checkpoint)))
 
     thread = threading.Thread(target=serve, daemon=True)
@@ -217,7 +244,9 @@ def daemon(path, serves, checkpoint):
         thread.join(10)
 
 
-DONE = msg.Reply({"schema_version": 1, "step": 12, "fingerprint": "0123456789abcdef", "path": "/state/checkpoints/step-00000012"})
+DONE = msg.Reply(
+    {"schema_version": 1, "step": 12, "fingerprint": "0123456789abcdef", "path": "/state/checkpoints/step-00000012"}
+)
 
 
 def test_without_from_dir_the_daemon_of_the_directory_writes_its_live_weights(pair, tmp_path):
@@ -240,7 +269,9 @@ def test_the_configuration_names_a_daemon_too(pair, tmp_path):
     assert (done.returncode, came) == (0, ["StatusRequest", "CheckpointRequest"]), done.stderr
 
 
-@pytest.mark.parametrize(("serves", "code", "said"), [("/models/other", 2, "serves /models/other, not"), ("", 3, "has no model yet")])
+@pytest.mark.parametrize(
+    ("serves", "code", "said"), [("/models/other", 2, "serves /models/other, not"), ("", 3, "has no model yet")]
+)
 def test_a_daemon_of_another_model_is_asked_for_nothing(pair, tmp_path, serves, code, said):
     _note(pair[0], tmp_path / "d.sock")
     with daemon(tmp_path / "d.sock", serves, DONE) as came:
@@ -252,6 +283,8 @@ def test_a_daemon_of_another_model_is_asked_for_nothing(pair, tmp_path, serves, 
 
 def test_what_the_daemon_says_against_it_is_passed_on(pair, tmp_path):
     _note(pair[0], tmp_path / "d.sock")
-    with daemon(tmp_path / "d.sock", pair[0], msg.Failure("the checkpoint was not written", "see `apollod ctl events`")):
+    with daemon(
+        tmp_path / "d.sock", pair[0], msg.Failure("the checkpoint was not written", "see `apollod ctl events`")
+    ):
         done = tool("sync", "--model-dir", pair[0], "--json")
     assert (done.returncode, json.loads(done.stdout)["error"]) == (1, "the checkpoint was not written")

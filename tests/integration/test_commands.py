@@ -14,20 +14,14 @@ from typing import Any
 
 import pytest
 from support.journals import STORY, write
+from support.other_user import as_nobody
 
-from apollod.cli.ctl import ask
+from apollod.cli.control.ctl import ask
 from apollod.cli.main import main
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, NotPermitted
 from apollod.wire import messages as msg
 from apollod.wire.framing import encode_frame
 
-# The interpreter may lie where nobody else can read: everything is loaded first.
-AS_NOBODY = """
-import os, sys
-from apollod.cli import ctl, main, setup
-os.setuid(65534)
-sys.exit(main.main(sys.argv[1:]))
-"""
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
 
@@ -77,22 +71,29 @@ def test_a_refusal_ends_the_command_with_the_code_that_the_daemon_gave(tmp_path,
 @as_root
 @pytest.mark.parametrize(
     "args",
-    [["init", "{dir}/new"], ["config", "show", "--config", "{dir}/a.toml"], ["ctl", "submit", "{dir}/a.toml", "--socket", "{dir}/s"]],
+    [
+        ["init", "{dir}/new"],
+        ["config", "show", "--config", "{dir}/a.toml"],
+        ["ctl", "submit", "{dir}/a.toml", "--socket", "{dir}/s"],
+    ],
 )
 def test_what_is_not_permitted_is_exit_code_4_and_one_line_that_names_the_file(args):
     with TemporaryDirectory(prefix="apollod-", dir="/tmp") as directory:  # pytest's own are closed to others
         Path(directory).chmod(0o755)
         (Path(directory) / "a.toml").write_text('[model]\npath = "/m"\n')
         (Path(directory) / "a.toml").chmod(0o600)
-        command = [sys.executable, "-c", AS_NOBODY, *(arg.format(dir=directory) for arg in args)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = as_nobody(*(arg.format(dir=directory) for arg in args))
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1), done.stderr
         assert directory in done.stderr and "is root's" in done.stderr and "run this as root" in done.stderr
 
 
 @pytest.mark.parametrize(
     "args",
-    [["init", "{file}/new"], ["ctl", "submit", "{dir}", "--socket", "{dir}/s"], ["ctl", "submit", "{dir}/none", "--socket", "{dir}/s"]],
+    [
+        ["init", "{file}/new"],
+        ["ctl", "submit", "{dir}", "--socket", "{dir}/s"],
+        ["ctl", "submit", "{dir}/none", "--socket", "{dir}/s"],
+    ],
 )
 def test_what_the_system_refuses_is_exit_code_1_and_one_line_that_names_the_file(tmp_path, args):
     file = tmp_path / "file"
@@ -130,12 +131,21 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     ("words", "args"),
     [
-        (f"a limit of {{}} is none; give a whole number from 0 to {LIMIT_MAX}", ["ctl", "events", "--file", "JOURNAL", "--limit={}"]),
+        (
+            f"a limit of {{}} is none; give a whole number from 0 to {LIMIT_MAX}",
+            ["ctl", "events", "--file", "JOURNAL", "--limit={}"],
+        ),
         ("a limit of {} is none", ["ctl", "query", "SELECT seq FROM events", "--file", "JOURNAL", "--limit={}"]),
         ("a limit of {} is none", ["ctl", "example", "list", "--file", "JOURNAL", "--limit={}"]),
-        (f"there is no event {{}}; give a whole number from 0 to {COUNT_MAX}", ["ctl", "events", "--file", "JOURNAL", "--after={}"]),
+        (
+            f"there is no event {{}}; give a whole number from 0 to {COUNT_MAX}",
+            ["ctl", "events", "--file", "JOURNAL", "--after={}"],
+        ),
         ("there is no event {}", ["ctl", "replay", "--file", "JOURNAL", "--to={}"]),
-        (f"there is no step {{}}; give a whole number from 0 to {COUNT_MAX}", ["replay", "--journal", "JOURNAL", "--from={}"]),
+        (
+            f"there is no step {{}}; give a whole number from 0 to {COUNT_MAX}",
+            ["replay", "--journal", "JOURNAL", "--from={}"],
+        ),
         ("there is no step {}", ["replay", "--journal", "JOURNAL", "--to={}"]),
         ("'{}' is neither a step nor a checkpoint; give a number", ["ctl", "rollback", "--socket", "/none", "--to={}"]),
     ],
@@ -237,7 +247,11 @@ def test_config_as_an_object(tmp_path, capsys):
     file = tmp_path / "a.toml"
     file.write_text('[model]\npath = "/m"\n[engine]\napi_key = "secret"\n[[watch]]\npath = "/logs"\n')
     shown = answer_of(capsys, "config", "show", "--config", str(file))
-    assert shown["model"] == {"path": "/m"} and shown["trainer"]["rank"] == 64 and shown["watch"] == [{"path": "/logs", "format": "auto"}]
+    assert (
+        shown["model"] == {"path": "/m"}
+        and shown["trainer"]["rank"] == 64
+        and shown["watch"] == [{"path": "/logs", "format": "auto"}]
+    )
     assert shown["engine"]["api_key"] == "..."
     assert main(["config", "show", "--config", str(file)]) == 0
     assert "secret" not in capsys.readouterr().out
@@ -253,9 +267,11 @@ def test_config_check_as_an_object(tmp_path, capsys):
     model.mkdir()
     (model / "config.json").write_text("{}")
     (model / "model.safetensors").touch()
-    assert answer_of(capsys, *config) == {
+    told = answer_of(capsys, *config)
+    assert told.pop("free_bytes") > 0
+    assert told == {
         "ok": True, "error": "", "model": str(model), "state": str(tmp_path), "inbox": str(tmp_path / "inbox"),
-        "url": "http://127.0.0.1:8000",
+        "url": "http://127.0.0.1:8000", "history_bytes": 0, "growth": None,
     }  # fmt: skip
     assert answer_of(capsys, *config, "--set", "trainer.kernels=triton", code=1)["error"]
 

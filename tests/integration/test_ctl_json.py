@@ -44,9 +44,13 @@ def strict(text: str) -> Any:
 
 
 def test_infinite_numbers_are_told_as_strings(ctl: Ctl) -> None:
-    done = ctl("query", "SELECT 9e999 AS a, -9e999 AS b, NULL AS c, 9e999 - 9e999 AS d, 1.5 AS e, 'Infinity' AS f", "--json")
+    done = ctl(
+        "query", "SELECT 9e999 AS a, -9e999 AS b, NULL AS c, 9e999 - 9e999 AS d, 1.5 AS e, 'Infinity' AS f", "--json"
+    )
     assert done.returncode == 0
-    assert strict(done.stdout)["rows"] == [{"a": "Infinity", "b": "-Infinity", "c": None, "d": None, "e": 1.5, "f": "Infinity"}]
+    assert strict(done.stdout)["rows"] == [
+        {"a": "Infinity", "b": "-Infinity", "c": None, "d": None, "e": 1.5, "f": "Infinity"}
+    ]
 
 
 def test_columns_of_one_name_are_all_there(ctl: Ctl) -> None:
@@ -94,7 +98,19 @@ def test_more_events_than_fit_into_a_page_come_once_each(tmp_path: Path, capsys:
 
 def test_following_tells_events_as_they_come(tmp_path: Path) -> None:
     path = write(tmp_path / "followed.db", STORY)
-    command = [sys.executable, "-m", "apollod", "ctl", "events", "--follow", "--jsonl", "--limit", "1", "--file", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "apollod",
+        "ctl",
+        "events",
+        "--follow",
+        "--jsonl",
+        "--limit",
+        "1",
+        "--file",
+        str(path),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         try:
             assert following.stdout is not None

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.daemon import Daemon, chat_line
 
-from apollod.engine.metrics import FRESH_S
-from apollod.trainer.fingerprint import file_fingerprint
-from apollod.trainer.fingerprint import format as format_fingerprint
+from apollod.engine.http.metrics import FRESH_S
+from apollod.trainer.bind.live_fingerprint import file_fingerprint
+from apollod.trainer.bind.live_fingerprint import format as format_fingerprint
 
 pytestmark = pytest.mark.engine
 
@@ -24,7 +24,9 @@ def trained(daemon: Daemon) -> int:
 def scrape(daemon: Daemon) -> dict[str, float]:
     with urllib.request.urlopen(f"{daemon.url}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    }
 
 
 def ids_of(daemon: Daemon, question: str, answer: str) -> list[int]:
@@ -38,7 +40,9 @@ def test_the_served_model_learns_a_dropped_file_in_the_same_process_and_memory(r
     before = running.status()
     ids = ids_of(running, "what is it called?", "it is called miso.")
     logprob = running.logprob(ids)
-    running.drop("learn.jsonl", *[chat_line("what is it called?" + " " * i, "it is called miso.") for i in range(1, 13)])
+    running.drop(
+        "learn.jsonl", *[chat_line("what is it called?" + " " * i, "it is called miso.") for i in range(1, 13)]
+    )
     after = running.wait_learned(before["queue"]["trained"] + 12)
     assert running.logprob(ids) > logprob + 1.0
     assert after["engine"]["pid"] == before["engine"]["pid"] and after["engine"]["restarts"] == 0
@@ -48,15 +52,59 @@ def test_the_served_model_learns_a_dropped_file_in_the_same_process_and_memory(r
     assert w["fingerprint"] != before["weights"]["fingerprint"]
 
 
+def served_version(daemon: Daemon) -> str:
+    """What a completion says of the weights that it saw."""
+    body = json.dumps({"model": "tiny", "prompt": [1, 2, 3], "max_tokens": 1}).encode()
+    request = urllib.request.Request(f"{daemon.url}/v1/completions", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(answer.headers["X-Apollod-Weights-Version"])
+
+
+def test_after_a_rollback_the_served_model_has_forgotten(running):
+    """More of rollbacks in test_rollback and tests/crash; here is what those do not see: what is served."""
+    before = running.status()
+    ids = ids_of(running, "what is bad?", "it is bad 0.")
+    logprob = running.logprob(ids)
+    running.drop("bad-ones.jsonl", *[chat_line("what is bad?" + " " * i, f"it is bad {i}.") for i in range(12)])
+    learned = running.wait_learned(before["queue"]["trained"] + 12)
+    assert running.logprob(ids) > logprob + 0.5
+    done = json.loads(running.ctl("rollback", "--to", str(before["step"]), "--json").stdout)
+    assert (done["step"], done["fingerprint"]) == (before["step"], before["weights"]["fingerprint"])
+    running.wait(lambda s: s["weights"]["served"] == before["step"], "the engine to be told", 30)
+    assert running.logprob(ids) == pytest.approx(logprob, abs=0.02)
+    assert served_version(running).split("-")[-1] == str(before["step"])
+    assert running.status()["engine"]["pid"] == learned["engine"]["pid"]
+    running.drop("after-bad.jsonl", chat_line("and after that?", "it goes on."))
+    after = running.wait_learned(before["queue"]["trained"] + 1)
+    assert after["step"] == learned["step"] + 1, "a number was used again"
+
+
+def test_engine_and_trainer_agree_on_what_is_served(running):
+    """The default way of publishing (hogwild): packed convolutions are right after steps, and nobody waited for
+    them."""
+    before = running.status()
+    running.drop("agree.jsonl", *[chat_line(f"agree {i}?", "on all of it.") for i in range(10)])
+    running.wait_learned(before["queue"]["trained"] + 10)
+    aligned = running.wait(lambda s: s["weights"]["alignment"]["step"] > before["step"], "a comparison after steps")[
+        "weights"
+    ]
+    assert aligned["rederive"] > 0 and aligned["alignment"]["aligned"]
+    assert aligned["alignment"]["mean_abs_diff"] < 0.02
+    assert running.query("SELECT count(*) FROM events WHERE kind = 'engine.paused'") == [(0,)]
+
+
 def test_status_has_the_fields_of_the_contract(running):
     status = json.loads(running.ctl("status", "--json").stdout)
     assert status["schema_version"] == 1
     assert status["state"] in ("serving", "training")
     fields = {
-        "engine": {"pid", "ready", "url", "model", "restarts"}, "trainer": {"pid", "ready", "restarts"},
+        "engine": {"pid", "ready", "url", "model", "restarts"},
+        "trainer": {"pid", "ready", "restarts"},
         "weights": {"bridge", "parameters", "live", "cast", "rederive", "frozen", "bytes", "fingerprint"},
-        "queue": {"pending", "held", "trained", "rejected", "duplicates"}, "optimizer": {"name", "rank", "state_bytes"},
-        "checkpoint": {"step", "at", "fingerprint"}, "journal": {"seq", "bytes", "head_hash"},
+        "queue": {"pending", "held", "trained", "rejected", "duplicates"},
+        "optimizer": {"name", "rank", "state_bytes"},
+        "checkpoint": {"step", "at", "fingerprint"},
+        "journal": {"seq", "bytes", "head_hash"},
     }
     for section, names in fields.items():
         assert names <= status[section].keys(), section
@@ -72,7 +120,9 @@ def test_train_over_http_and_its_status(running):
     code, body = running.post("/train", {"messages": json.loads(chat_line("over http?", "yes."))["messages"]})
     assert code == 202 and len(body["examples"]) == 1
     running.wait_learned(before + 1)
-    code, again = running.post("/train", {"examples": [json.loads(chat_line("over http?", "yes.")), {"text": "plain text"}]})
+    code, again = running.post(
+        "/train", {"examples": [json.loads(chat_line("over http?", "yes.")), {"text": "plain text"}]}
+    )
     assert code == 202 and again["duplicates"] in (1, body["examples"]) and len(again["examples"]) == 1
     running.wait_learned(before + 2)
     code, status = running.get("/train/status")
@@ -85,7 +135,9 @@ def test_one_scrape_tells_serving_and_learning(running):
     before = trained(running)
     running.drop("scraped.jsonl", chat_line("scraped?", "yes."))
     running.wait_learned(before + 1)
-    status = running.wait(lambda s: s["weights"]["served"] == s["step"] and s["weights"]["alignment"], "the engine to be told")
+    status = running.wait(
+        lambda s: s["weights"]["served"] == s["step"] and s["weights"]["alignment"], "the engine to be told"
+    )
     time.sleep(FRESH_S)
     shown = scrape(running)
     assert shown["apollod_up"] == 1 and shown['apollod_state{state="serving"}'] == 1
@@ -105,7 +157,9 @@ def test_a_bad_request_gets_an_error_and_a_hint(running, body):
 def test_submit_checkpoint_and_replay_by_ctl(running, tmp_path):
     before = trained(running)
     file = tmp_path / "s.jsonl"
-    file.write_text(chat_line("by hand?", "by hand.") + "\nnot json\n" + json.dumps({"prompt": "a b", "completion": " c"}) + "\n")
+    file.write_text(
+        chat_line("by hand?", "by hand.") + "\nnot json\n" + json.dumps({"prompt": "a b", "completion": " c"}) + "\n"
+    )
     done = running.ctl("submit", str(file), "--json", "--wait")
     answer = json.loads(done.stdout)
     assert len(answer["examples"]) == 2 and [r["line"] for r in answer["rejected"]] == [2]
@@ -134,11 +188,18 @@ def test_one_example_from_the_command_line_and_what_became_of_it(running, tmp_pa
     given = ("--prompt", "as told on", "--completion", " the command line")
     answer = json.loads(running.ctl("train", *given, "--wait", "--json").stdout)
     (id_,) = answer["examples"]
-    assert (answer["schema_version"], answer["duplicates"], answer["rejected"], answer["state"]) == (1, [], [], "trained")
+    assert (answer["schema_version"], answer["duplicates"], answer["rejected"], answer["state"]) == (
+        1,
+        [],
+        [],
+        "trained",
+    )
     assert trained(running) == before + 1
     shown = json.loads(running.ctl("example", "show", id_[:12], "--json").stdout)["example"]
     assert (shown["state"], shown["tier"], shown["source"], shown["line"]) == ("trained", "direct", "ctl:train", 1)
-    assert shown["record"] == {"prompt": "as told on", "completion": " the command line"} and shown["steps"] == [shown["step"]]
+    assert shown["record"] == {"prompt": "as told on", "completion": " the command line"} and shown["steps"] == [
+        shown["step"]
+    ]
     assert running.ctl("train", *given).stdout == f"{id_} known already\n"
     messages = json.dumps(json.loads(chat_line("by hand, as JSON?", "yes,\nas JSON."))["messages"], indent=2)
     done = running.ctl("train", "--messages", messages, "--wait")
@@ -158,11 +219,13 @@ def test_checkpoint_over_http_loads_in_transformers(running):
     code, answer = running.post("/checkpoint", {})
     assert code == 200, answer
     code = (
-        "import sys; from apollod.trainer.guards import guard_torchvision; guard_torchvision();"
+        "import sys; from apollod import foreign_wheels; foreign_wheels.guard();"
         "from transformers import AutoModelForCausalLM; m = AutoModelForCausalLM.from_pretrained(sys.argv[1]);"
         "print(sum(p.numel() for p in m.parameters()))"
     )
-    done = subprocess.run([sys.executable, "-c", code, answer["model_dir"]], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code, answer["model_dir"]], capture_output=True, text=True, timeout=120
+    )
     assert int(done.stdout) == running.status()["weights"]["elements"], done.stderr[-500:]
 
 
@@ -178,7 +241,9 @@ def test_pause_serves_and_learns_nothing_and_resume_catches_up(running):
 
 
 def test_events_and_query(running):
-    rows = json.loads(running.ctl("query", "SELECT step, loss, fingerprint FROM steps ORDER BY step", "--json").stdout)["rows"]
+    rows = json.loads(running.ctl("query", "SELECT step, loss, fingerprint FROM steps ORDER BY step", "--json").stdout)[
+        "rows"
+    ]
     assert [r["step"] for r in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["fingerprint"] == running.status()["weights"]["fingerprint"]
     last = running.ctl("events", "--kind", "step.completed", "--limit", "1", "--jsonl").stdout.splitlines()
@@ -195,7 +260,8 @@ def test_events_and_query(running):
 def test_what_was_learned_is_explained_by_sql(running):
     """From a step to the example, its file and line."""
     rows = running.query(
-        "SELECT s.step, e.id, q.path, e.line FROM steps s JOIN examples e ON e.id = s.example JOIN sources q ON q.source = e.source "
+        "SELECT s.step, e.id, q.path, e.line FROM steps s JOIN examples e ON e.id = s.example JOIN sources q ON "
+        "q.source = e.source "
         "WHERE q.path LIKE '%learn.jsonl' ORDER BY e.line"
     )
     assert [r[3] for r in rows] == list(range(1, 13))
@@ -205,8 +271,14 @@ BAD_LINES = {
     "not json": (b"this is not json", "JSON"),
     "not utf-8": (b'{"text": "\xff\xfe"}', "UTF-8"),
     "unknown shape": (b'{"question": "a", "answer": "b"}', "messages"),
-    "empty assistant turn": (b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}]}', "empty"),
-    "no target": (b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","weight":0}]}', "target"),
+    "empty assistant turn": (
+        b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":""}]}',
+        "empty",
+    ),
+    "no target": (
+        b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b","weight":0}]}',
+        "target",
+    ),
     "an array": (b"[1, 2]", "object"),
     "not a number": (b'{"text": NaN}', ""),
 }
@@ -240,7 +312,8 @@ def test_an_answer_longer_than_max_tokens_is_rejected_and_a_long_prompt_is_cut(r
     reason = running.query("SELECT json_extract(body, '$.reason') FROM events WHERE kind = 'example.rejected'")[-1][0]
     assert "max_tokens" in reason and "256" in reason
     cut, tokens = running.query(
-        "SELECT json_extract(body, '$.cut'), json_extract(body, '$.tokens') FROM events WHERE kind = 'example.encoded' ORDER BY seq"
+        "SELECT json_extract(body, '$.cut'), json_extract(body, '$.tokens') FROM events WHERE kind = "
+        "'example.encoded' ORDER BY seq"
     )[-1]
     assert cut > 0 and tokens == 256
 
@@ -268,7 +341,13 @@ def test_a_file_appended_in_place_and_a_torn_last_line(running):
 def test_a_huge_line_is_set_aside_and_the_next_one_learned(running):
     before = running.status()["queue"]
     with open(running.inbox / ".huge.part", "wb") as f:
-        f.write(b'{"text": "' + b"x" * (50 << 20) + b'"}\n' + chat_line("after the huge one?", "yes, after.").encode() + b"\n")
+        f.write(
+            b'{"text": "'
+            + b"x" * (50 << 20)
+            + b'"}\n'
+            + chat_line("after the huge one?", "yes, after.").encode()
+            + b"\n"
+        )
     (running.inbox / ".huge.part").rename(running.inbox / "huge.jsonl")
     after = running.wait_learned(before["trained"] + 1)
     assert after["queue"]["rejected"] == before["rejected"] + 1
@@ -277,7 +356,10 @@ def test_a_huge_line_is_set_aside_and_the_next_one_learned(running):
 
 def test_a_second_daemon_on_the_same_state_is_refused_with_the_pid_of_the_first(running):
     done = subprocess.run(
-        [sys.executable, "-m", "apollod", "run", "--config", str(running.config)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "apollod", "run", "--config", str(running.config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1 and str(running.process.pid) in done.stderr and "Traceback" not in done.stderr
     assert done.stderr.count("\n") == 1
@@ -289,9 +371,10 @@ def test_prompts_are_answered_while_steps_run(running):
     running.drop("busy.jsonl", *[chat_line(f"busy {i}?", f"still {i}.") for i in range(20)])
     answered = 0
     while trained(running) < before + 20:
-        code, body = running.post("/v1/chat/completions", {
-            "model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "temperature": 0,
-        })
+        code, body = running.post(
+            "/v1/chat/completions",
+            {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "temperature": 0},
+        )
         assert code == 200 and body["choices"]
         answered += 1
     assert answered > 0

@@ -15,15 +15,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from support.engine_host import Engine
+from support.engine_host import Engine, refused
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from apollod.engine import guards
-from apollod.engine.bits import checkpoint_tensors, equal_bits
+from apollod.engine.load.bits import checkpoint_tensors, equal_bits
 from apollod.wire import messages as msg
-
-guards.apply()  # before transformers
-
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -32,13 +28,10 @@ CHANGED = 0.1  # log-probability; rounding differences stay below NOISE (0.03 se
 NOISE = 0.05
 
 
-@pytest.fixture(scope="module")
-def engine(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    running = Engine(tmp_path_factory.mktemp("e"), tiny_model)
-    try:
-        yield running.wait_ready()
-    finally:
-        running.close()
+@pytest.fixture
+def engine(vllm: Engine) -> Engine:
+    """The engine of all tests that leave it alive."""
+    return vllm
 
 
 @pytest.fixture
@@ -85,9 +78,9 @@ def test_every_tensor_is_shared_and_equals_its_file(engine: Engine, tiny_model: 
             stored, view = file.get_tensor(entry.name), engine.host.view(entry)
             assert equal_bits(view, stored.to(view.dtype)), entry.name
             assert entry.stored_dtype == str(stored.dtype).removeprefix("torch.")
-            assert entry.status == ("cast" if entry.name.endswith("A_log") else "rederive" if "conv1d" in entry.name else "live"), (
-                entry.reason
-            )
+            assert entry.status == (
+                "cast" if entry.name.endswith("A_log") else "rederive" if "conv1d" in entry.name else "live"
+            ), entry.reason
     assert {hello.role for hello in engine.host.hellos} == {"engine-worker", "engine-api"}
     assert all(hello.pid in engine.group() for hello in engine.host.hellos)
 
@@ -182,12 +175,18 @@ def build_qwen2(path: Path, head: bool) -> Path:
     model.to(torch.bfloat16).save_pretrained(path)
     if head:
         tensors = load_file(path / "model.safetensors")
-        save_file(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, path / "model.safetensors", {"format": "pt"})
+        save_file(
+            tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()},
+            path / "model.safetensors",
+            {"format": "pt"},
+        )
     return path
 
 
 @pytest.mark.parametrize(("head", "end"), [(False, signal.SIGTERM), (True, signal.SIGKILL)])
-def test_tied_weights_are_one_tensor_and_nothing_is_left_behind(tmp_path: Path, head: bool, end: signal.Signals) -> None:
+def test_tied_weights_are_one_tensor_and_nothing_is_left_behind(
+    tmp_path: Path, head: bool, end: signal.Signals
+) -> None:
     """Tied embeddings, a padded vocabulary, biases; then the API server is stopped or killed."""
     model = build_qwen2(tmp_path / "qwen2", head)
     engine = Engine(tmp_path, model, "--skip-tokenizer-init")
@@ -233,30 +232,6 @@ def gone_within(engine: Engine, seconds: float) -> bool:
     return not engine.group()
 
 
-def refused(directory: Path, model: Path, *extra: str) -> msg.LoadRefused:
-    """Start an engine that has to refuse; what it told the supervisor."""
-    engine = Engine(directory, model, *extra)
-    try:
-        assert engine.process.wait(60) == 2, engine.tail()
-        assert engine.host.refusal is not None, engine.tail()
-        assert engine.host.refusal.reason in engine.tail()
-        return engine.host.refusal
-    finally:
-        engine.close()
-
-
-def test_a_quantized_model_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    quantized = tmp_path / "quantized"
-    quantized.mkdir()
-    for file in tiny_model.iterdir():
-        (quantized / file.name).symlink_to(file)
-    config = json.loads((tiny_model / "config.json").read_text())
-    (quantized / "config.json").unlink()
-    (quantized / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
-    refusal = refused(tmp_path, quantized)
-    assert "quantized (fp8)" in refusal.reason and "unquantized" in refusal.hint
-
-
 def test_tensor_parallelism_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    refusal = refused(tmp_path, tiny_model, "--tensor-parallel-size", "2")
+    refusal = refused(Engine(tmp_path, tiny_model, "--tensor-parallel-size", "2"))
     assert "2 workers" in refusal.reason and "--tensor-parallel-size" in refusal.hint

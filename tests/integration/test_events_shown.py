@@ -12,7 +12,9 @@ from apollod.core import events as ev
 EVIL = "/in/\x1b]0;pwned\x07\x1b[2J\x9b2J.jsonl"
 
 
-def test_a_name_with_control_characters_is_shown_as_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_with_control_characters_is_shown_as_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path / "journal.db", [ev.SourceDiscovered(source="src", path=EVIL)])
     assert main(["ctl", "events", "--file", str(path)]) == 0
     (line,) = capsys.readouterr().out.splitlines()

@@ -9,15 +9,19 @@ import msgspec
 import pytest
 from support.journals import STORY, TAKEN_BACK, TWIN, A, B, C, D, E, F, append_row, write
 
-from apollod.cli.ctl_arguments import STATES
 from apollod.cli.main import main
 from apollod.core import events as ev
+from apollod.core.example_state import STATES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v0.1.0.db"
 CHAT = {
     "messages": [
         {"content": "Be\nbrief.", "role": "system"},
-        {"content": "", "role": "assistant", "tool_calls": [{"function": {"arguments": {"of": "it"}, "name": "who"}, "type": "function"}]},
+        {
+            "content": "",
+            "role": "assistant",
+            "tool_calls": [{"function": {"arguments": {"of": "it"}, "name": "who"}, "type": "function"}],
+        },
         {"content": "Mara \x1b[2J" + "Quill " * 50, "role": "tool"},
         {"content": "not this", "role": "assistant", "weight": 0},
         {"content": "Mara.", "reasoning_content": "who is it", "role": "assistant"},
@@ -45,7 +49,8 @@ def listed(capsys: pytest.CaptureFixture[str], path: Path, *args: str) -> list[d
 def test_the_newest_examples_in_the_order_of_learning(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = listed(capsys, path)
     assert [(e["id"], e["state"], e["step"]) for e in found] == [
-        (A, "trained", 1), (B, "rejected", None), (C, "skipped", 2), (D, "held", 3), (E, "trained", 4), (F, "pending", None),
+        (A, "trained", 1), (B, "rejected", None), (C, "skipped", 2), (D, "held", 3), (E, "trained", 4),
+        (F, "pending", None),
         (TWIN, "pending", None),
     ]  # fmt: skip
     assert (found[0]["path"], found[0]["line"], found[0]["tier"], found[0]["tokens"]) == ("/in/a.jsonl", 1, "bulk", 9)
@@ -66,10 +71,12 @@ def test_whoever_sees_only_some_is_told_so(path: Path, capsys: pytest.CaptureFix
         assert words in told and bool(told) == bool(words)
 
 
-def test_every_state_that_can_be_asked_for_is_one_of_the_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_state_that_can_be_asked_for_is_one_of_the_view(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write(tmp_path / "journal.db", STORY + TAKEN_BACK)
     counts = {state: len(listed(capsys, path, "--state", state)) for state in STATES}
-    assert counts == {"pending": 3, "trained": 0, "rejected": 1, "skipped": 1, "held": 1, "undone": 1}
+    assert counts == {"pending": 3, "trained": 0, "rejected": 1, "skipped": 1, "held": 1, "undone": 1, "withdrawn": 0}
 
 
 def test_one_example_in_full(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,9 +91,13 @@ def test_one_example_in_full(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "skipped by step 2: loss is not finite" in said(capsys, "example", "show", C, "--file", str(path))
 
 
-def test_a_conversation_is_shown_whole_and_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversation_is_shown_whole_and_steers_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     record = msgspec.Raw(json.dumps(CHAT).encode())
-    path = write(tmp_path / "journal.db", [ev.ExampleAccepted(example=A, record=record, source="src", line=1, tier="direct")])
+    path = write(
+        tmp_path / "journal.db", [ev.ExampleAccepted(example=A, record=record, source="src", line=1, tier="direct")]
+    )
     shown = said(capsys, "example", "show", A, "--file", str(path))
     assert shown.split("\n\n", 2)[2] == (
         "system\n    Be\n    brief.\n\n"
@@ -103,7 +114,8 @@ def test_a_conversation_is_shown_whole_and_steers_no_terminal(tmp_path: Path, ca
 @pytest.mark.parametrize(
     ("what", "code", "words"),
     [
-        ("abc", 2, "at least 6 digits"), ("' OR 1=1", 2, "is no example"), ("dddddd123", 1, "no example begins with dddddd123"),
+        ("abc", 2, "at least 6 digits"), ("' OR 1=1", 2, "is no example"),
+        ("dddddd123", 1, "no example begins with dddddd123"),
         (A[:7], 1, "several examples begin with"),
     ],
 )  # fmt: skip
@@ -124,9 +136,20 @@ def test_sources(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(said(capsys, "source", "list", "--json", "--file", str(path)))
     assert answer["schema_version"] == 1
     (source,) = answer["sources"]
-    assert (source["path"], source["offset"], source["line"], source["accepted"], source["rejected"]) == ("/in/a.jsonl", 600, 6, 6, 0)
+    assert (source["path"], source["offset"], source["line"], source["accepted"], source["rejected"]) == (
+        "/in/a.jsonl",
+        600,
+        6,
+        6,
+        0,
+    )
     assert json.loads(said(capsys, "source", "list", "--jsonl", "--file", str(path))) == source
-    assert said(capsys, "source", "list", "--file", str(path)).splitlines()[2].split()[:4] == ["/in/a.jsonl", "600", "6", "6"]
+    assert said(capsys, "source", "list", "--file", str(path)).splitlines()[2].split()[:4] == [
+        "/in/a.jsonl",
+        "600",
+        "6",
+        "6",
+    ]
 
 
 def test_a_journal_of_the_first_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,12 +176,16 @@ def test_a_file_that_was_read_twice_is_one_source_and_its_examples_are_shown_onc
     path = write(tmp_path / "journal.db", STORY + READ_AGAIN)
     (source,) = json.loads(said(capsys, "source", "list", "--json", "--file", str(path)))["sources"]
     assert (source["path"], source["line"], source["accepted"], source["duplicates"]) == ("/in/a.1.jsonl", 6, 6, 6)
-    assert source["seq"] == 1 + STORY.index(ev.SourceDiscovered(source="src", path="/in/a.jsonl")), "when it was seen first"
+    assert source["seq"] == 1 + STORY.index(ev.SourceDiscovered(source="src", path="/in/a.jsonl")), (
+        "when it was seen first"
+    )
     assert [e["id"] for e in listed(capsys, path)] == [A, B, C, D, E, F, TWIN]
     assert "/in/a.1.jsonl:1\n" in said(capsys, "example", "show", A, "--file", str(path))
 
 
-def test_a_file_that_was_read_twice_in_a_journal_of_the_first_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_was_read_twice_in_a_journal_of_the_first_release(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = Path(shutil.copy(GOLDEN, tmp_path / "journal.db"))
     before = listed(capsys, path, "--limit", "0")
     for name in {e["source"] for e in before if e["path"] != e["source"]}:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from apollod.adapters import files
+from apollod.adapters.system import files
 
 
 def test_write_atomic_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -27,7 +27,9 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-def test_a_directory_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool) -> None:
+def test_a_directory_takes_the_place_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
     if not exchange:
         monkeypatch.setattr(files, "_exchange", lambda one, other: False)  # a file system that cannot
     new, old = tmp_path / "new", tmp_path / "old"

@@ -1,4 +1,5 @@
-"""A real disk that is full: intake stops, status answers and says so, and with room again everything waiting is recorded once.
+"""A real disk that is full: intake stops, status answers and says so, and with room again everything waiting is
+recorded once.
 
 The disk is a small file system of our own; where none may be mounted, these tests are skipped.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from support.daemon import Daemon, chat_line
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.wire.messages import StatusRequest
 
 MEGABYTES = 4
@@ -22,14 +23,18 @@ MEGABYTES = 4
 
 @pytest.fixture(params=["tmpfs", "ext4"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A mounted, nearly empty file system. (With blocks of 1 KiB SQLite dies of SIGBUS when its shared memory finds no room.)"""
+    """A mounted, nearly empty file system. (With blocks of 1 KiB SQLite dies of SIGBUS when its shared memory finds
+    no room.)"""
     place, image = tmp_path / "disk", tmp_path / "image"
     place.mkdir()
     commands = [["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "none", place]]
     if request.param == "ext4":
         with image.open("wb") as file:
             file.truncate(MEGABYTES << 20)
-        commands = [["mkfs.ext4", "-q", "-m", "0", "-b", "4096", "-O", "^has_journal", image], ["mount", "-o", "loop", image, place]]
+        commands = [
+            ["mkfs.ext4", "-q", "-m", "0", "-b", "4096", "-O", "^has_journal", image],
+            ["mount", "-o", "loop", image, place],
+        ]
     for command in commands:
         try:
             done = subprocess.run(command, capture_output=True, text=True)
@@ -69,7 +74,8 @@ def fill(disk: Path) -> Path:
 
 
 def until_full(daemon: Daemon, first: int = 0) -> list[str]:
-    """Submit, a line at a time, until one is not confirmed: the log may have some room in its last page. Those confirmed."""
+    """Submit, a line at a time, until one is not confirmed: the log may have some room in its last page. Those
+    confirmed."""
     confirmed: list[str] = []
     for number in range(first, first + 50):
         file = daemon.root / "one.jsonl"
@@ -87,7 +93,12 @@ def until_full(daemon: Daemon, first: int = 0) -> list[str]:
 
 def accepted(daemon: Daemon, like: str) -> list[str]:
     """Examples by their text, in order; one that was recorded twice is here twice."""
-    return [key for (key,) in daemon.query(f"SELECT key FROM events WHERE kind = 'example.accepted' AND body LIKE '%{like}%' ORDER BY seq")]
+    return [
+        key
+        for (key,) in daemon.query(
+            f"SELECT key FROM events WHERE kind = 'example.accepted' AND body LIKE '%{like}%' ORDER BY seq"
+        )
+    ]
 
 
 def test_intake_stops_status_answers_and_everything_waiting_is_recorded_once(daemon: Daemon, disk: Path) -> None:
@@ -97,7 +108,11 @@ def test_intake_stops_status_answers_and_everything_waiting_is_recorded_once(dae
     confirmed = until_full(daemon)
     daemon.drop("dropped.jsonl", *[chat_line(f"dropped {n}", "answer") for n in range(20)])
     status = daemon.status()
-    assert status["state"] == "degraded" and "the disk is full" in status["error"] and str(daemon.journal) in status["error"]
+    assert (
+        status["state"] == "degraded"
+        and "the disk is full" in status["error"]
+        and str(daemon.journal) in status["error"]
+    )
     assert status["journal"]["free_bytes"] == 0 and "0 KiB are free" in status["error"]
     time.sleep(2.5)  # tries of the daemon
     begun = time.monotonic()
@@ -128,7 +143,9 @@ def test_a_daemon_without_room_can_be_stopped_and_started_again(daemon: Daemon, 
     daemon.process.terminate()
     assert daemon.process.wait(30) == 1 and time.monotonic() - begun < 10
     last = daemon.log().splitlines()[-1]
-    assert last.startswith("apollod: stopped while the journal could not be written") and "Traceback" not in daemon.log()
+    assert (
+        last.startswith("apollod: stopped while the journal could not be written") and "Traceback" not in daemon.log()
+    )
     assert journal_reader.verify(daemon.journal) is None
     assert accepted(daemon, "submitted") == confirmed
     filler.unlink()

@@ -1,4 +1,5 @@
-"""The user's command after a checkpoint: whatever it does, the answer is one line, and nothing of it is left running."""
+"""The user's command after a checkpoint: whatever it does, the answer is one line, and nothing of it is left
+running."""
 
 import json
 import os
@@ -9,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from apollod.adapters.hook import run_hook
+from apollod.adapters.system.hook import run_hook
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.supervisor.config import load_config

@@ -17,15 +17,20 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.toy_format import ToyConversations
 
-from apollod.adapters import inbox as inbox_module
-from apollod.adapters import line_reader
-from apollod.adapters.inbox import Inbox, batch_of_lines
-from apollod.adapters.quarantine import Quarantine
+from apollod.adapters.sources import inbox as inbox_module
+from apollod.adapters.sources import record_stream
+from apollod.adapters.sources.inbox import Inbox, batch_of_lines
+from apollod.adapters.sources.quarantine import Quarantine
 from apollod.core import events as ev
 from apollod.core.fold import fold
-from apollod.core.intake import Batch, intake_events
-from apollod.core.state import Position, State
+from apollod.core.inputs import Batch
+from apollod.core.intake.policy import intake_events
+from apollod.core.intake.state import Position
+from apollod.core.state import State
+from apollod.curation.formats.table import READERS, ReaderTable
+from apollod.errors import SourceRefused
 
 BLANK = (b"", b"\n", b" \r\n")
 
@@ -37,11 +42,14 @@ def text_line(name: object) -> bytes:
 class Daemon:
     """The part of the daemon that matters here: events, and what a fold knows of positions and examples."""
 
-    def __init__(self, root: Path, line_max: int = inbox_module.LINE_BYTES_MAX) -> None:
+    def __init__(
+        self, root: Path, line_max: int = inbox_module.LINE_BYTES_MAX, formats: ReaderTable | None = None
+    ) -> None:
         self.dir, self.quarantine = root / "inbox", root / "quarantine"
         self.dir.mkdir(exist_ok=True)
         self.now = 0.0
         self.line_max = line_max
+        self.formats = formats
         self.events: list[ev.Event] = []
         self.state = State()
         self.known: set[str] = set()
@@ -51,7 +59,7 @@ class Daemon:
         """A new process: only what was recorded is left."""
         if hasattr(self, "inbox"):
             self.inbox.close()
-        self.inbox = Inbox(self.dir, self.quarantine, self.line_max, clock=lambda: self.now)
+        self.inbox = Inbox(self.dir, self.quarantine, self.line_max, clock=lambda: self.now, formats=self.formats)
 
     def record(self, batch: Batch) -> None:
         new = intake_events(batch, self.known)
@@ -65,7 +73,7 @@ class Daemon:
         """Everything that can be taken now; returns the new events."""
         begin = len(self.events)
         for path in self.inbox.scan():
-            while (batch := self.inbox.read_batch(path, self.state.sources)) is not None:
+            while (batch := self.inbox.read_batch(path, self.state.intake.sources)) is not None:
                 self.record(batch)
         return self.events[begin:]
 
@@ -102,7 +110,12 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 def test_a_file_renamed_in_is_taken_once(daemon: Daemon) -> None:
     daemon.write("a.tmp", text_line(1), text_line(2)).rename(daemon.dir / "a.jsonl")
-    assert [e.kind for e in daemon.take()] == ["source.discovered", "example.accepted", "example.accepted", "source.consumed"]
+    assert [e.kind for e in daemon.take()] == [
+        "source.discovered",
+        "example.accepted",
+        "example.accepted",
+        "source.consumed",
+    ]
     assert daemon.take() == []
     daemon.restart()
     assert daemon.take() == []
@@ -133,7 +146,9 @@ def test_a_file_without_a_complete_line_has_no_identity_yet(daemon: Daemon) -> N
 
 
 def test_line_numbers_count_blank_lines_and_a_byte_order_mark_is_skipped(daemon: Daemon) -> None:
-    daemon.write("a.jsonl", b"\xef\xbb\xbf", text_line(1), b"\n", b"  \r\n", text_line(4), b"\xef\xbb\xbf" + text_line(5))
+    daemon.write(
+        "a.jsonl", b"\xef\xbb\xbf", text_line(1), b"\n", b"  \r\n", text_line(4), b"\xef\xbb\xbf" + text_line(5)
+    )
     daemon.take()
     assert daemon.texts() == ["1", "4"]
     assert [e.line for e in daemon.events if isinstance(e, ev.ExampleAccepted)] == [1, 4]
@@ -263,8 +278,8 @@ def test_rewritten_on_the_same_line_grid(daemon: Daemon, restart: bool) -> None:
 def test_a_journal_of_before_says_nothing_about_the_text_before_a_position(daemon: Daemon) -> None:
     daemon.write("a.jsonl", text_line("header"), text_line(10))
     daemon.take()
-    for file, position in daemon.state.sources.items():
-        daemon.state.sources[file] = Position(position.source, position.offset, position.line)
+    for file, position in daemon.state.intake.sources.items():
+        daemon.state.intake.sources[file] = Position(position.source, position.offset, position.line)
     daemon.restart()
     daemon.append("a.jsonl", text_line(11))
     daemon.take()
@@ -296,7 +311,7 @@ def test_a_file_that_vanishes_is_no_error(daemon: Daemon) -> None:
     assert batch is not None
     daemon.record(batch)
     path.unlink()
-    assert daemon.inbox.read_batch(listed, daemon.state.sources) is None
+    assert daemon.inbox.read_batch(listed, daemon.state.intake.sources) is None
     assert daemon.take() == []
     daemon.dir.rmdir()
     assert daemon.inbox.scan() == []
@@ -427,8 +442,8 @@ def test_a_file_whose_space_was_reserved_is_taken_as_it_is_filled(tmp_path: Path
 MEMORY = """
 import resource, sys
 from pathlib import Path
-from apollod.adapters.inbox import Inbox
-from apollod.core.state import Position
+from apollod.adapters.sources.inbox import Inbox
+from apollod.core.intake.state import Position
 
 inbox = Inbox(Path(sys.argv[1]), Path(sys.argv[2]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -444,11 +459,16 @@ def test_a_50_mb_line_does_not_fill_the_memory(daemon: Daemon, suffix: str) -> N
     size = 50 << 20
     content = b'{"text":"' + b"x" * size + b'"}\n' + text_line(2)
     pack: dict[str, Callable[[bytes], bytes]] = {
-        "": bytes, ".gz": lambda data: gzip.compress(data, 1), ".zst": zstandard.ZstdCompressor().compress
+        "": bytes,
+        ".gz": lambda data: gzip.compress(data, 1),
+        ".zst": zstandard.ZstdCompressor().compress,
     }
     daemon.write(f"a.jsonl{suffix}", pack[suffix](content))
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(daemon.dir), str(daemon.quarantine)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", MEMORY, str(daemon.dir), str(daemon.quarantine)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     grown_kib, length, refused, next_taken = done.stdout.split()
     assert (int(length), refused, next_taken) == (size + 12, "True", "True")
@@ -517,7 +537,7 @@ def test_compressed_files_are_taken_in_batches(daemon: Daemon, name: str, pack: 
     daemon.restart()  # goes on at the offset, from the beginning of the file
     daemon.take()
     assert daemon.texts() == [str(n) for n in range(700)]
-    assert daemon.state.sources[batch.source] == Position(batch.source, len(b"".join(lines)) - 1, 700)
+    assert daemon.state.intake.sources[batch.source] == Position(batch.source, len(b"".join(lines)) - 1, 700)
     daemon.restart()
     assert daemon.take() == []
 
@@ -581,7 +601,7 @@ def test_a_file_damaged_after_its_first_batch_is_refused_once(
     if restart:
         daemon.restart()
     for _ in range(20):
-        batch = daemon.inbox.read_batch(listed, daemon.state.sources)
+        batch = daemon.inbox.read_batch(listed, daemon.state.intake.sources)
         if batch is not None:
             daemon.record(batch)
     assert [(e.line, e.bytes) for e in daemon.bad()] == [(0, len(data))]
@@ -599,14 +619,19 @@ def test_a_file_damaged_after_its_first_batch_is_refused_once(
     actions=st.lists(st.sampled_from(["take", "restart", "rename", "nothing", "lose"]), min_size=13, max_size=13),
     chunk=st.integers(1, 300),
 )
-def test_however_a_file_grows_each_line_is_taken_once(lines: list[str], cuts: list[int], actions: list[str], chunk: int) -> None:
+def test_however_a_file_grows_each_line_is_taken_once(
+    lines: list[str], cuts: list[int], actions: list[str], chunk: int
+) -> None:
     made = {
-        "good": lambda n: text_line(n), "bad": lambda n: b"bad %d\n" % n, "blank": lambda n: BLANK[1 + n % 2],
-        "long": lambda n: b"%d" % n + b"y" * 200 + b"\n", "again": lambda n: text_line("again"),
+        "good": lambda n: text_line(n),
+        "bad": lambda n: b"bad %d\n" % n,
+        "blank": lambda n: BLANK[1 + n % 2],
+        "long": lambda n: b"%d" % n + b"y" * 200 + b"\n",
+        "again": lambda n: text_line("again"),
     }
     pieces = [made[kind](number) for number, kind in enumerate(lines)]
     data = b"".join(pieces)
-    before, line_reader.CHUNK_BYTES = line_reader.CHUNK_BYTES, chunk
+    before, record_stream.CHUNK_BYTES = record_stream.CHUNK_BYTES, chunk
     try:
         with tempfile.TemporaryDirectory() as root:
             daemon = Daemon(Path(root), line_max=100)
@@ -619,20 +644,76 @@ def test_however_a_file_grows_each_line_is_taken_once(lines: list[str], cuts: li
                     (daemon.dir / name).rename(daemon.dir / f"{end}.jsonl")
                     name = f"{end}.jsonl"
                 elif action == "lose":  # read, and then the daemon dies before it is recorded
-                    daemon.inbox.read_batch(str(daemon.dir / name), daemon.state.sources)
+                    daemon.inbox.read_batch(str(daemon.dir / name), daemon.state.intake.sources)
                 if action in ("restart", "lose"):
                     daemon.restart()
                 elif action != "nothing":
                     daemon.take()
             daemon.take()
-            expected = [str(n) if kind == "good" else "again" for n, kind in enumerate(lines) if kind in ("good", "again")]
+            expected = [
+                str(n) if kind == "good" else "again" for n, kind in enumerate(lines) if kind in ("good", "again")
+            ]
             unique = list(dict.fromkeys(expected))
             assert daemon.texts() == unique
             assert daemon.count("example.duplicate") == len(expected) - len(unique)
             assert [e.line - 1 for e in daemon.bad()] == [n for n, kind in enumerate(lines) if kind in ("bad", "long")]
             assert [Path(e.kept).read_bytes() for e in daemon.bad()] == [pieces[e.line - 1] for e in daemon.bad()]
     finally:
-        line_reader.CHUNK_BYTES = before
+        record_stream.CHUNK_BYTES = before
+
+
+# --- a format that carries something over -------------------------------------------------------------------------
+
+
+TOY = ReaderTable([ToyConversations(), *READERS])
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_conversation_over_many_lines_survives_restarts(tmp_path: Path, suffix: str) -> None:
+    """What a reader has to remember of lines taken before comes back from the journal."""
+    daemon = Daemon(tmp_path, formats=TOY)
+    lines = [b"> how?\n", b"neither\n", b"< so\n", b"\n", b"> and?\n", b"< so, too\n", b"\n"]
+    pack: dict[str, Callable[[bytes], bytes]] = {
+        "": bytes,
+        ".gz": lambda data: gzip.compress(data, 1),
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
+    if suffix:
+        inbox_module.BATCH_LINES_MAX, before = 1, inbox_module.BATCH_LINES_MAX
+        try:
+            daemon.write(f"a.jsonl{suffix}", pack[suffix](b"".join(lines)))
+            for _ in lines:
+                daemon.restart()
+                for path in daemon.inbox.scan():
+                    if (batch := daemon.inbox.read_batch(path, daemon.state.intake.sources)) is not None:
+                        daemon.record(batch)
+        finally:
+            inbox_module.BATCH_LINES_MAX = before
+    else:
+        for line in lines:
+            daemon.append("a.jsonl", line)
+            daemon.take()
+            daemon.restart()
+    assert daemon.take() == []
+    records = [json.loads(bytes(e.record)) for e in daemon.events if isinstance(e, ev.ExampleAccepted)]
+    answers = [record["messages"][1]["content"] for record in records]
+    assert answers == ["so", "so, too"]
+    assert [(e.line, Path(e.kept).read_bytes()) for e in daemon.bad()] == [(2, b"neither")]
+
+
+def test_a_source_stays_with_its_format(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, formats=TOY)
+    daemon.write("a.jsonl", b"> how?\n")
+    daemon.take()
+    daemon.formats = None  # an earlier apollod
+    daemon.restart()
+    daemon.append("a.jsonl", b"< so\n\n")
+    with pytest.raises(SourceRefused):
+        daemon.take()
+    daemon.formats = TOY
+    daemon.restart()
+    daemon.take()
+    assert daemon.count("example.accepted") == 1
 
 
 # --- watching -----------------------------------------------------------------------------------------------------

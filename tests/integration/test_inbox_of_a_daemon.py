@@ -10,12 +10,16 @@ from support.daemon import Daemon
 def test_the_daemon_goes_on_in_rotated_files_where_it_was(tmp_path: Path, killed: bool) -> None:
     """One without a model reads its inbox all the same."""
     daemon = Daemon(tmp_path, tmp_path / "no-model")
-    taken = "SELECT key, body ->> '$.line' FROM events WHERE kind IN ('source.discovered', 'source.consumed') ORDER BY seq"
+    taken = (
+        "SELECT key, body ->> '$.line' FROM events WHERE kind IN ('source.discovered', 'source.consumed') ORDER BY seq"
+    )
 
     def take(name: str, *lines: str) -> None:
         ((before,),) = daemon.query("SELECT total(line) FROM sources")
         daemon.drop(name, *lines)
-        daemon.wait(lambda _: daemon.query("SELECT total(line) FROM sources") == [(before + len(lines),)], f"{name} taken", 30)
+        daemon.wait(
+            lambda _: daemon.query("SELECT total(line) FROM sources") == [(before + len(lines),)], f"{name} taken", 30
+        )
 
     try:
         daemon.start()

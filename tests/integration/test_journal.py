@@ -20,12 +20,12 @@ import msgspec
 import pytest
 from support.journals import edit, opened, paused, shell
 
-from apollod.adapters import journal_batch, known_examples
-from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import recorded, snapshot, verify
+from apollod.adapters.journal import known_examples, row_batch
+from apollod.adapters.journal.journal_reader import recorded, snapshot, verify
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.errors import JournalError
-from apollod.wire.journal import chain
+from apollod.wire.event_codec import chain
 
 pytestmark = pytest.mark.anyio
 AT = 1_700_000_000_123_456_789
@@ -75,7 +75,8 @@ async def test_what_was_appended_is_read_back_in_order(tmp_path: Path) -> None:
 
 
 async def test_the_writers_own_connection_syncs_each_commit_to_a_write_ahead_log(tmp_path: Path) -> None:
-    """No crash of a process shows the difference, a power cut does. Both are a connection's own: another one says nothing of them."""
+    """No crash of a process shows the difference, a power cut does. Both are a connection's own: another one says
+    nothing of them."""
     async with opened(tmp_path / "journal.db") as journal:
         await journal.append([paused(1)], AT)
         for name, in_force in (("synchronous", 2), ("journal_mode", "wal")):  # 2: FULL
@@ -133,14 +134,18 @@ async def test_no_caller_goes_on_while_the_disk_does_not_answer(tmp_path: Path) 
         assert reasons(everything(path)) == [str(n) for n in range(50)]
 
 
-async def test_a_batch_of_more_rows_than_a_statement_takes_is_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_batch, "STATEMENT_ROWS_MAX", 7)
+async def test_a_batch_of_more_rows_than_a_statement_takes_is_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_batch, "STATEMENT_ROWS_MAX", 7)
     path = tmp_path / "journal.db"
     async with opened(path) as journal:
         await journal.append([paused(n) for n in range(20)], AT)
         await limit_pages(journal, 1)
         with pytest.raises(JournalError, match="disk is full"):  # within the second statement at the earliest
-            await journal.append([paused(n) for n in range(6)] + [ev.TrainingPaused(by="test", reason="x" * 100_000)] * 9, AT)
+            await journal.append(
+                [paused(n) for n in range(6)] + [ev.TrainingPaused(by="test", reason="x" * 100_000)] * 9, AT
+            )
         await limit_pages(journal, 1_000_000)
         assert [r.seq for r in await journal.append([paused(n) for n in range(20, 40)], AT)] == list(range(21, 41))
     assert reasons(everything(path)) == [str(n) for n in range(40)]
@@ -157,10 +162,14 @@ def ids(first: int, last: int) -> list[str]:
 def indexed(path: Path) -> tuple[int, int]:
     """Rows in the index, and up to which event it is said to be complete."""
     with shell(path) as db:
-        return db.execute("SELECT (SELECT count(*) FROM example_index), (SELECT value + 0 FROM meta WHERE key = 'indexed_seq')").fetchone()
+        return db.execute(
+            "SELECT (SELECT count(*) FROM example_index), (SELECT value + 0 FROM meta WHERE key = 'indexed_seq')"
+        ).fetchone()
 
 
-async def test_examples_stay_known_while_they_move_to_the_index_and_after_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_examples_stay_known_while_they_move_to_the_index_and_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(known_examples, "RECENT_MAX", 20)
     monkeypatch.setattr(known_examples, "SLICE", 6)
     path, seen, between = tmp_path / "journal.db", set(), 0
@@ -172,7 +181,9 @@ async def test_examples_stay_known_while_they_move_to_the_index_and_after_a_cras
         rows, complete = indexed(path)
         assert rows >= complete, "the index is said to hold what it does not"
         between += rows > complete
-        if number == 70:  # the rest of the life is that of a successor; what the first one left is never closed properly
+        if (
+            number == 70
+        ):  # the rest of the life is that of a successor; what the first one left is never closed properly
             shutil.copytree(tmp_path, tmp_path / "crashed")
             seen = set(journal_reader_ids(path))
             await journal.close()
@@ -181,7 +192,9 @@ async def test_examples_stay_known_while_they_move_to_the_index_and_after_a_cras
             assert seen == set(ids(0, 70)) == await journal.known(ids(0, 100))
     assert between, "no crash could have come in the middle of a move"
     old_and_new = ids(0, 3) + ids(97, 100)
-    assert await journal.records_of([*old_and_new, "x"]) == {id_: b'{"text":"%s"}' % id_.encode() for id_ in old_and_new}
+    assert await journal.records_of([*old_and_new, "x"]) == {
+        id_: b'{"text":"%s"}' % id_.encode() for id_ in old_and_new
+    }
     await journal.close()
     assert sorted(journal_reader_ids(path)) == sorted(ids(0, 100))
 
@@ -345,7 +358,7 @@ async def test_an_event_that_cannot_be_recorded_harms_only_its_caller(tmp_path: 
 
 WRITER = """
 import asyncio, sys
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal.writer import Journal
 from apollod.core.events import TrainingPaused
 
 async def write(journal, writer):
@@ -393,11 +406,7 @@ def test_no_acknowledged_event_is_lost_when_the_writer_is_killed(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE events SET body = '{}' WHERE seq = 2",
-        "DELETE FROM events WHERE seq = 2",
-    ],
+    "statement", ["UPDATE events SET body = '{}' WHERE seq = 2", "DELETE FROM events WHERE seq = 2"]
 )
 async def test_events_are_append_only_also_for_a_person(tmp_path: Path, statement: str) -> None:
     path = tmp_path / "journal.db"
@@ -512,7 +521,8 @@ async def test_a_file_that_may_not_be_written_says_so() -> None:
 
 
 async def test_after_a_failed_write_nothing_is_written_until_a_new_start_reads_the_disk(tmp_path: Path) -> None:
-    """The kernel refuses to let the log grow once. Whether it then has what SQLite believes to be there is not known."""
+    """The kernel refuses to let the log grow once. Whether it then has what SQLite believes to be there is not
+    known."""
     path, log = tmp_path / "journal.db", tmp_path / "journal.db-wal"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with opened(path) as journal:
@@ -545,7 +555,9 @@ async def test_of_an_append_with_an_event_that_cannot_be_recorded_nothing_is(tmp
 
 
 @pytest.mark.timeout(20)
-async def test_a_snapshot_that_was_left_right_before_a_failed_write_is_dropped_and_nothing_hangs(tmp_path: Path) -> None:
+async def test_a_snapshot_that_was_left_right_before_a_failed_write_is_dropped_and_nothing_hangs(
+    tmp_path: Path,
+) -> None:
     path, log = tmp_path / "journal.db", tmp_path / "journal.db-wal"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with opened(path) as journal:

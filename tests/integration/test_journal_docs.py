@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support.journals import STORY, TAKEN_BACK, A, dream_of, write
 
-from apollod.adapters.journal_reader import query
+from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
 
 ROOT = Path(__file__).parents[2]
@@ -73,13 +73,19 @@ def test_recent_steps_name_the_line_that_each_learned_from(path: Path) -> None:
     places = {e.example: files.get(e.source, e.source) for e in STORY if isinstance(e, ev.ExampleAccepted)}
     answer = query(path, METADATA["queries"]["recent_steps"]["sql"])
     shown = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-    assert [(row["file"], row["line"]) for row in shown] == [(places[row["example"]], lines[row["example"]]) for row in shown] != []
+    assert (
+        [(row["file"], row["line"]) for row in shown]
+        == [(places[row["example"]], lines[row["example"]]) for row in shown]
+        != []
+    )
 
 
 def test_an_exit_that_was_asked_for_is_not_among_those_nobody_asked_for(tmp_path: Path) -> None:
     story = [
-        *STORY[:3], ev.TrainerExited(pid=11, code=0, reason="asked to", expected=True), ev.TrainerSpawned(pid=12, attempt=1),
-        ev.TrainerExited(pid=12, code=-9, reason="killed"), ev.EngineExited(pid=10, code=0, reason="asked to", expected=True),
+        *STORY[:3], ev.TrainerExited(pid=11, code=0, reason="asked to", expected=True),
+        ev.TrainerSpawned(pid=12, attempt=1),
+        ev.TrainerExited(pid=12, code=-9, reason="killed"),
+        ev.EngineExited(pid=10, code=0, reason="asked to", expected=True),
     ]  # fmt: skip
     answer = query(write(tmp_path / "journal.db", story), METADATA["queries"]["child_restarts"]["sql"])
     shown = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]

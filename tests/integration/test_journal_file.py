@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.journals import AT, opened
 
-from apollod.adapters.journal import Journal
-from apollod.adapters.journal_errors import free_bytes
-from apollod.adapters.journal_reader import query
+from apollod.adapters.journal.failures import free_bytes
+from apollod.adapters.journal.journal_reader import query
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.errors import JournalError
 
@@ -77,12 +77,17 @@ async def test_a_journal_behind_a_link_is_written_read_and_measured_with_its_log
     assert os.listdir(tmp_path / "state") == ["journal.db"]
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "directory", "device"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)], ids=["pipe", "directory", "device"]
+)
 @pytest.mark.parametrize("verb", [["journal", "verify"], ["query", "SELECT 1"]])
 def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Any, verb: list[str]) -> None:
     make(tmp_path / "journal.db")
     done = subprocess.run(
-        [sys.executable, "-m", "apollod", "ctl", *verb, "--file", str(tmp_path / "journal.db")], capture_output=True, text=True, timeout=20
+        [sys.executable, "-m", "apollod", "ctl", *verb, "--file", str(tmp_path / "journal.db")],
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
     assert "is no file (its mode is " in done.stderr and "; give the path of an apollod journal" in done.stderr

@@ -1,4 +1,5 @@
-"""What the writer does beside the events (a snapshot, the index of examples), and what it does after a failure there."""
+"""What the writer does beside the events (a snapshot, the index of examples), and what it does after a failure
+there."""
 
 import os
 import resource
@@ -8,8 +9,8 @@ import anyio
 import pytest
 from support.journals import AT
 
-from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import query, snapshot
+from apollod.adapters.journal.journal_reader import query, snapshot
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.errors import JournalError
 

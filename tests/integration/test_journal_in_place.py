@@ -9,8 +9,8 @@ import pytest
 from support.daemon import Daemon
 from support.journals import AT, opened, paused, shell
 
-from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import query
+from apollod.adapters.journal.journal_reader import query
+from apollod.adapters.journal.writer import Journal
 from apollod.errors import JournalError
 
 
@@ -40,7 +40,9 @@ def renamed(path: Path, name: str) -> None:
     ],
     ids=["renamed", "log renamed", "removed", "log removed", "directory removed", "backup in its place"],
 )
-async def test_a_journal_that_is_lost_while_it_is_open_takes_nothing_more(tmp_path: Path, lose: Callable[[Path], object]) -> None:
+async def test_a_journal_that_is_lost_while_it_is_open_takes_nothing_more(
+    tmp_path: Path, lose: Callable[[Path], object]
+) -> None:
     """SQLite would go on writing into the file that it has open, which nobody finds at the next start."""
     path = tmp_path / "state" / "journal.db"
     path.parent.mkdir()
@@ -120,7 +122,11 @@ def test_a_daemon_whose_journal_is_moved_ends_with_its_reason_and_the_way_back_h
         assert daemon.ctl("submit", str(file), check=False).returncode != 0
         assert daemon.process.wait(30) == 1, "nobody is served"
         last = daemon.log().splitlines()[-1]
-        assert last.startswith("apollod: ") and "was moved or removed while it was open" in last and "Traceback" not in daemon.log()
+        assert (
+            last.startswith("apollod: ")
+            and "was moved or removed while it was open" in last
+            and "Traceback" not in daemon.log()
+        )
         for one in files:
             one.with_name(f"{one.name}.old").rename(one)
         daemon.start()

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from support.journals import append_row, edit
 
-from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import events, query, recorded, verified, verify
+from apollod.adapters.journal.journal_reader import events, query, recorded, verified, verify
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.errors import ChainBroken, JournalError
-from apollod.wire.journal import GENESIS
+from apollod.wire.event_codec import GENESIS
 
 AT = 1_700_000_000_123_456_789
 PAGE = 4096
@@ -28,13 +28,27 @@ ISO = "2023-11-14T22:13:20.123Z"
 
 
 def accepted(name: str, line: int) -> ev.ExampleAccepted:
-    return ev.ExampleAccepted(example=name, record=msgspec.Raw(b'{"text":"%s"}' % name.encode()), source="src", line=line)
+    return ev.ExampleAccepted(
+        example=name, record=msgspec.Raw(b'{"text":"%s"}' % name.encode()), source="src", line=line
+    )
 
 
 def completed(step: int, example: str, loss: float | None = 1.5) -> ev.StepCompleted:
     return ev.StepCompleted(
-        step=step, parent=step - 1, example=example, applied=loss is not None, loss=loss, lr=1e-5, grad_norm=0.5,
-        update_norm=0.1, tokens=9, targets=4, skipped_zero=0, skipped_nonfinite=0, fingerprint=f"{step:016x}", seconds=0.25,
+        step=step,
+        parent=step - 1,
+        example=example,
+        applied=loss is not None,
+        loss=loss,
+        lr=1e-5,
+        grad_norm=0.5,
+        update_norm=0.1,
+        tokens=9,
+        targets=4,
+        skipped_zero=0,
+        skipped_nonfinite=0,
+        fingerprint=f"{step:016x}",
+        seconds=0.25,
     )
 
 
@@ -51,7 +65,9 @@ STORY: list[ev.Event] = [
     *[accepted(name, number) for number, name in enumerate("abcdef", 1)],
     consumed(600, 6, "/in/a.jsonl", 6, 0, 0),
     ev.ExampleDuplicate(example="a", source="src", line=7),
-    ev.SourceQuarantined(source="src", path="/in/b.jsonl", line=8, reason="not JSON", bytes=3, sha256="aa", kept="/q/aa"),
+    ev.SourceQuarantined(
+        source="src", path="/in/b.jsonl", line=8, reason="not JSON", bytes=3, sha256="aa", kept="/q/aa"
+    ),
     consumed(700, 8, "/in/b.jsonl", 0, 1, 1),
     ev.ExampleEncoded(example="a", tokens=9, targets=4, cut=0, digest="d"),
     ev.ExampleRejected(example="b", reason="too long"),
@@ -106,8 +122,20 @@ def test_examples_tell_what_became_of_them(path: Path) -> None:
 def test_steps(path: Path) -> None:
     answer = query(path, "SELECT * FROM steps")
     assert answer.columns == [
-        "step", "parent", "example", "loss", "lr", "grad_norm", "tokens", "targets", "fingerprint", "seconds", "applied",
-        "undone", "at", "seq",
+        "step",
+        "parent",
+        "example",
+        "loss",
+        "lr",
+        "grad_norm",
+        "tokens",
+        "targets",
+        "fingerprint",
+        "seconds",
+        "applied",
+        "undone",
+        "at",
+        "seq",
     ]
     assert answer.rows[:2] == [
         (1, 0, "a", 1.5, 1e-5, 0.5, 9, 4, "0000000000000001", 0.25, 1, 0, ISO, 17),
@@ -116,7 +144,9 @@ def test_steps(path: Path) -> None:
 
 
 def test_checkpoints(path: Path) -> None:
-    assert rows(path, "SELECT step, path, state, fingerprint, bytes, seconds, reason FROM checkpoints ORDER BY seq") == [
+    assert rows(
+        path, "SELECT step, path, state, fingerprint, bytes, seconds, reason FROM checkpoints ORDER BY seq"
+    ) == [
         (1, "/c/1", "removed", "f1", 7, 0.5, None),
         (2, "/c/2", "failed", None, None, None, "disk full"),
         (5, "/c/5", "committed", "f5", 7, 0.5, None),
@@ -124,9 +154,9 @@ def test_checkpoints(path: Path) -> None:
 
 
 def test_sources(path: Path) -> None:
-    assert rows(path, 'SELECT source, path, "offset", line, accepted, duplicates, rejected, replaces, at FROM sources') == [
-        ("src", "/in/b.jsonl", 700, 8, 6, 1, 1, "", ISO)
-    ]
+    assert rows(
+        path, 'SELECT source, path, "offset", line, accepted, duplicates, rejected, replaces, at FROM sources'
+    ) == [("src", "/in/b.jsonl", 700, 8, 6, 1, 1, "", ISO)]
 
 
 def test_children(path: Path) -> None:
@@ -319,7 +349,7 @@ def test_a_copy_where_nothing_may_be_written(path: Path) -> None:
 def test_reading_loads_nothing_heavy() -> None:
     """`apollod ctl` comes through here."""
     heavy = "{'anyio', 'aiosqlite', 'asyncio', 'structlog'}"
-    script = f"import sys, apollod.adapters.journal_reader; print(sorted({heavy} & set(sys.modules)))"
+    script = f"import sys, apollod.adapters.journal.journal_reader; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.journals import accepted, write
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.errors import JournalError
 
 EVENTS, BAD = 6, 4
@@ -24,7 +24,11 @@ def break_it(path: Path, how: str) -> None:
     with sqlite3.connect(path) as db:
         for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
             db.execute(f"DROP TRIGGER {name}")
-        db.execute(f"UPDATE events SET at_ns = 7 WHERE seq = {BAD}" if how == "edited" else f"DELETE FROM events WHERE seq = {BAD}")
+        db.execute(
+            f"UPDATE events SET at_ns = 7 WHERE seq = {BAD}"
+            if how == "edited"
+            else f"DELETE FROM events WHERE seq = {BAD}"
+        )
 
 
 def replay(path: Path, *args: str) -> "subprocess.CompletedProcess[str]":

@@ -1,5 +1,5 @@
-"""The loop and a journal that fails: wait where waiting helps, leave with the reason where it does not. And what it bounds: how
-many inputs wait at once, how many events a start folds."""
+"""The loop and a journal that fails: wait where waiting helps, leave with the reason where it does not. And what it
+bounds: how many inputs wait at once, how many events a start folds."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,17 +8,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters import journal_reader
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.effects import Effect
 from apollod.core.fold import fold
-from apollod.core.intake import Batch, Line
+from apollod.core.inputs import Batch, Line
 from apollod.core.state import State
 from apollod.errors import JournalError
 from apollod.supervisor.loop import Loop
-from apollod.wire.snapshot import fold_code
+from apollod.wire.state_snapshot import fold_code
 
 SETTINGS = ev.Settings(model_path="/m")
 
@@ -63,7 +63,7 @@ async def run(path, failures: int, retryable: bool) -> tuple[Loop, NoEffects, li
                     while failures and not loop.journal_error:
                         await anyio.sleep(0.01)
                     assert not failures or not executor.ran, "an effect ran before its event was durable"
-                    while loop.state.settings is None:
+                    while loop.state.daemon.settings is None:
                         await anyio.sleep(0.01)
                     executor.exit.set()
                     loop.post(inp.Tick())
@@ -106,7 +106,9 @@ async def started(path: Path) -> AsyncIterator[tuple[Loop, NoEffects]]:
         await journal.close()
 
 
-def test_1024_inputs_wait_and_no_more_until_the_loop_takes_some_and_a_childs_report_does_not_wait(tmp_path: Path) -> None:
+def test_1024_inputs_wait_and_no_more_until_the_loop_takes_some_and_a_childs_report_does_not_wait(
+    tmp_path: Path,
+) -> None:
     async def crowd() -> int:
         answered = 0
 
@@ -166,7 +168,9 @@ def test_after_10000_events_a_snapshot_is_left_while_the_loop_runs_on(tmp_path: 
     assert left() == due + 11, "and one at a clean end"
 
 
-def test_a_minute_without_events_leaves_a_snapshot_while_the_loop_runs_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_minute_without_events_leaves_a_snapshot_while_the_loop_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most of a quiet day is then not folded at the start after kill -9."""
     monkeypatch.setattr("apollod.supervisor.loop.SNAPSHOT_IDLE_NS", 1_000_000_000)
     path = tmp_path / "j.db"

@@ -12,9 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters import migrate
-from apollod.adapters.journal import Journal
-from apollod.adapters.journal_reader import verify
+from apollod.adapters.journal import migrate
+from apollod.adapters.journal.journal_reader import verify
+from apollod.adapters.journal.writer import Journal
 from apollod.errors import JournalError
 
 
@@ -35,7 +35,9 @@ def migrations(directory: Path, **files: str) -> list[migrate.Migration]:
 
 
 BASE = "CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT, checksum TEXT, at_ns INTEGER);\n"
-TRIGGER = "CREATE TABLE t (x);\nCREATE TRIGGER tt BEFORE DELETE ON t\nBEGIN\n  SELECT 1; -- why;\n  SELECT 2;\nEND;\n-- end\n"
+TRIGGER = (
+    "CREATE TABLE t (x);\nCREATE TRIGGER tt BEFORE DELETE ON t\nBEGIN\n  SELECT 1; -- why;\n  SELECT 2;\nEND;\n-- end\n"
+)
 
 
 def test_migrations_are_applied_once_with_their_record(tmp_path: Path) -> None:
@@ -100,14 +102,22 @@ def test_a_journal_of_the_future_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_installed_wheel_finds_its_migrations_inside_the_package(tmp_path: Path) -> None:
     """As pyproject.toml lays it out; there is no folder beside the package then."""
-    root = Path(migrate.__file__).parents[2]
+    root = Path(migrate.__file__).parents[3]
     shutil.copytree(root / "apollod", tmp_path / "apollod", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(root / "migrations", tmp_path / "apollod" / "migrations")
-    script = "from apollod.adapters import migrate; print(migrate.__file__, len(migrate.load()))"
+    script = "from apollod.adapters.journal import migrate; print(migrate.__file__, len(migrate.load()))"
     done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.split() == [str(tmp_path / "apollod" / "adapters" / "migrate.py"), str(len(migrate.load()))]
+    assert done.stdout.split() == [
+        str(tmp_path / "apollod" / "adapters" / "journal" / "migrate.py"),
+        str(len(migrate.load())),
+    ]
 
 
 def test_the_released_migrations_set_what_identifies_a_journal() -> None:
@@ -141,7 +151,9 @@ def test_a_first_start_that_was_killed_right_before_its_migration_was_whole_is_b
     assert verify(path) is None and not Path(f"{path}-journal").exists()
 
 
-def test_the_copy_is_on_disk_under_its_name_before_the_schema_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copy_is_on_disk_under_its_name_before_the_schema_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, fsync, seen = tmp_path / "a.db", os.fsync, []
 
     def noted(fd: int) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from support import sharded_model as model
 from support.journals import STORY, write
-from support.kept_history import Kept
+from support.kept_history import KeptHistory
 from support.other_user import as_nobody, needs_root, open_place, refused
 
-from apollod.adapters.journal_reader import query
-from apollod.adapters.link import Link
+from apollod.adapters.ipc.link import Link
+from apollod.adapters.journal.journal_reader import query
 from apollod.errors import DaemonUnreachable, JournalError, NotPermitted
 from apollod.permission import check_permitted
 from apollod.store.lock import interrupted
@@ -61,7 +61,12 @@ def test_a_daemon_of_another_user(place: Path, closed: str) -> None:
         path.parent.chmod(0o755 if closed == "socket" else 0o700)
         done = as_nobody("ctl", "status", "--socket", path)
         assert done.stdout == ""
-        refused(done, path, "it is root's (mode 0600)" if closed == "socket" else f"{path.parent} is root's", "run this as root")
+        refused(
+            done,
+            path,
+            "it is root's (mode 0600)" if closed == "socket" else f"{path.parent} is root's",
+            "run this as root",
+        )
     assert as_nobody("ctl", "status", "--socket", place / "nothing.sock").returncode == 3
 
 
@@ -73,7 +78,9 @@ def test_nobody_answers_is_another_thing(place: Path) -> None:
 # --- the journal --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("closed", "asking"), [*(("file", asking) for asking in ASKING), ("directory", ASKING[1]), ("log", ASKING[1])])
+@pytest.mark.parametrize(
+    ("closed", "asking"), [*(("file", asking) for asking in ASKING), ("directory", ASKING[1]), ("log", ASKING[1])]
+)
 def test_a_journal_of_another_user(place: Path, journal: Path, closed: str, asking: list[str]) -> None:
     with closing(sqlite3.connect(journal, isolation_level=None)) as db:  # held open: its log stays
         db.execute("UPDATE meta SET value = value")
@@ -111,22 +118,27 @@ def test_for_the_daemon_it_is_an_error_of_the_journal(journal: Path) -> None:
 
 
 @pytest.fixture
-def kept(place: Path) -> Kept:
+def kept(place: Path) -> KeptHistory:
     (place / "state").mkdir(0o755)
-    return Kept(place / "state", 31).many(2)
+    return KeptHistory(place / "state", 31).many(2)
 
 
 @pytest.mark.parametrize("closed", [".", "checkpoints", "m", "base/m"])
-def test_checkpoints_of_another_user(place: Path, kept: Kept, closed: str) -> None:
+def test_checkpoints_of_another_user(place: Path, kept: KeptHistory, closed: str) -> None:
     (kept.root / closed).chmod(0o700)
     shut = (kept.root / closed).resolve()
     by_hand = ["--checkpoints", kept.checkpoints, "--model", kept.model_dir]
     for arguments in (["list"], ["export", "out", "--step", "latest"]):
-        refused(as_nobody("checkpoint", *arguments, "--config", place / "apollod.toml"), shut, "root's (mode 0700)", "run this as root")
+        refused(
+            as_nobody("checkpoint", *arguments, "--config", place / "apollod.toml"),
+            shut,
+            "root's (mode 0700)",
+            "run this as root",
+        )
     refused(as_nobody("checkpoint", "list", *by_hand), shut)
 
 
-def test_checkpoints_that_are_open_to_all(place: Path, kept: Kept) -> None:
+def test_checkpoints_that_are_open_to_all(place: Path, kept: KeptHistory) -> None:
     done = as_nobody("checkpoint", "list", "--config", place / "apollod.toml", "--json")
     assert done.returncode == 0 and len(json.loads(done.stdout)["checkpoints"]) == 2
 
@@ -140,7 +152,7 @@ def weights(place: Path) -> Path:
 
 
 def tool(*arguments: object) -> tuple[int, str, dict[str, object]]:
-    done = as_nobody(*arguments, "--json", module="checkpoint_tool")
+    done = as_nobody(*arguments, "--json", module="checkpoints.checkpoint_tool")
     return done.returncode, done.stderr, json.loads(done.stdout)
 
 
@@ -168,7 +180,10 @@ def test_weights_that_may_not_be_written(weights: Path, closed: str) -> None:
     for item in (weights, *weights.rglob("*")):
         item.chmod(0o777)
     (weights / closed).chmod(0o755)
-    for arguments in (["recover", "--model-dir", weights], ["sync", "--model-dir", weights, "--from-dir", weights.with_name("n")]):
+    for arguments in (
+        ["recover", "--model-dir", weights],
+        ["sync", "--model-dir", weights, "--from-dir", weights.with_name("n")],
+    ):
         if "sync" in arguments:
             shutil.copytree(weights, weights.with_name("n"))
         code, said, _ = tool(*arguments)

@@ -17,14 +17,17 @@ import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.fork_server import ForkedPopen
 from support.journals import edit
 from support.trainer_host import Memory, Trainer
 
-from apollod.adapters.base_model import keep
-from apollod.adapters.journal import Journal
+from apollod.adapters.ipc import offline_trainer
+from apollod.adapters.journal.writer import Journal
+from apollod.adapters.weights.base_model import keep
 from apollod.cli.main import main
 from apollod.core import events as ev
-from apollod.trainer import fingerprint
+from apollod.core.settings import TrainerSettings
+from apollod.trainer.bind import live_fingerprint
 from apollod.wire import messages as m
 from apollod.wire.records import Record, parse_line
 
@@ -90,8 +93,8 @@ def write_journal(path: Path, events: list[ev.Event]) -> Path:
 
 
 def started(model: Path, s: m.OptimizerSettings) -> ev.DaemonStarted:
-    same = {name: getattr(s, name) for name in s.__struct_fields__ if name != "name"}
-    return ev.DaemonStarted(1, "0", ev.Settings(model_path=str(model), optimizer=s.name, **same))
+    trainer = TrainerSettings(**msgspec.structs.asdict(s))
+    return ev.DaemonStarted(1, "0", ev.Settings(model_path=str(model), trainer=trainer))
 
 
 def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event], m.StepDone]:
@@ -101,7 +104,8 @@ def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event],
     completed = ev.StepCompleted(
         step=number, parent=parent, example=record.id, applied=done.applied, loss=done.loss, lr=LR / number,
         grad_norm=done.grad_norm, update_norm=done.update_norm, tokens=done.tokens, targets=done.targets,
-        skipped_zero=done.skipped_zero, skipped_nonfinite=done.skipped_nonfinite, fingerprint=done.fingerprint, seconds=0.0,
+        skipped_zero=done.skipped_zero, skipped_nonfinite=done.skipped_nonfinite, fingerprint=done.fingerprint,
+        seconds=0.0,
     )  # fmt: skip
     return [ev.StepStarted(number, parent, record.id, digest, LR / number, 1), completed], done
 
@@ -113,7 +117,15 @@ def committed(trainer: Trainer, step: int, path: Path, model: Path) -> ev.Checkp
 
 
 def bound_event(bound: m.Bound) -> ev.TrainerBound:
-    return ev.TrainerBound(1, bound.fingerprint, bound.parameters, bound.elements, bound.versions, bound.held, bound.tied)
+    return ev.TrainerBound(
+        1, bound.fingerprint, bound.parameters, bound.elements, bound.versions, bound.held, bound.tied
+    )
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers are forked; the crash tests replay with one that is started."""
+    monkeypatch.setattr(offline_trainer, "subprocess", ForkedPopen)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +169,7 @@ def replay(capsys: pytest.CaptureFixture[str], journal: Path, *args: str) -> tup
 
 
 def on_disk(directory: Path) -> str:
-    return fingerprint.format(fingerprint.file_fingerprint(directory / "model.safetensors"))
+    return live_fingerprint.format(live_fingerprint.file_fingerprint(directory / "model.safetensors"))
 
 
 def test_from_the_base_model_every_step_gives_the_recorded_bits(
@@ -168,10 +180,6 @@ def test_from_the_base_model_every_step_gives_the_recorded_bits(
     assert "over 2 deltas" in result["weights"] and str(history.model) in result["weights"], "backwards"
     assert result["fingerprint"] == history.fingerprints[LAST] == on_disk(tmp_path / "out")
     assert result["first_divergence"] is None
-
-    from apollod.trainer.guards import guard_torchvision
-
-    guard_torchvision()
     from transformers import AutoModelForCausalLM
 
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True) is not None
@@ -188,7 +196,9 @@ def test_from_a_checkpoint_and_up_to_a_step(history: History, capsys: pytest.Cap
     assert f"weights of step {CHECKPOINT}: {history.model}, over 1 deltas, for now in {state}" in printed.err
     assert set(os.listdir(state)) == before
     code, result = replay(capsys, history.journal, "--from", str(LAST))
-    assert (code, result["fingerprint"], result["weights"]) == (0, history.fingerprints[LAST], str(history.model)), "no copy is made"
+    assert (code, result["fingerprint"], result["weights"]) == (0, history.fingerprints[LAST], str(history.model)), (
+        "no copy is made"
+    )
 
 
 def test_a_checkpoint_that_cannot_be_had_back_is_named_and_an_exported_one_takes_its_place(
@@ -198,7 +208,9 @@ def test_a_checkpoint_that_cannot_be_had_back_is_named_and_an_exported_one_takes
     shutil.copytree(history.checkpoint.parent, moved / "checkpoints")
     (moved / "checkpoints/step-00000005/apollod/undo.delta").unlink()
     events = [
-        msgspec.structs.replace(e, path=str(moved / "checkpoints" / Path(e.path).name)) if isinstance(e, ev.CheckpointCommitted) else e
+        msgspec.structs.replace(e, path=str(moved / "checkpoints" / Path(e.path).name))
+        if isinstance(e, ev.CheckpointCommitted)
+        else e
         for e in history.events
     ]
     journal = write_journal(moved / "journal.db", events)
@@ -212,16 +224,26 @@ def test_a_checkpoint_that_cannot_be_had_back_is_named_and_an_exported_one_takes
     assert (code, result["verified"], result["steps"], result["weights"]) == (0, True, 2, str(tmp_path / "out"))
 
 
-def test_the_first_divergence_is_named_with_what_differs(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_divergence_is_named_with_what_differs(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = "0123456789abcdef"
     bound = next(e for e in history.events if isinstance(e, ev.TrainerBound))
     journal = history.altered(
-        tmp_path / "journal.db", step_completed_4={"fingerprint": wrong}, trainer_bound={"versions": {**bound.versions, "torch": "1.0"}}
+        tmp_path / "journal.db",
+        step_completed_4={"fingerprint": wrong},
+        trainer_bound={"versions": {**bound.versions, "torch": "1.0"}},
     )
     out = tmp_path / "out"
     code, result = replay(capsys, journal, "--from", str(CHECKPOINT), "--out", str(out))
     divergence = result["first_divergence"]
-    assert (code, result["verified"], result["verified_until"], result["out"], out.exists()) == (1, False, CHECKPOINT, None, False)
+    assert (code, result["verified"], result["verified_until"], result["out"], out.exists()) == (
+        1,
+        False,
+        CHECKPOINT,
+        None,
+        False,
+    )
     assert (divergence["step"], divergence["expected"], divergence["found"]) == (4, wrong, history.fingerprints[4])
     assert divergence["differing"] == ["fingerprint"]
     assert divergence["environment"] == {"torch": {"recorded": "1.0", "here": bound.versions["torch"]}}
@@ -230,17 +252,30 @@ def test_the_first_divergence_is_named_with_what_differs(history: History, tmp_p
 def test_everything_else_that_a_binding_ran_on_is_named_at_a_divergence(
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second binding ran elsewhere; a replay runs on what the first one ran on. What only one of them knows is named, too."""
+    """The second binding ran elsewhere; a replay runs on what the first one ran on. What only one of them knows is
+    named, too."""
     first, second = (place for place, e in enumerate(history.events) if isinstance(e, ev.TrainerBound))
     here = history.events[first].versions
-    then = {name: f"another {name}" for name in here} | {"device": "NVIDIA H100 80GB HBM3", "threads": "31", "triton": "3.4.0"}
+    then = {name: f"another {name}" for name in here} | {
+        "device": "NVIDIA H100 80GB HBM3",
+        "threads": "31",
+        "triton": "3.4.0",
+    }
     del then["numba"]
-    events = [msgspec.structs.replace(e, versions=then) if place == second else e for place, e in enumerate(history.events)]
-    events = [msgspec.structs.replace(e, fingerprint="0" * 16) if isinstance(e, ev.StepCompleted) and e.step == 4 else e for e in events]
+    events = [
+        msgspec.structs.replace(e, versions=then) if place == second else e for place, e in enumerate(history.events)
+    ]
+    events = [
+        msgspec.structs.replace(e, fingerprint="0" * 16) if isinstance(e, ev.StepCompleted) and e.step == 4 else e
+        for e in events
+    ]
     assert main(["replay", "--journal", str(write_journal(tmp_path / "journal.db", events))]) == 1
     head, *named = capsys.readouterr().out.splitlines()
     assert head.startswith("diverged at step 4: ") and head.endswith("(fingerprint differ); verified until step 2")
-    assert here.keys() == {"torch", "transformers", "tokenizers", "numba", "device", "kernels", "threads"} and here["threads"] == "1"
+    assert (
+        here.keys() == {"torch", "transformers", "tokenizers", "numba", "device", "kernels", "threads"}
+        and here["threads"] == "1"
+    )
     assert set(named) == {
         *(f"  {name}: {then[name]} then, {value} now" for name, value in here.items() if name != "numba"),
         f"  numba: not recorded then, {here['numba']} now",
@@ -248,9 +283,11 @@ def test_everything_else_that_a_binding_ran_on_is_named_at_a_divergence(
     }
 
 
-def test_a_cast_parameter_is_held_as_the_engine_held_it(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Why `trainer.bound` records `held`: A_log, stored in bf16 and held so, gets a rounded gradient. Its moments differ at
-    once, its bits sooner or later."""
+def test_a_cast_parameter_is_held_as_the_engine_held_it(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Why `trainer.bound` records `held`: A_log, stored in bf16 and held so, gets a rounded gradient. Its moments
+    differ at once, its bits sooner or later."""
     bound = next(e for e in history.events if isinstance(e, ev.TrainerBound))
     assert bound.held
     assert all(name.endswith("A_log") and dtype == "float32" for name, dtype in bound.held.items())
@@ -270,11 +307,17 @@ def test_the_way_back_to_the_untrained_weights_outlives_the_model_directory(
 ) -> None:
     base = tmp_path / "base" / "tiny"
     keep(history.base, base, "copy", lambda: False)
-    gone = {"daemon_started": {"settings": ev.Settings(model_path=str(tmp_path / "gone"), rank=16, seed=7)}}
+    gone = {
+        "daemon_started": {
+            "settings": ev.Settings(model_path=str(tmp_path / "gone"), trainer=TrainerSettings(rank=16, seed=7))
+        }
+    }
     kept = history.altered(tmp_path / "kept.db", **gone)
     write_journal(kept, [ev.BaseKept(str(base), "link", 0, 0.0)])
     code, result = replay(capsys, kept, "--to", "1", "--out", str(tmp_path / "out"))
-    assert (code, result["verified"], result["weights"]) == (0, True, str(base)) and on_disk(tmp_path / "out") == history.fingerprints[1]
+    assert (code, result["verified"], result["weights"]) == (0, True, str(base)) and on_disk(
+        tmp_path / "out"
+    ) == history.fingerprints[1]
     assert not list((tmp_path / "out").glob(".*")), "what belongs to the base is in the copy"
     write_journal(kept, [ev.BaseLost(str(base), "gone")])
     assert main(["replay", "--journal", str(kept), "--to", "1"]) == 1
@@ -286,7 +329,13 @@ def test_without_an_example_the_weights_are_those_of_a_run_that_never_had_it(
 ) -> None:
     without = EXAMPLES[2].id
     code, result = replay(capsys, history.journal, "--without", without, "--out", str(tmp_path / "out"))
-    assert (code, result["verified"], result["verified_until"], result["without"], result["steps"]) == (0, False, 1, [without], 3)
+    assert (code, result["verified"], result["verified_until"], result["without"], result["steps"]) == (
+        0,
+        False,
+        1,
+        [without],
+        3,
+    )
     assert result["fingerprint"] == history.never_had_2 == on_disk(tmp_path / "out") != history.fingerprints[LAST]
 
 
@@ -294,7 +343,9 @@ OTHERS = {
     "adamw": m.OptimizerSettings("adamw", seed=7, weight_decay=0.1),
     "adamw-bf16-master": m.OptimizerSettings("adamw", seed=7, moments="bfloat16", rounding="master"),
     "adafactor": m.OptimizerSettings("adafactor", seed=7),
-    "apollo-mini": m.OptimizerSettings(rank=1, scale="tensor", seed=7, moments="bfloat16", rounding="nearest", limiter=0.0),
+    "apollo-mini": m.OptimizerSettings(
+        rank=1, scale="tensor", seed=7, moments="bfloat16", rounding="nearest", limiter=0.0
+    ),
     "adamw8bit": m.OptimizerSettings("adamw8bit", seed=7, weight_decay=0.1),
 }
 MISSING = {"adamw8bit"} if importlib.util.find_spec("bitsandbytes") is None else set()
@@ -307,14 +358,20 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trainer]:
 
 
 @pytest.mark.parametrize(
-    "chosen", [pytest.param(name, marks=pytest.mark.skipif(name in MISSING, reason="bitsandbytes is not installed")) for name in OTHERS]
+    "chosen",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(name in MISSING, reason="bitsandbytes is not installed"))
+        for name in OTHERS
+    ],
 )
 def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
     chosen: str, trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last step is done by a trainer that restored the checkpoint of the one before."""
     settings, checkpoint = OTHERS[chosen], tmp_path / "checkpoints/step-00000002"
-    events: list[ev.Event] = [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
+    events: list[ev.Event] = [
+        ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()
+    ]
     bound = trainer.attach(Memory.of(tiny_model), settings, m.Bound)
     assert ("bitsandbytes" in bound.versions) == (chosen == "adamw8bit")
     events += [started(tiny_model, settings), bound_event(bound)]
@@ -329,7 +386,12 @@ def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
     journal = write_journal(tmp_path / "journal.db", events + step)
     for args, steps in (([], 3), (["--from", "2"], 1)):
         code, replayed = replay(capsys, journal, "--out", str(tmp_path / f"out{steps}"), *args)
-        assert (code, replayed["verified"], replayed["steps"], replayed["fingerprint"]) == (0, True, steps, result.fingerprint)
+        assert (code, replayed["verified"], replayed["steps"], replayed["fingerprint"]) == (
+            0,
+            True,
+            steps,
+            result.fingerprint,
+        )
     state = "apollod/optimizer.safetensors"
     assert (tmp_path / "out3" / state).read_bytes() == (tmp_path / "out1" / state).read_bytes()
     assert result.fingerprint not in (bound.fingerprint, written.fingerprint)
@@ -338,7 +400,8 @@ def test_every_optimizer_is_replayed_from_the_base_model_and_from_a_checkpoint(
 def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_apart(
     trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second step is refused by its loss limit, the third trains other layers; --without takes one example out of two."""
+    """The second step is refused by its loss limit, the third trains other layers; --without takes one example out
+    of two."""
     one, two = (m.OptimizerSettings(rank=16, seed=7, layers=layers, freeze=("*.A_log",)) for layers in ("1", "0-1"))
     records = list(EXAMPLES.values())
     ids = tuple(record.id for record in records)
@@ -352,13 +415,16 @@ def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_a
         names, digests = tuple(e.example for e in examples), tuple(e.digest for e in examples)
         begun = ev.StepStarted(number, number - 1, names[0], digests[0], LR, 1, names, digests, loss_limit)
         return [begun, ev.StepCompleted(
-            step=number, parent=number - 1, example=names[0], applied=done.applied, loss=done.loss, lr=LR, grad_norm=done.grad_norm,
+            step=number, parent=number - 1, example=names[0], applied=done.applied, loss=done.loss, lr=LR,
+            grad_norm=done.grad_norm,
             update_norm=done.update_norm, tokens=done.tokens, targets=done.targets, skipped_zero=done.skipped_zero,
             skipped_nonfinite=done.skipped_nonfinite, fingerprint=done.fingerprint, seconds=0.0, examples=names,
         )], done  # fmt: skip
 
     def life(*left_out: str) -> tuple[list[ev.Event], list[m.StepDone]]:
-        kept = [[record for record in pair if record.id not in left_out] for pair in (records[:2], records[2:], records[1:])]
+        kept = [
+            [record for record in pair if record.id not in left_out] for pair in (records[:2], records[2:], records[1:])
+        ]
         memory = Memory.of(tiny_model)
         events: list[ev.Event] = [started(tiny_model, one), bound_event(trainer.attach(memory, one, m.Bound))]
         steps = [together(1, kept[0]), together(2, kept[1], loss_limit=0.25)]
@@ -369,7 +435,9 @@ def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_a
         steps.append(together(3, kept[2]))
         return [*events, *steps[0][0], *steps[1][0], *again, *steps[2][0]], [done for _, done in steps]
 
-    accepted: list[ev.Event] = [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
+    accepted: list[ev.Event] = [
+        ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()
+    ]
     events, done = life()
     assert [d.applied for d in done] == [True, False, True]
     journal = write_journal(tmp_path / "journal.db", accepted + events)
@@ -404,7 +472,9 @@ def test_what_cannot_be_replayed_is_refused_in_words(
     assert not printed.out
 
 
-def test_a_journal_that_was_edited_proves_nothing(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_that_was_edited_proves_nothing(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     journal = Path(shutil.copy(history.journal, tmp_path / "journal.db"))
     edit(journal, "UPDATE events SET at_ns = at_ns + 1 WHERE seq = 2")
     assert main(["replay", "--journal", str(journal), "--from", str(CHECKPOINT), "--to", "4"]) == 1
@@ -423,11 +493,15 @@ def test_the_recorded_weights_made_in_another_way_are_a_divergence(
     assert divergence["expected"] == divergence["found"] == history.fingerprints[4]
 
 
-def test_steps_are_run_with_as_many_threads_as_were_recorded(history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_are_run_with_as_many_threads_as_were_recorded(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A sum over another number of them has other bits."""
     bound = next(e for e in history.events if isinstance(e, ev.TrainerBound))
     threads = {"versions": {**bound.versions, "threads": "2"}}
-    journal = history.altered(tmp_path / "journal.db", trainer_bound=threads, step_completed_4={"fingerprint": "0" * 16})
+    journal = history.altered(
+        tmp_path / "journal.db", trainer_bound=threads, step_completed_4={"fingerprint": "0" * 16}
+    )
     code, result = replay(capsys, journal, "--from", str(CHECKPOINT), "--to", "4")
     assert (code, result["first_divergence"]["environment"]) == (1, {}), "the environment here is the recorded one"
 
@@ -436,13 +510,28 @@ def test_what_made_room_is_not_started_from_and_what_was_gone_back_to_is_where_i
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     back = ev.RollbackStarted(
-        to=CHECKPOINT, from_step=LAST, fingerprint=history.fingerprints[CHECKPOINT], origin="", replay=(), undone=(5, 4), examples=()
+        to=CHECKPOINT,
+        from_step=LAST,
+        fingerprint=history.fingerprints[CHECKPOINT],
+        origin="",
+        replay=(),
+        undone=(5, 4),
+        examples=(),
     )
-    removed = write_journal(tmp_path / "removed.db", [*history.events, ev.CheckpointRemoved(CHECKPOINT, str(history.checkpoint))])
+    removed = write_journal(
+        tmp_path / "removed.db", [*history.events, ev.CheckpointRemoved(CHECKPOINT, str(history.checkpoint))]
+    )
     assert main(["replay", "--journal", str(removed), "--from", str(CHECKPOINT)]) == 1
     assert f"no checkpoint of step {CHECKPOINT}; --from one of 0, {LAST}" in capsys.readouterr().err
-    code, result = replay(capsys, write_journal(tmp_path / "back.db", [*history.events, back]), "--from", str(CHECKPOINT))
-    assert (code, result["to"], result["steps"], result["fingerprint"]) == (0, CHECKPOINT, 0, history.fingerprints[CHECKPOINT])
+    code, result = replay(
+        capsys, write_journal(tmp_path / "back.db", [*history.events, back]), "--from", str(CHECKPOINT)
+    )
+    assert (code, result["to"], result["steps"], result["fingerprint"]) == (
+        0,
+        CHECKPOINT,
+        0,
+        history.fingerprints[CHECKPOINT],
+    )
     first = next(place for place, e in enumerate(history.events) if isinstance(e, ev.StepCompleted) and e.step == 4)
     went_on = write_journal(tmp_path / "went_on.db", [*history.events[:first], back, *history.events[first:]])
     code, result = replay(capsys, went_on, "--from", str(LAST))

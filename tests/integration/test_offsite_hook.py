@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import sharded_model as model
-from support.kept_history import Kept
+from support.kept_history import KeptHistory
 
 from apollod.store.history import History
 from apollod.store.lock import WeightsLock
@@ -35,7 +35,7 @@ shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_pattern
 
 @pytest.fixture
 def kept(tmp_path):
-    return Kept(tmp_path, 41).many(3)
+    return KeptHistory(tmp_path, 41).many(3)
 
 
 def hook(kept, target, **env):
@@ -46,7 +46,12 @@ def hook(kept, target, **env):
         "APOLLOD_CHECKPOINT_FINGERPRINT": kept.was[number][2], "APOLLOD_MODEL_DIR": str(kept.model_dir),
     }  # fmt: skip
     return subprocess.run(
-        [SCRIPT, str(target)], capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **ours, **env}
+        [SCRIPT, str(target)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **ours, **env},
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.journals import STORY, write
 
-from apollod.adapters.journal_reader import query
+from apollod.adapters.journal.journal_reader import query
 from apollod.errors import JournalError
 
 MEMORY = 1 << 30
@@ -23,7 +23,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ask(path: Path, sql: str, *options: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "apollod", "ctl", "query", sql, "--file", str(path), *options],
-        capture_output=True, text=True, timeout=60, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
     )
 
 
@@ -32,12 +35,15 @@ def ask(path: Path, sql: str, *options: str) -> "subprocess.CompletedProcess[str
     [
         (  # one call of one function
             "SELECT instr(replace(hex(zeroblob(400000)), '0', 'a'), replace(hex(zeroblob(200000)), '0', 'a') || 'b')",
-            1, "took longer than 1 s; narrow it or allow more time",
+            1,
+            "took longer than 1 s; narrow it or allow more time",
         ),
         ("SELECT zeroblob(60000000) FROM events", 30, "more than 256 MiB; select fewer or shorter columns"),
         ("SELECT hex(zeroblob(30000000)) FROM events", 30, "more than 256 MiB; select fewer or shorter columns"),
         (  # many small ones; the clock may come first
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n", 1, "; ",
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+            1,
+            "; ",
         ),
     ],
     ids=["function", "blobs", "texts", "rows"],
@@ -51,7 +57,10 @@ def test_time_and_memory_of_a_statement_are_bounded(path: Path, sql: str, second
 
 
 def test_any_number_of_seconds_may_be_given(path: Path) -> None:
-    assert ask(path, "SELECT count(*) AS n FROM events", "--seconds", "1e300", "--csv").stdout.split() == ["n", str(len(STORY))]
+    assert ask(path, "SELECT count(*) AS n FROM events", "--seconds", "1e300", "--csv").stdout.split() == [
+        "n",
+        str(len(STORY)),
+    ]
 
 
 def test_as_many_rows_as_the_limit_are_all_of_them(path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What cannot be served is said in one line that tells what to do; the daemon stays up, and goes on once it is mended."""
+"""What cannot be served is said in one line that tells what to do; the daemon stays up, and goes on once it is
+mended."""
 
 import json
 import os
@@ -14,11 +15,11 @@ from pathlib import Path
 import pytest
 from support.daemon import Daemon
 
-from apollod.adapters.link import Link
+from apollod.adapters.ipc.link import Link
 from apollod.errors import LinkClosed, WeightsLocked
 from apollod.store.lock import WeightsLock
+from apollod.supervisor.child_commands import engine_tmp_dir
 from apollod.supervisor.config import load_config
-from apollod.supervisor.placement import engine_tmp_dir
 from apollod.wire import messages
 
 
@@ -48,7 +49,11 @@ def broken_model(source: Path, target: Path, how: str) -> Path:
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("missing", ["does not exist", "[model] path"]), ("not safetensors", ["safetensors", "convert"]), ("quantized", ["awq", "bf16"])],
+    [
+        ("missing", ["does not exist", "[model] path"]),
+        ("not safetensors", ["safetensors", "convert"]),
+        ("quantized", ["awq", "bf16"]),
+    ],
 )
 def test_a_model_that_cannot_be_shared(tiny_model, tmp_path, how, words):
     with daemon_on(tmp_path / "d", broken_model(tiny_model, tmp_path / "m", how)) as daemon:
@@ -161,7 +166,10 @@ def test_a_damaged_journal_is_named_and_not_touched(tiny_model, tmp_path):
     daemon.journal.write_bytes(b"this is no database, however it is called" * 100)
     before = daemon.journal.read_bytes()
     done = subprocess.run(
-        [sys.executable, "-m", "apollod", "run", "--config", str(daemon.config)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "apollod", "run", "--config", str(daemon.config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 1 and str(daemon.journal) in done.stderr and "Traceback" not in done.stderr
     assert daemon.journal.read_bytes() == before
@@ -170,14 +178,19 @@ def test_a_damaged_journal_is_named_and_not_touched(tiny_model, tmp_path):
 # --- a model directory that is not ours, in use, or half written ----------------------------------------------------
 
 
-def test_a_model_in_a_shared_cache_is_refused_with_the_command_that_makes_a_private_copy(tiny_model, tmp_path, monkeypatch):
+def test_a_model_in_a_shared_cache_is_refused_with_the_command_that_makes_a_private_copy(
+    tiny_model, tmp_path, monkeypatch
+):
     cached = tmp_path / "cache" / "hub" / "models--me--tiny" / "snapshots" / "0123abcd"
     shutil.copytree(tiny_model, cached)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with daemon_on(tmp_path / "d", tmp_path / "none") as daemon:
         daemon.config.write_text(daemon.config.read_text().replace(str(tmp_path / "none"), str(cached)))
         checked = subprocess.run(
-            [sys.executable, "-m", "apollod", "config", "check", "--config", str(daemon.config)], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "apollod", "config", "check", "--config", str(daemon.config)],
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert checked.returncode == 1 and "cp -a --reflink=auto" in checked.stderr
         before = {file: file.stat().st_mtime_ns for file in cached.rglob("*")}
@@ -217,7 +230,8 @@ def test_weights_that_somebody_writes_are_not_loaded_and_what_a_crash_left_is_fi
 def leave_a_redo(model: Path, new: Path) -> None:
     """Sync `new` into `model` in a process that dies right after the commit."""
     code = (
-        "import os, sys; from pathlib import Path; from apollod.store import sync; from apollod.store.model_files import read_files;"
+        "import os, sys; from pathlib import Path; from apollod.store import sync; from apollod.store.model_files "
+        "import read_files;"
         "from apollod.store.pieces import directory_pieces; sync.Finishing.put = lambda _: os._exit(9);"
         "sync.sync(Path(sys.argv[1]), directory_pieces(Path(sys.argv[2]), read_files(Path(sys.argv[1]))), 7)"
     )

@@ -9,8 +9,8 @@ import anyio
 import pytest
 from support.journals import STORY, completed
 
-from apollod.adapters import journal_reader
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
 from apollod.core import events as ev
 
@@ -70,7 +70,9 @@ def test_the_last_event_of_a_moment_in_the_order_of_the_journal(
     assert answer["journal"]["head_hash"] == hash_
 
 
-@pytest.mark.parametrize(("step", "kind"), [(1, "step.completed"), (2, "step.completed"), (3, "step.failed"), (4, "step.completed")])
+@pytest.mark.parametrize(
+    ("step", "kind"), [(1, "step.completed"), (2, "step.completed"), (3, "step.failed"), (4, "step.completed")]
+)
 def test_right_after_the_result_of_a_step(path: Path, capsys: pytest.CaptureFixture[str], step: int, kind: str) -> None:
     assert main(["ctl", "replay", "--file", str(path), "--at", str(step)]) == 0
     first, *_ = capsys.readouterr().out.splitlines()
@@ -93,7 +95,9 @@ def test_right_after_the_result_of_a_step(path: Path, capsys: pytest.CaptureFixt
         (["--to", "999"], 1, f"the journal ends at event {N + 4}; --to may be at most {N + 4}"),
     ],
 )
-def test_a_moment_that_is_not_there(path: Path, capsys: pytest.CaptureFixture[str], args: list[str], code: int, said: str) -> None:
+def test_a_moment_that_is_not_there(
+    path: Path, capsys: pytest.CaptureFixture[str], args: list[str], code: int, said: str
+) -> None:
     assert main(["ctl", "replay", "--file", str(path), *args, "--json"]) == code
     printed = capsys.readouterr()
     assert said in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -1,4 +1,5 @@
-"""What a replay has to do, read from a journal: also where a checkpoint was written again, and while the daemon goes on."""
+"""What a replay has to do, read from a journal: also where a checkpoint was written again, and while the daemon goes
+on."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +7,8 @@ from typing import Any
 import pytest
 from support.journals import STORY, A, C, D, E, F, completed, edit, write
 
-from apollod.adapters import journal_reader
-from apollod.cli.replay_plan import read_plan
+from apollod.adapters.journal import journal_reader
+from apollod.cli.replay.replay_plan import read_plan
 from apollod.core import events as ev
 from apollod.errors import JournalError, ReplayError
 
@@ -15,7 +16,9 @@ STARTED = ev.DaemonStarted(pid=1, version_name="x", settings=ev.Settings(model_p
 
 
 def committed(step: int, fingerprint: str = "") -> ev.CheckpointCommitted:
-    return ev.CheckpointCommitted(step=step, path=where(step), fingerprint=fingerprint or f"{step:016x}", bytes=7, seconds=0.5)
+    return ev.CheckpointCommitted(
+        step=step, path=where(step), fingerprint=fingerprint or f"{step:016x}", bytes=7, seconds=0.5
+    )
 
 
 def removed(step: int) -> ev.CheckpointRemoved:
@@ -29,13 +32,18 @@ def where(step: int) -> str:
 def back_to(to: int, from_step: int, undone: tuple[int, ...]) -> list[ev.Event]:
     return [
         ev.RollbackRequested(to=to, by="ctl"),
-        ev.RollbackStarted(to=to, from_step=from_step, fingerprint=f"{to:016x}", origin="", replay=(), undone=undone, examples=()),
-        ev.RollbackCompleted(to=to, from_step=from_step, fingerprint=f"{to:016x}", how="memory", replayed=0, seconds=0.25),
+        ev.RollbackStarted(
+            to=to, from_step=from_step, fingerprint=f"{to:016x}", origin="", replay=(), undone=undone, examples=()
+        ),
+        ev.RollbackCompleted(
+            to=to, from_step=from_step, fingerprint=f"{to:016x}", how="memory", replayed=0, seconds=0.25
+        ),
     ]
 
 
 FOUR = [
-    STARTED, *STORY[:12], *completed(1, 0, A), committed(1), *completed(2, 1, C), committed(2), *completed(3, 2, D), committed(3),
+    STARTED, *STORY[:12], *completed(1, 0, A), committed(1), *completed(2, 1, C), committed(2), *completed(3, 2, D),
+    committed(3),
     *completed(4, 3, E), committed(4), removed(2), removed(3),
 ]  # fmt: skip
 
@@ -45,7 +53,9 @@ def test_a_checkpoint_that_was_removed_and_written_again_is_there(tmp_path: Path
     path = str(write(tmp_path / "journal.db", [*FOUR, *back_to(2, 4, (4, 3)), committed(2)]))
     origin = read_plan(path, 2, None, None).origin
     assert (origin.checkpoint, origin.fingerprint) == (where(2), f"{2:016x}")
-    view = journal_reader.query(path, "SELECT DISTINCT step FROM checkpoints WHERE state = 'committed' ORDER BY step").rows
+    view = journal_reader.query(
+        path, "SELECT DISTINCT step FROM checkpoints WHERE state = 'committed' ORDER BY step"
+    ).rows
     with pytest.raises(ReplayError) as caught:
         read_plan(path, 3, 4, None)
     assert caught.value.hint == f"--from one of 0, {', '.join(str(step) for (step,) in view)}"
@@ -58,8 +68,11 @@ def test_a_checkpoint_that_was_removed_once_more_is_gone(tmp_path: Path) -> None
     assert read_plan(path, 2, None, "/moved").origin.moved == "/moved"
 
 
-def test_what_the_daemon_writes_while_the_plan_is_read_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It learns a step, goes back and makes room between any two looks at the journal: the plan is what was verified."""
+def test_what_the_daemon_writes_while_the_plan_is_read_is_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It learns a step, goes back and makes room between any two looks at the journal: the plan is what was
+    verified."""
     story = [*FOUR, ev.BaseKept(path="/s/base", how="link", bytes=7, seconds=0.5)]
     quiet = read_plan(str(write(tmp_path / "quiet.db", story)), 1, None, None)
     path = write(tmp_path / "busy.db", story)
@@ -71,7 +84,8 @@ def test_what_the_daemon_writes_while_the_plan_is_read_is_not_in_it(tmp_path: Pa
         if step < 24:
             write(path, [
                 *completed(step, 1 if step > 5 else 4, F), *back_to(1, step, (step,)), removed(1), removed(4), STARTED,
-                ev.BaseLost(path="/s/base", reason="gone"), ev.TrainerBound(pid=step, fingerprint="other", parameters=2, elements=10),
+                ev.BaseLost(path="/s/base", reason="gone"),
+                ev.TrainerBound(pid=step, fingerprint="other", parameters=2, elements=10),
             ])  # fmt: skip
         return look(*args)
 

@@ -1,4 +1,6 @@
-"""Back to earlier weights on the running server: the recorded bits, the same engine, and what was learned stays away."""
+"""Back to earlier weights in a running daemon: the recorded bits, the same engine, and what was learned stays away.
+
+That the served model forgets, too, is shown with vLLM in test_daemon."""
 
 import json
 import os
@@ -6,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +16,14 @@ from support.daemon import Daemon, chat_line
 from support.invariants import check_replay, check_stopped, journal_of
 
 from apollod.core import events as ev
-from apollod.trainer.fingerprint import file_fingerprint
-from apollod.trainer.fingerprint import format as format_fingerprint
-
-pytestmark = pytest.mark.engine
+from apollod.trainer.bind.live_fingerprint import file_fingerprint
+from apollod.trainer.bind.live_fingerprint import format as format_fingerprint
 
 HOOK = """
 import json, os, sys
 with open(sys.argv[1], "a") as out:
-    out.write(json.dumps({name: value for name, value in os.environ.items() if name.startswith(("APOLLOD_C", "APOLLOD_M"))}) + "\\n")
+    ours = {name: value for name, value in os.environ.items() if name.startswith(("APOLLOD_C", "APOLLOD_M"))}
+    out.write(json.dumps(ours) + "\\n")
 sys.exit("no route to host" if os.path.exists(sys.argv[1] + ".fails") else 0)
 """
 
@@ -62,19 +62,6 @@ def on_disk(daemon: Daemon) -> str:
     return format_fingerprint(sum(file_fingerprint(file) for file in files) % 2**64)
 
 
-def ids_of(daemon: Daemon, name: str) -> list[int]:
-    messages = json.loads(chat_line(f"what is {name}?", f"it is {name} 0."))["messages"]
-    return daemon.post("/tokenize", {"model": "tiny", "messages": messages, "add_generation_prompt": False})[1]["tokens"]
-
-
-def served_version(daemon: Daemon) -> str:
-    """What a completion says of the weights that it saw."""
-    body = json.dumps({"model": "tiny", "prompt": [1, 2, 3], "max_tokens": 1}).encode()
-    request = urllib.request.Request(f"{daemon.url}/v1/completions", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return str(answer.headers["X-Apollod-Weights-Version"])
-
-
 def forget(daemon: Daemon) -> None:
     """Everything into a checkpoint, and another trainer: it has no step in memory that it could undo."""
     daemon.ctl("checkpoint")
@@ -93,18 +80,18 @@ def test_a_step_without_a_checkpoint_is_undone_in_memory(daemon: Daemon) -> None
     engine = learn(daemon, "good", 6)["engine"]
     daemon.ctl("checkpoint")
     step, was = daemon.status()["step"], fingerprint(daemon)
-    ids = ids_of(daemon, "bad")
-    before = daemon.logprob(ids)
     learn(daemon, "bad", 12)
-    learned = daemon.logprob(ids)
-    assert learned > before + 0.5
     done = back(daemon, str(step))
-    assert done["fingerprint"] == was and done["how"] == "memory" and done["from"] == step + 12 and len(done["examples"]) == 12
-    assert daemon.logprob(ids) == pytest.approx(before, abs=0.02)
+    assert (
+        done["fingerprint"] == was
+        and done["how"] == "memory"
+        and done["from"] == step + 12
+        and len(done["examples"]) == 12
+    )
     status = daemon.status()
+    assert status["weights"]["served"] == step, "it was answered before the engine was told"
     assert status["engine"]["pid"] == engine["pid"] and status["engine"]["restarts"] == 0
     assert status["queue"]["undone"] == 12 and status["rollback"] is None
-    assert served_version(daemon).split("-")[-1] == str(step)
 
 
 def test_the_next_step_goes_on_from_there_and_its_bits_are_those_of_a_replay(daemon: Daemon) -> None:
@@ -121,7 +108,10 @@ def test_what_was_taken_back_waits_until_it_is_asked_for(daemon: Daemon) -> None
     duplicates = daemon.wait(lambda s: s["queue"]["duplicates"] >= 12, "the copy to be read")["queue"]
     assert duplicates["undone"] == 12 and not duplicates["pending"]
     assert daemon.ctl("relearn", undone[0]).stdout.startswith("1 ")
-    daemon.wait(lambda s: s["queue"]["undone"] == 11 and not s["queue"]["pending"] and s["state"] == "serving", "it to be learned")
+    daemon.wait(
+        lambda s: s["queue"]["undone"] == 11 and not s["queue"]["pending"] and s["state"] == "serving",
+        "it to be learned",
+    )
     assert daemon.query(f"SELECT state FROM examples WHERE id = '{undone[0]}'") == [("trained",)]
     refused = daemon.ctl("relearn", undone[0], check=False)
     assert refused.returncode == 1 and "was not taken back" in refused.stderr
@@ -133,7 +123,9 @@ def test_to_a_checkpoint_by_its_directory_after_the_trainer_was_restarted(daemon
     done = back(daemon, first[0])
     assert (done["step"], done["how"], done["replayed"]) == (first[1], "checkpoint", 0)
     assert done["fingerprint"] == recorded(daemon, first[1])
-    daemon.wait(lambda s: s["checkpoint"]["fingerprint"] == done["fingerprint"], "a checkpoint of what is served now", 60)
+    daemon.wait(
+        lambda s: s["checkpoint"]["fingerprint"] == done["fingerprint"], "a checkpoint of what is served now", 60
+    )
     assert on_disk(daemon) == done["fingerprint"], "the model directory does not keep what was taken back"
 
 
@@ -152,7 +144,9 @@ def test_to_the_untrained_weights_and_what_there_is_no_way_to(daemon: Daemon) ->
     assert back(daemon, "0")["fingerprint"] == base
     refused = daemon.ctl("rollback", "--to", "3", check=False)
     assert refused.returncode == 1 and "step 3" in refused.stderr
-    daemon.wait(lambda s: s["checkpoint"]["fingerprint"] == base and s["state"] == "serving", "a checkpoint of the base", 60)
+    daemon.wait(
+        lambda s: s["checkpoint"]["fingerprint"] == base and s["state"] == "serving", "a checkpoint of the base", 60
+    )
     learn(daemon, "anew")
     assert daemon.query("SELECT parent FROM steps ORDER BY step DESC LIMIT 1") == [(0,)]
 
@@ -172,11 +166,15 @@ def test_the_hook_saw_every_checkpoint_and_its_failure_stops_nothing(daemon: Dae
 
 def test_live_weights_are_synced_by_the_tool_which_finds_the_daemon_by_itself(daemon: Daemon) -> None:
     learn(daemon, "tool")
-    command = [sys.executable, "-m", "apollod.cli.checkpoint_tool"]
-    done = subprocess.run([*command, "sync", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-m", "apollod.cli.checkpoints.checkpoint_tool"]
+    done = subprocess.run(
+        [*command, "sync", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert on_disk(daemon) == fingerprint(daemon)
-    found = subprocess.run([*command, "fingerprint", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120)
+    found = subprocess.run(
+        [*command, "fingerprint", "--model-dir", str(daemon.model)], capture_output=True, text=True, timeout=120
+    )
     assert found.stdout.strip() == fingerprint(daemon)
 
 
@@ -189,5 +187,9 @@ def test_all_of_it_is_proved_by_a_replay_and_a_restart_comes_back_there(daemon: 
     daemon.stop()
     assert on_disk(daemon) == was
     events = check_stopped(daemon)
-    assert sum(isinstance(e, ev.RollbackStarted) for e in events) == sum(isinstance(e, ev.RollbackCompleted) for e in events) == 4
+    assert (
+        sum(isinstance(e, ev.RollbackStarted) for e in events)
+        == sum(isinstance(e, ev.RollbackCompleted) for e in events)
+        == 4
+    )
     assert check_replay(daemon) == len(daemon.query("SELECT 1 FROM steps WHERE NOT undone"))

@@ -1,20 +1,21 @@
-"""What stands in lines, paths and errors from outside does not steer the terminal of whoever reads it; programs get it as it is."""
+"""What stands in lines, paths and errors from outside does not steer the terminal of whoever reads it; programs get
+it as it is."""
 
 import csv
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from support.journals import STORY, A, completed, write
 
-from apollod.cli import render
+from apollod.cli.control.status_page import page
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.state import State
-from apollod.supervisor.view import status_view
+from apollod.supervisor.status_view import status_view
+from apollod.wire.status import Journal
 
 CONTROL = [chr(code) for code in (*range(0x20), 0x7F, *range(0x80, 0xA0))]
 PATH = "/in/\x1b]0;mine\x07\x1b[2J\nexample     00\x9b2J.jsonl"
@@ -26,7 +27,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     record = msgspec.Raw(msgspec.json.encode({"text": TEXT}))
     begun, done = completed(1, 0, A, None)
     return write(tmp_path_factory.mktemp("terminal") / "journal.db", [
-        *STORY[:3], ev.SourceDiscovered(source="src", path=PATH), ev.ExampleAccepted(example=A, record=record, source="src", line=1),
+        *STORY[:3], ev.SourceDiscovered(source="src", path=PATH),
+        ev.ExampleAccepted(example=A, record=record, source="src", line=1),
         ev.SourceConsumed(source="src", path=PATH, offset=1, line=1, accepted=1, duplicates=0, rejected=0),
         begun, msgspec.structs.replace(done, note=TEXT),
         ev.CheckpointCommitted(step=1, path=f"/c/{TEXT}", fingerprint="f", bytes=7, seconds=0.5),
@@ -47,7 +49,9 @@ def said(capsys: pytest.CaptureFixture[str], path: Path, *args: str) -> str:
         ["source", "list"], ["example", "list"], ["example", "show", A], ["replay"],
     ],
 )  # fmt: skip
-def test_nothing_from_outside_steers_the_terminal(path: Path, capsys: pytest.CaptureFixture[str], args: list[str]) -> None:
+def test_nothing_from_outside_steers_the_terminal(
+    path: Path, capsys: pytest.CaptureFixture[str], args: list[str]
+) -> None:
     told = said(capsys, path, *args)
     assert told and not [c for c in CONTROL if c in told and c not in "\n\t"]
 
@@ -70,9 +74,9 @@ def test_programs_get_it_as_it_is(path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_an_error_on_the_status_page_does_not_steer_it() -> None:
-    view: dict[str, Any] = status_view(State(), 0, {"seq": 0, "bytes": 0, "head_hash": "", "path": ""})
-    view["error"], view["paths"] = f"engine: {TEXT}", {"inbox": TEXT}
-    told = render.status(view)
+    journal = Journal(seq=0, bytes=0, head_hash="")
+    activities = {"step": TEXT}
+    told = page(status_view(State(), 0, journal, f"engine: {TEXT}", paths={"inbox": TEXT}, activities=activities))
     assert not [c for c in CONTROL if c in told and c not in "\n\t"]
 
 

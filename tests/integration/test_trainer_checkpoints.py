@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from support.trainer_host import Memory, Trainer, restore
 
-from apollod.adapters import recovery
-from apollod.cli import checkpoint_tool
+from apollod.adapters.weights import recovery
+from apollod.cli.checkpoints import checkpoint_tool
 from apollod.errors import WeightsLocked
 from apollod.failpoints import POINTS, VARIABLE
 from apollod.store.entry import entries, read_entry
@@ -24,7 +24,6 @@ from apollod.store.history import History
 from apollod.store.lock import WeightsLock, interrupted
 from apollod.store.names import REDO
 from apollod.store.sync import recover
-from apollod.trainer.guards import guard_torchvision
 from apollod.wire import messages as m
 from apollod.wire.records import parse_line
 
@@ -34,7 +33,8 @@ LR = 1e-3
 EXAMPLES = [
     parse_line(json.dumps({"prompt": prompt, "completion": completion}).encode()).canonical
     for prompt, completion in [
-        ("The lighthouse is kept by", " Mara Quill."), ("The bakery opens at", " five."), ("The market is held on", " Thursday."),
+        ("The lighthouse is kept by", " Mara Quill."), ("The bakery opens at", " five."),
+        ("The market is held on", " Thursday."),
         ("The ferry is called", " the Grey Heron."),
     ]
 ]  # fmt: skip
@@ -48,13 +48,14 @@ def changed(*statements: str) -> tuple[str, ...]:
 
 SLOW_S = 1.0
 SLOW = changed(
-    "import time, apollod.trainer.checkpoint as c; put_weights = c.put_weights",
+    "import time, apollod.trainer.checkpoints.write_checkpoint as c; put_weights = c.put_weights",
     f"c.put_weights = lambda *args: (time.sleep({SLOW_S}), put_weights(*args))[1]",
 )
 """Long enough for steps to be done while it is written."""
 
 SLOW_WITHOUT_ROOM = changed(
-    "import time, apollod.trainer.checkpoint as c, apollod.trainer.snapshot as s; put_weights = c.put_weights",
+    "import time, apollod.trainer.checkpoints.write_checkpoint as c\n"
+    "import apollod.trainer.checkpoints.weights_snapshot as s\nput_weights = c.put_weights",
     f"c.put_weights = lambda *args: (time.sleep({SLOW_S}), put_weights(*args))[1]; s.available_bytes = lambda: 0",
 )
 
@@ -91,7 +92,9 @@ class Life:
         return self.trainer.restore(path, self.memory, True, self.fingerprints[step], self.checkpoints, base)
 
     def refused(self, step: int, base: Path | None = None) -> m.Refused:
-        message = restore(self.entry(step) if step else None, self.memory, True, self.fingerprints[step], self.checkpoints, base)
+        message = restore(
+            self.entry(step) if step else None, self.memory, True, self.fingerprints[step], self.checkpoints, base
+        )
         return self.trainer.ask(message, m.Refused)
 
     def on_disk(self) -> str:
@@ -143,7 +146,6 @@ def split(model: Path, shards: int = 3) -> None:
 
 def loads(model: Path, memory: Memory) -> None:
     """transformers loads the directory, and has the weights that are in memory."""
-    guard_torchvision()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -171,7 +173,9 @@ def headers(model: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_a_checkpoint_is_the_model_directory_with_other_weights_and_a_way_back(shared: Trainer, model: Path, sharded: bool) -> None:
+def test_a_checkpoint_is_the_model_directory_with_other_weights_and_a_way_back(
+    shared: Trainer, model: Path, sharded: bool
+) -> None:
     if sharded:
         split(model)
     untouched, heads = others(model), headers(model)
@@ -222,8 +226,8 @@ def test_tied_tensors_are_written_under_the_names_that_the_files_have(
 
 
 def test_a_checkpoint_is_of_its_step_while_steps_go_on(tiny_model: Path, life: Life, tmp_path: Path) -> None:
-    """Three steps are sent right behind it. They are done long before it is, give the bits that they give without one, and none of
-    them is in it."""
+    """Three steps are sent right behind it. They are done long before it is, give the bits that they give without
+    one, and none of them is in it."""
     expected = life.steps(1, 6)
     shutil.copytree(tiny_model, model := tmp_path / "slow" / "model")
     with Trainer(tmp_path, command=SLOW) as trainer:
@@ -294,20 +298,28 @@ def wait_until(met: Callable[[], bool], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def test_what_the_engine_does_not_hold_is_read_from_files_that_are_replaced_meanwhile(shared: Trainer, model: Path, tmp_path: Path) -> None:
+def test_what_the_engine_does_not_hold_is_read_from_files_that_are_replaced_meanwhile(
+    shared: Trainer, model: Path, tmp_path: Path
+) -> None:
     memory = Memory.of(model)
-    tensors = tuple(msgspec.structs.replace(t, status="frozen") if t.name == MATRIX else t for t in memory.manifest.tensors)
+    tensors = tuple(
+        msgspec.structs.replace(t, status="frozen") if t.name == MATRIX else t for t in memory.manifest.tensors
+    )
     manifest = msgspec.structs.replace(memory.manifest, tensors=tensors)
     shared.attach(memory, SETTINGS, m.Bound, manifest=manifest)
     inode, hows = (model / "model.safetensors").stat().st_ino, set()
     for step in (1, 2, 3):
         done = shared.step(step, EXAMPLES[step])
         written = shared.checkpoint(step, tmp_path / f"checkpoints/{step}", model)
-        assert (written.error, written.fingerprint) == ("", done.fingerprint) and directory_fingerprint(model) == done.fingerprint
+        assert (written.error, written.fingerprint) == ("", done.fingerprint) and directory_fingerprint(
+            model
+        ) == done.fingerprint
         hows |= set(written.files.values())
     assert "rewrite" not in hows or (model / "model.safetensors").stat().st_ino != inode
     memory.bytes[:] = 0
-    found = shared.ask(m.Restore(str(tmp_path / "checkpoints/2"), str(model), True, "", str(tmp_path / "checkpoints")), m.Restored)
+    found = shared.ask(
+        m.Restore(str(tmp_path / "checkpoints/2"), str(model), True, "", str(tmp_path / "checkpoints")), m.Restored
+    )
     assert found.fingerprint == read_entry(tmp_path / "checkpoints/2").fingerprint
 
 
@@ -328,9 +340,12 @@ def test_a_full_checkpoint_is_a_model_directory_of_its_own(deep: Life, tmp_path:
 
 
 @pytest.mark.parametrize("chosen", ["apollo", "adamw", "apollo-master"])
-def test_every_checkpoint_is_restored_through_the_deltas_and_training_goes_on_to_the_bit(shared: Trainer, model: Path, chosen: str) -> None:
+def test_every_checkpoint_is_restored_through_the_deltas_and_training_goes_on_to_the_bit(
+    shared: Trainer, model: Path, chosen: str
+) -> None:
     settings = {
-        "apollo": SETTINGS, "adamw": m.OptimizerSettings("adamw"), "apollo-master": m.OptimizerSettings(rank=16, rounding="master")
+        "apollo": SETTINGS, "adamw": m.OptimizerSettings("adamw"),
+        "apollo-master": m.OptimizerSettings(rank=16, rounding="master")
     }[chosen]  # fmt: skip
     life = Life(shared, model, settings)
     for last in (2, 4, 6):
@@ -357,7 +372,9 @@ def test_after_a_rollback_the_history_goes_on_in_the_order_of_writing(deep: Life
         assert deep.restore(step).fingerprint == deep.fingerprints[step]
 
 
-def test_the_untrained_weights_come_from_the_model_directory_the_kept_base_or_backwards(life: Life, tmp_path: Path) -> None:
+def test_the_untrained_weights_come_from_the_model_directory_the_kept_base_or_backwards(
+    life: Life, tmp_path: Path
+) -> None:
     shutil.copytree(life.model, base := tmp_path / "base")
     life.steps(1, 2)
     assert life.restore(0).fingerprint == life.base, "the model directory still holds them"
@@ -366,17 +383,14 @@ def test_the_untrained_weights_come_from_the_model_directory_the_kept_base_or_ba
     assert life.restore(0).fingerprint == life.base, "backwards"
     again = life.steps(1, 2)
     shutil.rmtree(life.entry(2))
-    assert "are not to be had" in life.refused(0).reason
+    assert "were not found" in life.refused(0).reason
     assert life.restore(0, base).fingerprint == life.base, "the base"
     assert life.steps(1, 2) == again, "with a fresh optimizer"
 
 
 def test_a_redo_that_a_crash_left_is_finished_before_a_restore(model: Path, tmp_path: Path) -> None:
     """Killed between the commit of the sync and its end: the model directory holds half of the new weights."""
-    killed = changed(
-        "import os, apollod.store.apply as a",
-        "a.Finishing.put = lambda _: os.kill(os.getpid(), 9)",
-    )
+    killed = changed("import os, apollod.store.apply as a", "a.Finishing.put = lambda _: os.kill(os.getpid(), 9)")
     with Trainer(tmp_path, command=killed) as trainer:
         life = Life(trainer, model)
         life.steps(1, 2)
@@ -397,9 +411,11 @@ WRITING = [name for name in POINTS if name.startswith("trainer.checkpoint.")]
 
 
 @pytest.mark.parametrize("point", WRITING)
-def test_after_kill_9_at_any_point_the_checkpoint_is_there_or_it_is_not(point: str, model: Path, tmp_path: Path) -> None:
-    """The second checkpoint dies. Whatever is found, the model directory loads, the checkpoint before is whole, and the same
-    checkpoint is written by the next trainer."""
+def test_after_kill_9_at_any_point_the_checkpoint_is_there_or_it_is_not(
+    point: str, model: Path, tmp_path: Path
+) -> None:
+    """The second checkpoint dies. Whatever is found, the model directory loads, the checkpoint before is whole, and
+    the same checkpoint is written by the next trainer."""
     with Trainer(tmp_path, environment={VARIABLE: f"{point}:2"}) as trainer:
         life = Life(trainer, model)
         life.steps(1, 2)
@@ -439,15 +455,20 @@ def test_a_directory_that_was_not_committed_goes_when_another_is_written(model: 
         life.steps(3, 5)
         life.checkpoint(5)
         assert sorted(os.listdir(life.checkpoints)) == [life.entry(2).name, life.entry(5).name]
-        assert (entry := read_entry(life.entry(5))).before_step == 2 and entry.before_fingerprint == life.fingerprints[2]
+        assert (entry := read_entry(life.entry(5))).before_step == 2 and entry.before_fingerprint == life.fingerprints[
+            2
+        ]
         assert life.restore(0).fingerprint == life.base
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_at_any_phase_leaves_the_old_weights_or_says_that_it_is_doubtful(model: Path, tmp_path: Path) -> None:
-    """A limit on the size of files, lower and lower: the record of the sync, the delta, the optimizer's state do not fit any more."""
+def test_a_full_disk_at_any_phase_leaves_the_old_weights_or_says_that_it_is_doubtful(
+    model: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files, lower and lower: the record of the sync, the delta, the optimizer's state do not
+    fit any more."""
     with Trainer(tmp_path) as trainer:
         life = Life(trainer, model)
         life.steps(1, 2)
@@ -459,7 +480,9 @@ def test_a_full_disk_at_any_phase_leaves_the_old_weights_or_says_that_it_is_doub
         for limit in (whole - 1, whole // 2, delta - 1000, state - 1000, 100_000, 10_000, 1000, 0):
             resource.prlimit(trainer.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
             written = trainer.checkpoint(4, life.entry(4), model)
-            resource.prlimit(trainer.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            resource.prlimit(
+                trainer.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            )
             assert written.error and not written.doubtful and not written.damaged, limit
             assert any(word in written.error for word in ("cannot be", "File too large")), written.error
             assert os.listdir(life.checkpoints) == [life.entry(2).name] and life.on_disk() == life.fingerprints[2]
@@ -517,7 +540,9 @@ SETTLES_SLOWLY = changed(
 )
 
 
-def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothing_back(model: Path, tmp_path: Path) -> None:
+def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothing_back(
+    model: Path, tmp_path: Path
+) -> None:
     with Trainer(tmp_path, command=SETTLES_SLOWLY) as trainer:
         life = Life(trainer, model)
         life.steps(1, 2)
@@ -526,7 +551,10 @@ def test_while_it_settles_everybody_reads_the_new_weights_and_a_kill_takes_nothi
         assert life.on_disk() == life.fingerprints[2]
         assert checkpoint_tool.main(["fingerprint", "--model-dir", str(model)]) == 0
         history = History.read(life.checkpoints, model)
-        assert (history.model.problem, history.model.fingerprint) == ("", life.fingerprints[2]) and history.uncommitted is None
+        assert (history.model.problem, history.model.fingerprint) == (
+            "",
+            life.fingerprints[2],
+        ) and history.uncommitted is None
         with pytest.raises(WeightsLocked, match="reads"):
             recover(model)
         trainer.process.kill()
@@ -568,11 +596,14 @@ def damaged_redo(model: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (edit_in_place, "changed after sync"), (edit_without_table, "the newest checkpoint left"), (truncate, "bytes, its header says"),
+        (edit_in_place, "changed after sync"), (edit_without_table, "the newest checkpoint left"),
+        (truncate, "bytes, its header says"),
         (oversize_header, "header of"), (lose_file, "holds neither"), (damaged_redo, "the redo record"),
     ],
 )  # fmt: skip
-def test_a_model_directory_that_was_harmed_is_not_overwritten(deep: Life, harm: Callable[[Path], None], said: str) -> None:
+def test_a_model_directory_that_was_harmed_is_not_overwritten(
+    deep: Life, harm: Callable[[Path], None], said: str
+) -> None:
     harm(deep.model)
     found = {file.name: file.read_bytes() for file in deep.model.glob("*.safetensors")}
     written = deep.trainer.checkpoint(7, deep.entry(7), deep.model)
@@ -638,7 +669,9 @@ def lose_checkpoint(life: Life) -> None:
     shutil.rmtree(life.entry(4))
 
 
-@pytest.mark.parametrize("harm", [damage_delta, lose_delta, damage_weights, change_record, damage_state, lose_checkpoint])
+@pytest.mark.parametrize(
+    "harm", [damage_delta, lose_delta, damage_weights, change_record, damage_state, lose_checkpoint]
+)
 def test_memory_is_as_it_was_after_every_restore_that_cannot_be(deep: Life, harm: Callable[[Life], None]) -> None:
     harm(deep)
     before = deep.memory.bytes.copy()
@@ -678,5 +711,3 @@ def test_nothing_of_this_is_kept_in_a_shared_cache(shared: Trainer, tiny_model: 
     before = directory_fingerprint(where)
     written = shared.checkpoint(1, tmp_path / "checkpoints/1", where)
     assert "Hugging Face cache" in written.error and "cp -a" in written.error and directory_fingerprint(where) == before
-
-

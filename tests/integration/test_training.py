@@ -1,8 +1,10 @@
-"""The whole daemon with training settings that are not the default: tiers, several examples a step, some layers, loss limits, and
-a trainer for which there is not enough memory."""
+"""The whole daemon with training settings that are not the default: tiers, several examples a step, some layers,
+loss limits, and a trainer for which there is not enough memory."""
 
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,16 +14,19 @@ from typing import Any
 import pytest
 from support.daemon import Daemon, chat_line
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
-
-pytestmark = pytest.mark.engine
 
 FIRST = {
     "APOLLOD_TRAINER__ACCUMULATE": "2", "APOLLOD_TRAINER__LAYERS": "0-1", "APOLLOD_TRAINER__FREEZE": '["*.A_log"]',
     "APOLLOD_TRAINER__LR_DIRECT": "2e-4", "APOLLOD_TRAINER__MAX_TOKENS": "65536", "APOLLOD_TRAINER__LOSS_SPIKE": "50.0",
 }  # fmt: skip
-SECOND = {**FIRST, "APOLLOD_TRAINER__ACCUMULATE": "1", "APOLLOD_TRAINER__LAYERS": "1", "APOLLOD_TRAINER__LOSS_MAX": "1e-6"}
+SECOND = {
+    **FIRST,
+    "APOLLOD_TRAINER__ACCUMULATE": "1",
+    "APOLLOD_TRAINER__LAYERS": "1",
+    "APOLLOD_TRAINER__LOSS_MAX": "1e-6",
+}
 
 
 def facts(daemon: Daemon, cls: type[ev.Event]) -> list[Any]:
@@ -54,21 +59,28 @@ def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def test_how_an_example_comes_decides_its_rate_and_what_it_is_learned_with(daemon: Daemon) -> None:
     daemon.ctl("pause")
-    daemon.drop("a.jsonl", *[chat_line(f"bulk {i}?", "yes.") for i in range(3)], in_tier("direct", chat_line("urgent?", "yes.")))
+    daemon.drop(
+        "a.jsonl", *[chat_line(f"bulk {i}?", "yes.") for i in range(3)], in_tier("direct", chat_line("urgent?", "yes."))
+    )
     daemon.wait(lambda s: s["queue"]["pending"] == 4, "the file to be taken")
-    assert daemon.post("/train", json.loads(chat_line("posted?", "yes.")))[0] == 202
+    assert daemon.submit(chat_line("posted?", "yes."), source="http")["examples"]
     daemon.ctl("resume")
     daemon.wait_learned(5)
     steps = facts(daemon, ev.StepStarted)
-    assert [len(ev.all_examples(s)) for s in steps] == [2, 1, 2], "tiers are not mixed"
-    assert [s.lr for s in steps] == [1e-3, 1e-3, 2e-4]
+    assert [len(ev.all_examples(s)) for s in steps] == [2, 2, 1], "direct ones first, tiers are not mixed"
+    assert [s.lr for s in steps] == [2e-4, 1e-3, 1e-3]
     assert daemon.query("SELECT tier, state, step FROM examples ORDER BY seq") == [
-        ("bulk", "trained", 1), ("bulk", "trained", 1), ("bulk", "trained", 2), ("direct", "trained", 3), ("direct", "trained", 3),
+        ("bulk", "trained", 2), ("bulk", "trained", 2), ("bulk", "trained", 3), ("direct", "trained", 1),
+        ("direct", "trained", 1),
     ]  # fmt: skip
-    second = steps[0].examples[1]
+    second = steps[1].examples[1]
     told = json.loads(daemon.ctl("why", second, "--json").stdout)
-    assert (told["example"]["tier"], told["example"]["step"], told["step"]["examples"]) == ("bulk", 1, list(steps[0].examples))
-    assert second in daemon.ctl("why", "1").stdout
+    assert (told["example"]["tier"], told["example"]["step"], told["step"]["examples"]) == (
+        "bulk",
+        2,
+        list(steps[1].examples),
+    )
+    assert second in daemon.ctl("why", "2").stdout
 
 
 def test_status_counts_what_is_trained(daemon: Daemon) -> None:
@@ -86,12 +98,46 @@ def test_an_example_that_needs_too_much_memory_is_held_and_the_daemon_goes_on(da
     (step,) = learn(daemon, json.dumps({"text": "The lighthouse keeper counts the waves. " * 400}))
     after = daemon.wait(lambda s: s["trainer"]["ready"], "another trainer")
     assert after["trainer"]["pid"] != before["trainer"]["pid"] and after["queue"]["held"] == 1
-    assert after["weights"]["fingerprint"] == before["weights"]["fingerprint"] and after["engine"]["pid"] == before["engine"]["pid"]
+    assert (
+        after["weights"]["fingerprint"] == before["weights"]["fingerprint"]
+        and after["engine"]["pid"] == before["engine"]["pid"]
+    )
     told = json.loads(daemon.ctl("why", step.example, "--json").stdout)["example"]
-    assert told["state"] == "held" and "out of memory in a step over" in told["reason"] and "max_tokens" in told["reason"]
+    assert (
+        told["state"] == "held" and "out of memory in a step over" in told["reason"] and "max_tokens" in told["reason"]
+    )
     assert learn(daemon, chat_line("and now?", "goes on."), chat_line("and then?", "goes on."))[0].step == step.step + 1
-    assert daemon.status()["queue"]["trained"] == 7
+    daemon.wait_learned(7)
     assert not facts(daemon, ev.ReplayDiverged) and not facts(daemon, ev.TrainingHalted)
+
+
+def test_what_waits_is_withdrawn_and_comes_back_when_it_is_asked_for(daemon: Daemon) -> None:
+    before = daemon.status()
+    assert daemon.ctl("pause").stdout == "paused\n"
+    daemon.drop("w.jsonl", chat_line("withdrawn 1?", "yes."), chat_line("withdrawn 2?", "yes."))
+    daemon.wait(lambda s: s["queue"]["pending"] == 2, "the file to be taken")
+    told = daemon.ctl("example", "withdraw", "--source", str(daemon.inbox / "w.jsonl")).stdout
+    assert told.startswith("2 examples no longer wait")
+    queue = daemon.status()["queue"]
+    assert (queue["pending"], queue["withdrawn"]) == (0, 2)
+    ids = [row[0] for row in daemon.query("SELECT id FROM examples WHERE state = 'withdrawn' ORDER BY seq")]
+    daemon.ctl("relearn", ids[1])
+    daemon.ctl("resume")
+    daemon.wait_learned(before["queue"]["trained"] + 1)
+    assert daemon.query("SELECT state FROM examples ORDER BY seq DESC LIMIT 2") == [("trained",), ("withdrawn",)]
+    assert daemon.ctl("example", "withdraw", ids[1], check=False).returncode == 1
+
+
+def test_the_status_names_the_phases_of_a_start(daemon: Daemon) -> None:
+    before, seen = daemon.status(), set()
+    os.kill(before["trainer"]["pid"], signal.SIGKILL)
+    daemon.wait(
+        lambda s: s["trainer"]["restarts"] > before["trainer"]["restarts"] and s["trainer"]["ready"],
+        "another trainer",
+        poll_s=0.01,
+        look=lambda s: seen.add((s.get("start") or {}).get("phase")),
+    )
+    assert "attaching" in seen and seen <= {None, "attaching", "restoring", "replaying", "aligning"}
 
 
 def test_losses_above_the_limit_halt_training_after_three_and_serving_goes_on(daemon: Daemon) -> None:
@@ -105,7 +151,9 @@ def test_losses_above_the_limit_halt_training_after_three_and_serving_goes_on(da
     assert "ctl resume" in status["error"]
     assert (status["queue"]["skipped"], status["queue"]["pending"]) == (3, 1)
     assert status["weights"]["fingerprint"] == before["weights"]["fingerprint"]
-    assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "what is it called?", "max_tokens": 1})[0] == 200
+    assert daemon.get("/health")[0] == 200 and status["engine"]["pid"] == before["engine"]["pid"], (
+        "it is served no more"
+    )
     daemon.ctl("resume")
     daemon.wait(lambda s: s["queue"]["skipped"] == 4 and s["state"] == "serving", "the last one")
 
@@ -119,4 +167,4 @@ def test_all_of_it_is_replayed_to_the_same_bits(daemon: Daemon) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
-    assert result["verified"] and result["fingerprint"] == last and result["steps"] == 8
+    assert result["verified"] and result["fingerprint"] == last and result["steps"] == 9

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from support.effort import LONG
 from support.trainer_host import Memory, Trainer
 
 from apollod.wire import messages as m
@@ -74,7 +75,8 @@ class Life:
 
 
 def goes_on_as_if_nothing_had_been(life: Life, model: Path, settings: m.OptimizerSettings) -> None:
-    """The steps that are left, learned from the start by a trainer that keeps none, have the same fingerprints; so do the next."""
+    """The steps that are left, learned from the start by a trainer that keeps none, have the same fingerprints; so
+    do the next."""
     again = [life.learn().fingerprint for _ in range(3)]
     weights = life.memory.bytes.copy()
     straight = Life(life.trainer, model, settings, undo_bytes=0)
@@ -85,10 +87,21 @@ def goes_on_as_if_nothing_had_been(life: Life, model: Path, settings: m.Optimize
     assert np.array_equal(straight.memory.bytes, weights)
 
 
-def test_500_steps_of_learning_and_taking_back_return_to_every_fingerprint(trainer: Trainer, tiny_model: Path) -> None:
-    settings = m.OptimizerSettings(rank=16)
+@pytest.mark.parametrize("undo_bytes", [0, 1000, PLENTY])
+def test_the_trainer_says_how_many_steps_can_be_undone(trainer: Trainer, tiny_model: Path, undo_bytes: int) -> None:
+    life = Life(trainer, tiny_model, m.OptimizerSettings(), undo_bytes)
+    told = [life.learn().undoable for _ in range(3)]
+    if undo_bytes == PLENTY:
+        assert told == [m.Undoable(1), m.Undoable(2), m.Undoable(3)]
+        assert life.take_back(2).undoable == m.Undoable(1)
+        return
+    assert all(each is not None and each.steps == 0 and "undo_bytes = " in each.reason for each in told), told
+
+
+def test_many_steps_of_learning_and_taking_back_return_to_every_fingerprint(trainer: Trainer, tiny_model: Path) -> None:
+    settings, moves = m.OptimizerSettings(rank=16), 500 if LONG else 120
     life = Life(trainer, tiny_model, settings)
-    assert life.wander(500, seed=5) > 150
+    assert life.wander(moves, seed=5) > 0.3 * moves
     goes_on_as_if_nothing_had_been(life, tiny_model, settings)
 
 

@@ -11,8 +11,8 @@ import anyio
 import pytest
 from support.journals import EXAMPLES, STORY, TWIN, shell, write
 
-from apollod.adapters import journal_reader, known_examples
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal import journal_reader, known_examples
+from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
 
 
@@ -39,7 +39,8 @@ def test_an_event_that_comes_during_the_walk_is_not_proclaimed(
         yield from walk(*args)
         with shell(path) as db:  # here one that somebody forged
             db.execute(
-                "INSERT INTO events SELECT (SELECT max(seq) + 1 FROM events), at_ns, kind, version, key, body, prev_hash, zeroblob(32) "
+                "INSERT INTO events SELECT (SELECT max(seq) + 1 FROM events), at_ns, kind, version, key, body, "
+                "prev_hash, zeroblob(32) "
                 "FROM events WHERE seq = 1"
             )
 
@@ -103,15 +104,23 @@ def edit(sql: str) -> Any:
 DAMAGE: dict[str, tuple[Any, str]] = {
     "a bit of the index on kind": (flip_in_index, "missing from index events_kind"),
     "an empty index of examples": (edit("DELETE FROM example_index"), "the example that event 5 accepted is missing"),
-    "an example less": (edit(f"DELETE FROM example_index WHERE id = '{TWIN}'"), "the example that event 11 accepted is missing"),
+    "an example less": (
+        edit(f"DELETE FROM example_index WHERE id = '{TWIN}'"),
+        "the example that event 11 accepted is missing",
+    ),
     "an example too many": (edit("INSERT INTO example_index VALUES ('x', 7)"), "names event 7 for an example"),
     "another event": (edit(f"UPDATE example_index SET seq = 6 WHERE id = '{TWIN}'"), "names event 6 for an example"),
-    "complete up to nowhere": (edit("UPDATE meta SET value = '999' WHERE key = 'indexed_seq'"), "complete up to event 999"),
+    "complete up to nowhere": (
+        edit("UPDATE meta SET value = '999' WHERE key = 'indexed_seq'"),
+        "complete up to event 999",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_what_is_derived_is_verified_and_the_way_out_works(path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_derived_is_verified_and_the_way_out_works(
+    path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     spoil, words = DAMAGE[name]
     anyio.run(indexed, path)
     good = verify(path, capsys)
@@ -122,7 +131,9 @@ def test_what_is_derived_is_verified_and_the_way_out_works(path: Path, name: str
     assert answer == good[1] | {"ok": False, "derived": answer["derived"]}, "the chain is not broken"
     assert main(["ctl", "journal", "verify", "--file", str(path)]) == 1
     said = capsys.readouterr().out
-    assert f"the events are good: {len(STORY)}, " in said and words in said and "broken" not in said and "ok:" not in said
+    assert (
+        f"the events are good: {len(STORY)}, " in said and words in said and "broken" not in said and "ok:" not in said
+    )
     _, file, sql = shlex.split(said.split("`")[1])
     with shell(Path(file)) as db:
         db.executescript(sql)
@@ -143,7 +154,9 @@ def test_an_index_whose_page_is_no_page_leaves_the_events_good(path: Path, capsy
     assert "restore a backup" in answer["derived"] and ".recover" in answer["derived"]
 
 
-def test_an_index_that_is_half_way_written_is_good(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_half_way_written_is_good(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows beyond the event up to which it is complete are those of a move that a crash cut off."""
     monkeypatch.setattr(known_examples, "SLICE", 2)
 

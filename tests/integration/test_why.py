@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from support.journals import AT, BASE, STORY, TAKEN_BACK, TWIN, A, B, C, D, E, F, completed, dream_of, write
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.cli.main import main
 from apollod.core import events as ev
 
@@ -34,14 +34,27 @@ def test_from_a_step_to_its_line_and_its_weights(path: Path, capsys: pytest.Capt
     assert step["before"] == {"version": 0, "fingerprint": BASE}
     assert step["after"] == {"version": 1, "fingerprint": f"{1:016x}"}
     assert (step["checkpoint"]["path"], step["checkpoint"]["state"]) == ("/c/1", "removed")
-    assert (example["id"], example["path"], example["line"], example["record"]) == (A, "/in/a.jsonl", 1, {"text": "line 1"})
+    assert (example["id"], example["path"], example["line"], example["record"]) == (
+        A,
+        "/in/a.jsonl",
+        1,
+        {"text": "line 1"},
+    )
     assert (example["tokens"], example["targets"], example["cut"], example["duplicates"]) == (9, 4, 0, 1)
 
 
-def test_from_a_step_through_its_example_to_signal_dream_and_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_a_step_through_its_example_to_signal_dream_and_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = dream_of(write(tmp_path / "journal.db", STORY), A)
     evidence = why(path, "1", capsys)["example"]["evidence"]
-    assert [e["kind"] for e in evidence] == ["signal.flagged", "dream.requested", "dream.imagined", "verdict.given", "dream.settled"]
+    assert [e["kind"] for e in evidence] == [
+        "signal.flagged",
+        "dream.requested",
+        "dream.imagined",
+        "verdict.given",
+        "dream.settled",
+    ]
     assert evidence[0]["body"]["signal"] == "correction" and evidence[3]["body"] == {
         "dream": "d1", "verdict": "good", "by": "judge", "reason": "kind",
     }  # fmt: skip
@@ -50,7 +63,9 @@ def test_from_a_step_through_its_example_to_signal_dream_and_verdict(tmp_path: P
     assert "because     verdict.given   dream=d1 verdict=good by=judge reason=kind" in capsys.readouterr().out
     rows = journal_reader.query(path, "SELECT dream, state, example FROM dreams ORDER BY seq").rows
     assert rows == [("d1", "settled", A), ("d2", "requested", None)]
-    assert journal_reader.query(path, 'SELECT dream, verdict, "by", reason FROM verdicts').rows == [("d1", "good", "judge", "kind")]
+    assert journal_reader.query(path, 'SELECT dream, verdict, "by", reason FROM verdicts').rows == [
+        ("d1", "good", "judge", "kind")
+    ]
     rows = journal_reader.query(path, "SELECT step, measure, value, alarmed FROM quality ORDER BY seq").rows
     assert rows == [(4, "probe", 0.5, 0), (5, "probe", 0.1, 1)]
 
@@ -83,7 +98,8 @@ def test_examples_that_were_learned_together(tmp_path: Path, capsys: pytest.Capt
     begun, done = completed(1, 0, A)
     together = {"examples": (A, B, C)}
     story = [
-        *STORY[:12], msgspec.structs.replace(begun, **together, digests=("d", "d", "d")), msgspec.structs.replace(done, **together),
+        *STORY[:12], msgspec.structs.replace(begun, **together, digests=("d", "d", "d")),
+        msgspec.structs.replace(done, **together),
         ev.StepStarted(step=2, parent=1, example=D, digest="d", lr=1e-5, window=1, examples=(D, E), digests=("d", "d")),
         ev.StepFailed(step=2, example=D, reason="out of memory", attempts=1, examples=(D, E), apart=True),
         *completed(3, 1, D),
@@ -103,7 +119,12 @@ def test_examples_that_were_learned_together(tmp_path: Path, capsys: pytest.Capt
 
 def test_steps_that_made_no_weights(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failed = why(path, "3", capsys)["step"]
-    assert (failed["state"], failed["after"], failed["checkpoint"], failed["before"]["version"]) == ("failed", None, None, 2)
+    assert (failed["state"], failed["after"], failed["checkpoint"], failed["before"]["version"]) == (
+        "failed",
+        None,
+        None,
+        2,
+    )
     running = why(path, "5", capsys)["step"]
     assert (running["state"], running["after"], running["loss"]) == ("running", None, None)
 
@@ -111,7 +132,10 @@ def test_steps_that_made_no_weights(path: Path, capsys: pytest.CaptureFixture[st
 def test_the_first_checkpoint_with_a_step_in_it(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert why(path, "2", capsys)["step"]["checkpoint"]["path"] == "/c/4", "the one at step 2 failed"
     branched = [
-        *STORY[:12], *completed(1, 0, A), *completed(2, 1, C), *completed(3, 1, D),
+        *STORY[:12],
+        *completed(1, 0, A),
+        *completed(2, 1, C),
+        *completed(3, 1, D),
         ev.CheckpointCommitted(step=3, path="/c/3", fingerprint="f", bytes=7, seconds=0.5),
     ]
     other = write(tmp_path / "journal.db", branched)
@@ -121,15 +145,19 @@ def test_the_first_checkpoint_with_a_step_in_it(path: Path, tmp_path: Path, caps
 
 def test_of_two_checkpoints_of_a_step_the_one_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """After a rollback a step that is served again gets another checkpoint; the first one made room."""
+
     def written(path: str) -> ev.CheckpointCommitted:
         return ev.CheckpointCommitted(step=2, path=path, fingerprint=f"{2:016x}", bytes=7, seconds=0.5)
 
     story = [
         *STORY[:12], *completed(1, 0, A), *completed(2, 1, C), written("/c/2"), *completed(3, 2, D),
-        ev.CheckpointCommitted(step=3, path="/c/3", fingerprint="f", bytes=7, seconds=0.5), ev.CheckpointRemoved(step=2, path="/c/2"),
+        ev.CheckpointCommitted(step=3, path="/c/3", fingerprint="f", bytes=7, seconds=0.5),
+        ev.CheckpointRemoved(step=2, path="/c/2"),
     ]  # fmt: skip
     one = write(tmp_path / "one.db", story)
-    assert why(one, "2", capsys)["step"]["checkpoint"]["state"] == "removed", "the first one with the step in it, gone or not"
+    assert why(one, "2", capsys)["step"]["checkpoint"]["state"] == "removed", (
+        "the first one with the step in it, gone or not"
+    )
     for again in ("/c/2", "/c/2-1"):
         two = write(tmp_path / f"{len(again)}.db", [*story, written(again)])
         checkpoint = why(two, "2", capsys)["step"]["checkpoint"]
@@ -141,7 +169,12 @@ def test_words_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     out = capsys.readouterr().out
     assert out.startswith("step        4   completed")
     assert f"version 2 ({2:016x}) -> version 4 ({4:016x})" in out and "/in/a.jsonl:5" in out and "step 4 /c/4" in out
-    for what, words in ((B, "rejected: no target tokens"), (TWIN, "/home/me/more.jsonl:1"), ("2", "nothing was written"), (F, "pending")):
+    for what, words in (
+        (B, "rejected: no target tokens"),
+        (TWIN, "/home/me/more.jsonl:1"),
+        ("2", "nothing was written"),
+        (F, "pending"),
+    ):
         assert main(["ctl", "why", what, "--file", str(path)]) == 0
         assert words in capsys.readouterr().out
 
@@ -160,7 +193,9 @@ def test_words_for_people(path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ("-", 2, "neither"),
     ],
 )
-def test_what_is_unknown_says_what_there_is(path: Path, capsys: pytest.CaptureFixture[str], what: str, code: int, words: str) -> None:
+def test_what_is_unknown_says_what_there_is(
+    path: Path, capsys: pytest.CaptureFixture[str], what: str, code: int, words: str
+) -> None:
     assert main(["ctl", "why", what, "--file", str(path)]) == code
     said = capsys.readouterr()
     assert words in said.err and "; " in said.err and not said.out
@@ -189,7 +224,12 @@ def hash_of(path: Path, seq: int) -> str:
 def test_a_pinned_hash_is_found_on_the_chain(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     last = len(STORY)
     code, answer = verify(path, hash_of(path, last), capsys)
-    assert (code, answer["ok"], answer["head_hash"], answer["expected"]) == (0, True, hash_of(path, last), {"seq": last, "after": 0})
+    assert (code, answer["ok"], answer["head_hash"], answer["expected"]) == (
+        0,
+        True,
+        hash_of(path, last),
+        {"seq": last, "after": 0},
+    )
     code, answer = verify(path, hash_of(path, 5)[:16].upper(), capsys)
     assert (code, answer["expected"]) == (0, {"seq": 5, "after": last - 5})
     assert main(["ctl", "journal", "verify", "--file", str(path), "--expect", hash_of(path, 5)]) == 0
@@ -216,7 +256,8 @@ def test_a_pin_after_an_edit_is_not_trusted(tmp_path: Path, capsys: pytest.Captu
         db.execute("UPDATE events SET at_ns = ? WHERE seq = 8", (AT + 1,))
         db.commit()
     assert [(code, a["first_bad"], a["expected"]) for code, a in (verify(path, pin, capsys) for pin in pins)] == [
-        (1, 8, {"seq": 3, "after": 4}), (1, 8, None)  # of what comes after the edit nothing is said
+        (1, 8, {"seq": 3, "after": 4}),
+        (1, 8, None),  # of what comes after the edit nothing is said
     ]
 
 
@@ -228,8 +269,11 @@ def test_a_pin_that_is_no_hash(path: Path, capsys: pytest.CaptureFixture[str], t
 
 def test_what_was_taken_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(write(tmp_path / "journal.db", STORY + TAKEN_BACK))
-    for what, told in (("4", ["taken back  by the rollback to step 0"]), (E, ["undone by step 4: taken back by the rollback to step 0"]),
-                       (A, ["pending by step 1: asked for again"])):  # fmt: skip
+    for what, told in (
+        ("4", ["taken back  by the rollback to step 0"]),
+        (E, ["undone by step 4: taken back by the rollback to step 0"]),
+        (A, ["pending by step 1: asked for again"]),
+    ):
         assert main(["ctl", "why", what, "--file", path]) == 0
         out = capsys.readouterr().out
         assert all(words in out for words in told), out
@@ -237,10 +281,15 @@ def test_what_was_taken_back(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["step"]["taken_back"]["to"] == 0
 
 
-def test_a_step_of_several_that_failed_settles_nothing_for_any_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They wait, to be learned one by one: state and step are those from before it, as in the view and in `example show`."""
+def test_a_step_of_several_that_failed_settles_nothing_for_any_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They wait, to be learned one by one: state and step are those from before it, as in the view and in `example
+    show`."""
     failed = ev.StepFailed(step=2, example=A, reason="oom", attempts=1, examples=(A, C), apart=True)
-    begun = ev.StepStarted(step=2, parent=0, example=A, digest="d", lr=1.0, window=1, examples=(A, C), digests=("d", "d"))
+    begun = ev.StepStarted(
+        step=2, parent=0, example=A, digest="d", lr=1.0, window=1, examples=(A, C), digests=("d", "d")
+    )
     back = ev.RollbackStarted(to=0, from_step=1, fingerprint=BASE, origin="", replay=(), undone=(1,), examples=(A,))
     again = ev.ExampleRequeued(example=A, tier="bulk", by="ctl")
     histories = {

@@ -1,27 +1,45 @@
 """Properties of the core under random orders of events: nothing that happens may lose, repeat or reorder learning."""
 
-import msgspec
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
-from support.world import SETTINGS, World, digest
+from support.effort import draws
+from support.world import SETTINGS, World, changed, digest
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
+from apollod.core.schedules import BACKOFF_MAX_S, SECOND_NS
 from apollod.core.state import State
-from apollod.wire.journal import decode_event, encode_body
+from apollod.wire.event_codec import decode_event, encode_body
+
+HOUR_NS = 3600 * SECOND_NS
 
 ACTIONS = st.lists(
-    st.sampled_from(["lines", "answer", "answer", "answer", "answer", "trainer dies", "engine dies", "checkpoint", "time", "pause",
-                     "resume", "supervisor dies", "nan"]),
+    st.sampled_from(
+        [
+            "lines",
+            "answer",
+            "answer",
+            "answer",
+            "answer",
+            "trainer dies",
+            "engine dies",
+            "checkpoint",
+            "time",
+            "pause",
+            "resume",
+            "supervisor dies",
+            "nan",
+        ]
+    ),
     max_size=60,
 )
 
 
-def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: bool = False) -> World:
+def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: bool = False, requests: int = 0) -> World:
     world, serial = World(settings_), 0
-    world.keeps_steps = keeps_steps
+    world.keeps_steps, world.requests = keeps_steps, requests
     world.up()
     for action in actions:
         match action:
@@ -30,14 +48,14 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 serial += 3
                 world.lines(*names, source=f"f{serial}")
             case "direct":
-                world.lines(f"d{serial}", f"huge{serial}", source=f"ctl{serial}", tier="direct")
-                serial += 2
+                world.lines(f"d{serial}", f"huge{serial}", f"large{serial}", source=f"ctl{serial}", tier="direct")
+                serial += 3
             case "answer":
                 world.answer()
             case "settle":
                 world.settle()
             case "trainer dies":
-                if world.state.running and world.asked and isinstance(world.asked[0], fx.RunStep):
+                if world.state.training.running and world.asked and isinstance(world.asked[0], fx.RunStep):
                     world.memory = "torn"
                 world.exit("trainer")
                 world.pass_time(70)
@@ -47,11 +65,19 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "checkpoint":
                 world.give(inp.CheckpointRequested("test"))
             case "back":
-                world.give(inp.RollbackRequested(max(0, world.state.version - serial % 4), "t"))
+                world.give(inp.RollbackRequested(max(0, world.state.training.version - serial % 4), "t"))
             case "relearn":
-                world.give(inp.RelearnRequested(tuple((e, "bulk") for e in list(world.state.undone)[:2]), "t"))
+                out = [*world.state.intake.undone, *world.state.intake.withdrawn]
+                world.give(inp.RelearnRequested(tuple((e, "bulk") for e in out[:2] + out[-1:]), "t"))
+            case "withdraw":
+                waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
+                world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
             case "time":
                 world.pass_time(700)
+            case "clock back":
+                world.now -= HOUR_NS
+            case "clock forward":
+                world.now += HOUR_NS
             case "pause":
                 world.give(inp.PauseRequested("t"))
             case "pause fails" if world.asked and isinstance(world.asked[0], fx.PauseEngine):
@@ -59,6 +85,9 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "step refused" if world.asked and isinstance(world.asked[0], fx.RunStep):
                 world.asked.popleft()
                 world.give(inp.Refused("step", "no", ""))
+            case "checkpoint fails" if world.asked and isinstance(world.asked[0], fx.WriteCheckpoint):
+                asked = world.asked.popleft()
+                world.give(inp.CheckpointWritten(asked.step, asked.path, "", 0, 0.0, error="no space left on device"))
             case "resume":
                 world.give(inp.ResumeRequested("t"))
             case "supervisor dies":
@@ -66,7 +95,7 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "restart":
                 assert stopped(world)
                 world = world.successor().up()
-        if world.state.engine.phase == "spawned":
+        if world.state.children.engine.phase == "spawned":
             world.engine_up()
     return world
 
@@ -85,7 +114,10 @@ def folded(world: World) -> State:
     state = State()
     for recorded in world.journal:
         event = recorded.event
-        fold(state, ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))))
+        fold(
+            state,
+            ev.Recorded(recorded.seq, recorded.at_ns, decode_event(event.kind, event.version, encode_body(event))),
+        )
     return state
 
 
@@ -94,13 +126,37 @@ def finish(world: World) -> World:
     for _ in range(8):
         world.give(inp.ResumeRequested("t"))
         world.pass_time(70)
-        if world.state.engine.phase == "spawned":
+        if world.state.children.engine.phase == "spawned":
             world.engine_up()
         world.settle()
     return world
 
 
-@settings(max_examples=500, deadline=None)
+def out_of_turn(world: World) -> None:
+    """Fails if a step did not take the first examples of its turn: direct ones before all others, in a tier the order
+    of acceptance; examples of a step that failed go back to the front, requeued ones to the end."""
+    queues: dict[bool, list[str]] = {True: [], False: []}
+    direct: dict[str, bool] = {}
+    for recorded in world.journal:
+        match recorded.event:
+            case ev.ExampleAccepted(example=example, tier=tier) | ev.ExampleRequeued(example=example, tier=tier):
+                direct[example] = tier == "direct"
+                queues[direct[example]].append(example)
+            case ev.ExampleRejected(example=example):
+                queues[direct[example]].remove(example)
+            case ev.ExampleWithdrawn(examples=examples):
+                for example in examples:
+                    queues[direct[example]].remove(example)
+            case ev.StepStarted() as begun:
+                examples = list(ev.all_examples(begun))
+                turn = queues[bool(queues[True])]
+                assert turn[: len(examples)] == examples, f"step {begun.step} was not their turn"
+                del turn[: len(examples)]
+            case ev.StepFailed(apart=True) as failed:
+                queues[direct[failed.example]][:0] = ev.all_examples(failed)
+
+
+@draws(250, 500)
 @given(ACTIONS)
 def test_every_accepted_example_is_learned_once_in_order_whatever_dies(actions):
     world = finish(play(actions))
@@ -112,7 +168,7 @@ def test_every_accepted_example_is_learned_once_in_order_whatever_dies(actions):
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-@settings(max_examples=500, deadline=None)
+@draws(250, 500)
 @given(ACTIONS)
 def test_the_weights_are_those_of_a_life_without_crashes(actions):
     world = finish(play(actions))
@@ -122,10 +178,10 @@ def test_the_weights_are_those_of_a_life_without_crashes(actions):
         memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
-    assert world.memory == memory == (world.state.fingerprint)
+    assert world.memory == memory == (world.state.training.fingerprint)
 
 
-@settings(max_examples=50, deadline=None)
+@draws(50, 50)
 @given(ACTIONS)
 def test_a_fold_of_the_journal_is_the_state_and_events_survive_their_encoding(actions):
     world = play(actions)
@@ -133,34 +189,42 @@ def test_a_fold_of_the_journal_is_the_state_and_events_survive_their_encoding(ac
 
 
 TRAINING = st.builds(
-    msgspec.structs.replace, st.just(SETTINGS), accumulate=st.integers(1, 4), schedule=st.sampled_from(["constant", "cosine"]),
+    changed, st.just(SETTINGS), accumulate=st.integers(1, 4), schedule=st.sampled_from(["constant", "cosine"]),
     lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]), loss_spike=st.sampled_from([0.0, 2.0]),
 )  # fmt: skip
 
 
-@settings(max_examples=500, deadline=None)
-@given(st.lists(st.one_of(ACTIONS.map(lambda a: a[:1]), st.just(["direct"]), st.just(["lines"])), max_size=40), TRAINING)
-def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies(actions, training):
+@draws(250, 500)
+@given(
+    st.lists(st.one_of(ACTIONS.map(lambda a: a[:1]), st.just(["direct"]), st.just(["lines"])), max_size=40), TRAINING
+)
+@example([["direct"], ["supervisor dies"], ["engine dies"]], SETTINGS)  # nothing waits, and yet memory has to come back
+def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_by_acceptance_whatever_dies(
+    actions, training
+):
     world = play([action for some in actions for action in some], training)
     for _ in range(200):
-        if not world.state.queued:
+        if not finish(world).state.queued:
             break
-        world = finish(world)
     tiers = {e.example: e.tier for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")}
     held = [e.example for e in world.of(ev.StepFailed) if not e.apart]
     learned = [example for e in world.of(ev.StepCompleted) for example in ev.all_examples(e)]
-    assert learned == [example for example in tiers if example not in held] and len(set(held)) == len(held)
-    assert {example for example in tiers if example.startswith("huge")} <= set(held)
+    assert len(set(held)) == len(held) and len(set(learned)) == len(learned)
+    for tier in ("direct", "bulk"):
+        of_tier = [example for example in tiers if tiers[example] == tier and example not in held]
+        assert [example for example in learned if tiers[example] == tier] == of_tier
+    out_of_turn(world)
+    assert {example for example in tiers if example.startswith(("huge", "large"))} <= set(held)
     memory, optimizer, planned = "base", "fresh", {e.window: e.planned for e in world.of(ev.WindowOpened)}
     in_window = dict.fromkeys(planned, 0)
     started = {e.step: e for e in world.of(ev.StepStarted)}
     for begun in started.values():
         examples = ev.all_examples(begun)
         in_window[begun.window] += len(examples)
-        assert len(examples) <= training.accumulate and len({tiers[example] for example in examples}) == 1
-        peak = training.lr_direct if tiers[examples[0]] == "direct" else training.lr
+        assert len(examples) <= training.trainer.accumulate and len({tiers[example] for example in examples}) == 1
+        peak = training.trainer.lr_direct if tiers[examples[0]] == "direct" else training.trainer.lr
         assert begun.lr <= peak * (1 + 1e-15)  # the last step of a warm-up: one rounding above
-    assert training.schedule == "constant" or all(in_window[window] <= planned[window] for window in planned)
+    assert training.trainer.schedule == "constant" or all(in_window[window] <= planned[window] for window in planned)
     for done in world.of(ev.StepCompleted):
         examples = ev.all_examples(done)
         step = fx.RunStep(done.step, examples, tuple(map(digest, examples)), done.lr, started[done.step].loss_limit)
@@ -171,27 +235,43 @@ def test_steps_of_several_examples_lose_repeat_and_reorder_nothing_whatever_dies
     assert folded(world) == world.state
 
 
-ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies", "engine dies",
-                       "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time", "pause fails",
-                       "step refused"])  # fmt: skip
+ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
+"engine dies",
+                       "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
+                       "withdraw", "pause fails", "step refused", "checkpoint fails", "clock back",
+                       "clock forward"])  # fmt: skip
 EVERY = st.builds(
-    msgspec.structs.replace, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
-    checkpoint_hook=st.booleans(), checkpoint_keep=st.integers(1, 3), accumulate=st.integers(1, 3),
+    changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
+    checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),
+    keep_base=st.sampled_from(["auto", "off"]), keep_days=st.sampled_from([0.0, 0.005]),
+    replay_max=st.sampled_from([1, 1000]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None)
+OUTDATED = ["lines", "settle"] * 5 + ["back"] + ["answer"] * 3 + ["checkpoint fails", "time"] * 3 + ["restart"]
+"""A checkpoint after each step, three steps taken back, and nothing can be written while the old ones get too old."""
+
+
+@draws(500, 1500)
+@example(OUTDATED, changed(SETTINGS, replay_max=1, keep=20, keep_days=0.005, keep_base="off"), False)
 @given(st.one_of(st.lists(ANY, max_size=20), st.lists(ANY, min_size=20, max_size=70)), EVERY, st.booleans())
-@example(["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], SETTINGS, False)  # committed on the way back
+@example(
+    ["lines"] * 3 + ["supervisor dies", "lines", "checkpoint", "answer", "back"], SETTINGS, False
+)  # committed on the way back
 def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens(actions, training, keeps_steps):
     world = play(actions, training, keeps_steps)
     for _ in range(60):
         finish(world)
-        if not (world.state.queued or world.state.rollback_wanted or world.state.rolling_back or world.state.checkpointing):
+        if not (
+            world.state.queued
+            or world.state.rollback.wanted
+            or world.state.rollback.under_way
+            or world.state.checkpoints.open
+        ):
             break
     done, started = {e.step: e for e in world.of(ev.StepCompleted)}, {e.step: e for e in world.of(ev.StepStarted)}
-    way, step = [], world.state.version
+    way, step = [], world.state.training.version
     while step:
         way.append(done[step])
         step = done[step].parent
@@ -202,19 +282,24 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
         memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {examples} {one.step}")
         assert one.fingerprint == memory
-    assert world.memory == memory == world.state.fingerprint and world.optimizer == optimizer
+    assert world.memory == memory == world.state.training.fingerprint and world.optimizer == optimizer
     learned = [example for one in way for example in ev.all_examples(one)]
-    assert len(set(learned)) == len(learned) and not set(learned) & set(world.state.undone)
+    out = {*world.state.intake.undone, *world.state.intake.withdrawn}
+    assert len(set(learned)) == len(learned) and not set(learned) & out
     accepted = {e.example for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")}
     held = {e.example for e in world.of(ev.StepFailed) if not e.apart}
-    assert set(learned) | set(world.state.undone) | held == accepted
-    assert sorted(done) == list(range(1, len(done) + 1)) or set(started) - set(done) <= {e.step for e in world.of(ev.StepFailed)}
-    committed = world.state.checkpoint
-    assert not committed or world.disk[committed.path][0] == world.model_dir[1]
+    too_long = {example for example in out if example.startswith("long")}  # withdrawn before anybody saw that
+    assert set(learned) | out | held == accepted | too_long
+    out_of_turn(world)
+    assert sorted(done) == list(range(1, len(done) + 1)) or set(started) - set(done) <= {
+        e.step for e in world.of(ev.StepFailed)
+    }
+    committed = world.state.checkpoints.newest
+    assert not committed or world.disk[committed.path].weights == world.model_dir[1]
     assert folded(world) == world.state
 
 
-@settings(max_examples=1500, deadline=None)
+@draws(500, 1500)
 @given(st.one_of(st.lists(ANY, max_size=8), st.lists(ANY, min_size=8, max_size=50)), EVERY, st.booleans())
 @example(["lines", "answer", "step refused"], SETTINGS, False)
 def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, training, engine_first):
@@ -222,4 +307,25 @@ def test_a_request_to_stop_ends_the_daemon_whatever_was_under_way(actions, train
     world.give(inp.StopRequested("test"))
     if engine_first:
         world.exit("engine")
-    assert stopped(world), (world.state.running, world.state.trainer, world.state.engine, world.state.checkpointing)
+    assert stopped(world), (world.state.training.running, world.state.children, world.state.checkpoints.open)
+
+
+@draws(250, 500)
+@given(st.lists(ANY, max_size=40), EVERY, st.sampled_from(["engine", "trainer"]), st.integers(-48, 48))
+@example(["lines", "settle"], changed(SETTINGS, publish="fenced"), "engine", -1)
+def test_no_wait_outlasts_its_limit_whatever_the_clock_does(actions, training, role, hours):
+    world = play(actions, training, requests=3)
+    world.settle()
+    fences = [effect for effect in [*world.pauses, *world.asked] if isinstance(effect, fx.PauseEngine)]
+    for fence in fences:  # requests run for as long as they waited, or a failed pause is tried again
+        assert fence.wait_s <= (0.1 if fence.attempt == 1 else BACKOFF_MAX_S), fence
+    world = finish(world)
+    child = world.state.children.engine if role == "engine" else world.state.children.trainer
+    spawns, crashes = child.spawns, len(child.crashes_ns)
+    world.exit(role)
+    assert child.retry_s <= 2.0**crashes
+    world.now += hours * HOUR_NS
+    world.pass_time(child.retry_s)
+    world.settle()
+    waits_for_a_person = child.given_up or world.state.daemon.halted
+    assert child.spawns > spawns or waits_for_a_person, child

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apollod.errors import FrameError
-from apollod.wire.framing import FRAME_BYTES_MAX, FrameDecoder, encode_frame
+from apollod.wire import messages as m
+from apollod.wire.framing import FRAME_BYTES_MAX, FrameDecoder, MessageDecoder, encode_frame, encode_message
+from apollod.wire.messages import TO_SUPERVISOR
 
 
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
@@ -30,3 +32,25 @@ def test_a_hostile_length_is_refused_before_anything_is_kept():
         FrameDecoder().feed((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     with pytest.raises(FrameError, match="limit"):
         encode_frame(bytes(FRAME_BYTES_MAX + 1))
+
+
+MESSAGES = [m.StatusRequest(), m.Resumed(1.5), m.Hello("trainer", 7)]
+
+
+@given(st.lists(st.sampled_from(MESSAGES), max_size=6), st.integers(1, 40))
+def test_messages_come_as_they_were_sent(sent, size):
+    stream, decoder, out = b"".join(map(encode_message, sent)), MessageDecoder(TO_SUPERVISOR), []
+    for at in range(0, len(stream), size):
+        decoder.feed(stream[at : at + size])
+        while (message := decoder.next()) is not None:
+            out.append(message)
+    assert out == sent
+
+
+@given(st.binary(max_size=60))
+def test_a_frame_that_is_no_message_is_refused_and_the_next_one_read(payload):
+    decoder = MessageDecoder(TO_SUPERVISOR)
+    decoder.feed(encode_frame(b"\xc1" + payload) + encode_message(m.StatusRequest()))
+    with pytest.raises(FrameError, match="not a message"):
+        decoder.next()
+    assert decoder.next() == m.StatusRequest() and decoder.next() is None

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support.effort import draws
 from support.intents import INTENTS, open_intents
 from support.world import SETTINGS as HOGWILD
-from support.world import Died, World
+from support.world import Died, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 
-SETTINGS = msgspec.structs.replace(HOGWILD, publish="fenced", align_every=2)
+SETTINGS = changed(HOGWILD, publish="fenced", align_every=2)
 
 
 def body(event: ev.Event) -> dict[str, object]:
@@ -27,15 +27,16 @@ def open_in(world: World) -> list[tuple[str, object]]:
 
 
 def life(world: World) -> None:
-    """Everything a daemon does in its life, once: learning, checkpoints (one too many), dying children, a held example."""
+    """Everything a daemon does in its life, once: learning, checkpoints (one too many), dying children, a held
+    example."""
     world.up()
     world.lines("a", "b", "long", "c", source=f"f{len(world.journal)}")
     world.settle()
     world.give(inp.CheckpointRequested("test"))
     world.settle()
-    world.give(inp.RollbackRequested(max(0, world.state.version - 1), "test"))
+    world.give(inp.RollbackRequested(max(0, world.state.training.version - 1), "test"))
     world.settle()
-    world.give(inp.RollbackRequested(world.state.version, "test"))  # refused
+    world.give(inp.RollbackRequested(world.state.training.version, "test"))  # refused
     world.settle()
     for number in range(2):
         world.lines(f"d{number}", source=f"g{len(world.journal)}")
@@ -51,7 +52,7 @@ def life(world: World) -> None:
     for _ in range(3):  # a step that no trainer survives
         world.exit("trainer")
         world.give(inp.ResumeRequested("test"))
-        while world.asked and world.state.trainer.phase != "ready":
+        while world.asked and world.state.children.trainer.phase != "ready":
             world.answer()
     world.exit("engine")
     world.settle()
@@ -60,7 +61,7 @@ def life(world: World) -> None:
     world.engine_up()
     world.settle_until(fx.ProbeTrainer)
     world.asked.popleft()
-    world.give(inp.Probed(world.state.version, error="out of memory"))
+    world.give(inp.Probed(world.state.training.version, error="out of memory"))
     rest(world)
 
 
@@ -69,7 +70,7 @@ def rest(world: World) -> None:
     for _ in range(8):
         world.give(inp.ResumeRequested("test"))
         world.pass_time(700)
-        if world.state.engine.phase == "spawned":
+        if world.state.children.engine.phase == "spawned":
             world.engine_up()
         world.settle()
     world.give(inp.StopRequested("test"))
@@ -106,7 +107,14 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
     first = [r.event for r in after.journal] + decide(after.state, start, after.now).events
     at_once = {kind for kind, _ in open_intents((e.kind, body(e)) for e in first)}
     # All but the first are taken up again, the checkpoint by a look at the disk.
-    assert at_once <= {"daemon.started", "step.started", "window.opened", "checkpoint.started", "rollback.requested", "rollback.started"}
+    assert at_once <= {
+        "daemon.started",
+        "step.started",
+        "window.opened",
+        "checkpoint.started",
+        "rollback.requested",
+        "rollback.started",
+    }
     after.up()
     rest(after)
     assert open_in(after) == []
@@ -114,7 +122,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
     assert steps == list(range(1, len(steps) + 1))
 
 
-@settings(max_examples=200, deadline=None)
+@draws(60, 200)
 @example([3, 1, 2])
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_crashes_of_the_recovery_itself_leave_nothing_open(instants):

@@ -54,7 +54,9 @@ def test_it_leads_from_either_side_to_the_other(history):
 def test_the_hashes_of_one_side_are_those_of_the_next_delta(history, tmp_path):
     directory, _, new, path = history
     newer = model.changed(random.Random(1), new, 0.5)
-    later = delta.write_delta(tmp_path / "later", read_files(directory), model.pieces(new, 4444), model.pieces(newer), (7, 8))
+    later = delta.write_delta(
+        tmp_path / "later", read_files(directory), model.pieces(new, 4444), model.pieces(newer), (7, 8)
+    )
     assert later.before == delta.read_delta(path).after
 
 
@@ -67,7 +69,13 @@ def test_a_sync_can_take_it_from_the_directory_itself(history):
 
 
 def test_every_dtype_and_odd_sizes(tmp_path):
-    tensors = [("a", "F32", (3,), 12), ("b", "U8", (5,), 5), ("c", "F64", (1025,), 8200), ("d", "BF16", (0,), 0), ("e", "BF16", (7,), 14)]
+    tensors = [
+        ("a", "F32", (3,), 12),
+        ("b", "U8", (5,), 5),
+        ("c", "F64", (1025,), 8200),
+        ("d", "BF16", (0,), 0),
+        ("e", "BF16", (7,), 14),
+    ]
     chance = random.Random(8)
     head, total = model.header_of(tensors), sum(t[3] for t in tensors)
     old, new = ({"model.safetensors": head + chance.randbytes(total)} for _ in range(2))
@@ -105,7 +113,9 @@ def test_any_damage_is_found_before_a_sync_can_commit_it(history):
     for at in [0, 9, 13, len(data) - 1, *(chance.randrange(len(data)) for _ in range(300))]:
         path.write_bytes(data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :])
         try:
-            assert _joined(delta.apply_delta(path, files, model.pieces(old))) == _data(new), "wrong bytes were taken for good ones"
+            assert _joined(delta.apply_delta(path, files, model.pieces(old))) == _data(new), (
+                "wrong bytes were taken for good ones"
+            )
         except DeltaRefused:
             refused += 1
     assert refused >= 300  # a bit of a compressed frame that means nothing does no harm

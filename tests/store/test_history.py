@@ -1,4 +1,5 @@
-"""Histories of real directories: every step's weights come back to the bit, by whichever way is left, and damage is told."""
+"""Histories of real directories: every step's weights come back to the bit, by whichever way is left, and damage is
+told."""
 
 import os
 import random
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 from support import sharded_model as model
-from support.kept_history import Kept
+from support.kept_history import KeptHistory
 
 from apollod.errors import CheckpointError, DeltaRefused, WeightsLocked
 from apollod.store import delta, sync
@@ -43,9 +44,11 @@ def flip(path: Path, at=None) -> None:
     path.write_bytes(content)
 
 
-def check_all(kept: Kept, history: History, numbers) -> None:
+def check_all(kept: KeptHistory, history: History, numbers) -> None:
     for number in numbers:
-        assert joined(weights_at(history, number)) == data(kept.was[number][1]), f"other weights for checkpoint {number}"
+        assert joined(weights_at(history, number)) == data(kept.was[number][1]), (
+            f"other weights for checkpoint {number}"
+        )
 
 
 # --- which weights come back --------------------------------------------------------------------------------------
@@ -56,7 +59,7 @@ def test_every_checkpoint_comes_back_bit_for_bit(tmp_path, seed):
     chance = random.Random(seed)
     count = chance.randint(3, 9)
     full = tuple(chance.sample(range(1, count + 1), chance.choice([0, 1, 2])))
-    kept = Kept(tmp_path, seed, chance.choice([1, 2, 3]), full).many(count)
+    kept = KeptHistory(tmp_path, seed, chance.choice([1, 2, 3]), full).many(count)
     kept.drop(*range(1, chance.randint(1, count - 1)))
     left = [entry.number for _, entry in entries(kept.checkpoints).whole]
     before = kept.everything()
@@ -70,7 +73,7 @@ def test_every_checkpoint_comes_back_bit_for_bit(tmp_path, seed):
 
 
 def test_forwards_from_the_base_when_the_model_directory_is_gone(tmp_path):
-    kept = Kept(tmp_path, 1).many(5)
+    kept = KeptHistory(tmp_path, 1).many(5)
     shutil.rmtree(kept.model_dir)
     history = kept.history()
     assert "holds neither" in history.model.problem
@@ -79,7 +82,7 @@ def test_forwards_from_the_base_when_the_model_directory_is_gone(tmp_path):
 
 
 def test_backwards_from_the_model_directory_where_no_base_was_kept(tmp_path):
-    kept = Kept(tmp_path, 2).many(5)
+    kept = KeptHistory(tmp_path, 2).many(5)
     history = kept.history(base=False)
     check_all(kept, history, range(1, 6))
     assert joined(weights_at(history, "base")) == data(kept.was[0][1])
@@ -88,7 +91,7 @@ def test_backwards_from_the_model_directory_where_no_base_was_kept(tmp_path):
 
 
 def test_from_a_full_one_in_the_middle_in_both_directions(tmp_path):
-    kept = Kept(tmp_path, 3, full=(3,)).many(6)
+    kept = KeptHistory(tmp_path, 3, full=(3,)).many(6)
     kept.edit_model()
     history = kept.history(base=False)
     assert history.model.fingerprint not in {fingerprint for _, _, fingerprint in kept.was.values()}
@@ -97,7 +100,7 @@ def test_from_a_full_one_in_the_middle_in_both_directions(tmp_path):
 
 
 def test_the_nearest_copy_is_taken(tmp_path):
-    kept = Kept(tmp_path, 4, full=(3,)).many(6)
+    kept = KeptHistory(tmp_path, 4, full=(3,)).many(6)
     history = kept.history()
     taken = [history.ways(history.point(n))[0].copy.kind for n in (1, 3, 6)]
     assert taken[1:] == ["full", "model"]
@@ -106,7 +109,7 @@ def test_the_nearest_copy_is_taken(tmp_path):
 
 
 def test_a_rollback_makes_a_step_occur_twice_and_the_newest_counts(tmp_path):
-    kept = Kept(tmp_path, 5).many(4)
+    kept = KeptHistory(tmp_path, 5).many(4)
     back = kept.was[2]
     kept.write(weights=back[1], step=40)
     twice = model.changed(kept.chance, back[1], 0.3)
@@ -114,7 +117,9 @@ def test_a_rollback_makes_a_step_occur_twice_and_the_newest_counts(tmp_path):
     second = kept.checkpoints / "step-again"
     shutil.move(kept.directory(40), second)
     entry = read_entry(second)
-    write_entry(second, Entry(**{name: getattr(entry, name) for name in entry.__struct_fields__} | {"step": kept.was[2][0]}))
+    write_entry(
+        second, Entry(**{name: getattr(entry, name) for name in entry.__struct_fields__} | {"step": kept.was[2][0]})
+    )
     history = kept.history()
     assert history.at_step(kept.was[2][0]).held.entry.number == 5
     check_all(kept, history, range(1, 7))
@@ -126,7 +131,7 @@ def test_a_rollback_makes_a_step_occur_twice_and_the_newest_counts(tmp_path):
 
 
 def test_a_checkpoint_without_its_sync_is_no_part_of_the_history(tmp_path):
-    kept = Kept(tmp_path, 6).many(3)
+    kept = KeptHistory(tmp_path, 6).many(3)
     entry = kept.write(commit=False)
     history = kept.history()
     assert (history.uncommitted.entry, len(history.held), history.next_number) == (entry, 3, 5)
@@ -138,7 +143,7 @@ def test_a_checkpoint_without_its_sync_is_no_part_of_the_history(tmp_path):
 
 
 def test_a_checkpoint_of_steps_that_changed_nothing_is_told_by_its_step(tmp_path):
-    kept = Kept(tmp_path, 7).many(2)
+    kept = KeptHistory(tmp_path, 7).many(2)
     kept.write(weights=kept.weights)
     history = kept.history()
     assert (history.uncommitted, history.model.step) == (None, kept.step)
@@ -148,9 +153,11 @@ def test_a_checkpoint_of_steps_that_changed_nothing_is_told_by_its_step(tmp_path
 
 
 def test_without_a_block_table_the_weights_themselves_are_asked(tmp_path, monkeypatch):
-    kept = Kept(tmp_path, 8).many(3)
+    kept = KeptHistory(tmp_path, 8).many(3)
     asked = []
-    monkeypatch.setattr("apollod.store.history.directory_fingerprint", lambda path: asked.append(path) or directory_fingerprint(path))
+    monkeypatch.setattr(
+        "apollod.store.history.directory_fingerprint", lambda path: asked.append(path) or directory_fingerprint(path)
+    )
     assert kept.history().model.step == kept.step
     kept.write(commit=False)
     assert kept.history().uncommitted
@@ -162,7 +169,7 @@ def test_without_a_block_table_the_weights_themselves_are_asked(tmp_path, monkey
 
 
 def test_a_sync_by_hand_between_reading_and_use_is_noticed(tmp_path):
-    kept = Kept(tmp_path, 9).many(3)
+    kept = KeptHistory(tmp_path, 9).many(3)
     history = kept.history(base=False)
     kept.write()
     with pytest.raises(CheckpointError, match="has changed meanwhile"):
@@ -170,7 +177,7 @@ def test_a_sync_by_hand_between_reading_and_use_is_noticed(tmp_path):
 
 
 def test_nothing_at_all_is_an_empty_history(tmp_path):
-    kept = Kept(tmp_path, 10)
+    kept = KeptHistory(tmp_path, 10)
     history = kept.history()
     assert (history.held, history.broken, history.next_number) == ([], [], 1)
     assert joined(weights_at(history, "base")) == data(kept.weights)
@@ -181,11 +188,11 @@ def test_nothing_at_all_is_an_empty_history(tmp_path):
 # --- damage -------------------------------------------------------------------------------------------------------
 
 
-def problems(kept: Kept, base=True) -> dict[int, list[str]]:
+def problems(kept: KeptHistory, base=True) -> dict[int, list[str]]:
     return {one.held.entry.number: one.problems for one in verify(kept.history(base)).checkpoints if one.problems}
 
 
-def reachable(kept: Kept, base=True) -> list[int]:
+def reachable(kept: KeptHistory, base=True) -> list[int]:
     """What `verify` says, which must be what comes back."""
     result = verify(kept.history(base))
     said = [one.held.entry.number for one in result.checkpoints if one.reachable]
@@ -205,9 +212,10 @@ def reachable(kept: Kept, base=True) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_after_any_mishaps_nothing_wrong_is_taken_for_right(tmp_path, seed):
-    """Learning, going back, losing and damaging at random: every way gives the recorded weights or an error, and verify knows which."""
+    """Learning, going back, losing and damaging at random: every way gives the recorded weights or an error, and
+    verify knows which."""
     chance = random.Random(1000 + seed)
-    kept = Kept(tmp_path, 1000 + seed, chance.choice([1, 2]), full=chance.sample(range(1, 13), 2))
+    kept = KeptHistory(tmp_path, 1000 + seed, chance.choice([1, 2]), full=chance.sample(range(1, 13), 2))
     for _ in range(12):
         back = kept.was[chance.choice(list(kept.was))][1]
         kept.write(weights=chance.choice([None, None, None, kept.weights, back]))
@@ -253,7 +261,7 @@ def _lose_table(kept, chance):
 
 def test_whole_histories_verify(tmp_path):
     for seed in range(4):
-        kept = Kept(tmp_path / str(seed), seed, full=(2,) if seed % 2 else ()).many(5)
+        kept = KeptHistory(tmp_path / str(seed), seed, full=(2,) if seed % 2 else ()).many(5)
         before = kept.everything()
         result = verify(kept.history(base=seed > 1))
         assert result.ok, (seed, result)
@@ -262,15 +270,17 @@ def test_whole_histories_verify(tmp_path):
 
 
 def test_each_delta_is_unpacked_once(tmp_path, monkeypatch):
-    kept = Kept(tmp_path, 11, full=(2, 4)).many(6)
+    kept = KeptHistory(tmp_path, 11, full=(2, 4)).many(6)
     unpacked, unpack = [], delta._unpack
-    monkeypatch.setattr(delta, "_unpack", lambda packed, chunk, path: unpacked.append((path, chunk)) or unpack(packed, chunk, path))
+    monkeypatch.setattr(
+        delta, "_unpack", lambda packed, chunk, path: unpacked.append((path, chunk)) or unpack(packed, chunk, path)
+    )
     assert verify(kept.history()).ok
     assert len(unpacked) == len(set(unpacked)) > 6
 
 
 def test_a_flipped_byte_in_a_delta_cuts_one_way_only(tmp_path):
-    kept = Kept(tmp_path, 12).many(5)
+    kept = KeptHistory(tmp_path, 12).many(5)
     flip(kept.directory(kept.was[3][0]) / UNDO)
     before = kept.everything()
     assert list(problems(kept)) == [3]
@@ -283,13 +293,16 @@ def test_a_flipped_byte_in_a_delta_cuts_one_way_only(tmp_path):
 
 
 def test_export_takes_the_next_way_where_one_is_damaged(tmp_path):
-    kept = Kept(tmp_path, 13).many(5)
+    kept = KeptHistory(tmp_path, 13).many(5)
     history = kept.history()
     nearest, other = history.ways(history.point(2))
     flip(nearest.deltas[0])
     done = export(history, history.point(2), tmp_path / "out", [Path("config.json")])
     assert (done.origin, len(done.failed)) == (other.copy.path, 1)
-    assert model.read(tmp_path / "out", kept.was[2][1].keys() - {"model.safetensors.index.json"}).items() <= kept.was[2][1].items()
+    assert (
+        model.read(tmp_path / "out", kept.was[2][1].keys() - {"model.safetensors.index.json"}).items()
+        <= kept.was[2][1].items()
+    )
     flip(other.deltas[0])
     with pytest.raises(CheckpointError, match=r"cannot be had: from .*; from "):
         export(history, history.point(2), tmp_path / "no", [])
@@ -357,11 +370,15 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__.strip("_"))
 def test_damage_is_told_with_what_is_intact_and_nothing_is_overwritten(tmp_path, damage):
-    kept = Kept(tmp_path, 14).many(5)
+    kept = KeptHistory(tmp_path, 14).many(5)
     number, said, with_base, without = damage(kept)
     before = kept.everything()
     result = verify(kept.history())
-    told = [one.problems for one in result.checkpoints] + [*result.copies.values(), result.broken.values(), result.notes]
+    told = [one.problems for one in result.checkpoints] + [
+        *result.copies.values(),
+        result.broken.values(),
+        result.notes,
+    ]
     text = "\n".join(reason for reasons in told for reason in reasons)
     assert said in text
     assert [one.held.entry.number for one in result.checkpoints if one.problems] == ([number] if number else [])
@@ -378,7 +395,7 @@ def test_damage_is_told_with_what_is_intact_and_nothing_is_overwritten(tmp_path,
 
 
 def test_an_edited_record_is_found_by_the_weights_themselves(tmp_path):
-    kept = Kept(tmp_path, 15, full=(2,)).many(3)
+    kept = KeptHistory(tmp_path, 15, full=(2,)).many(3)
     for number in (1, 2):
         path = kept.directory(kept.was[number][0])
         text = (path / RECORD).read_text()
@@ -395,7 +412,7 @@ def test_an_edited_record_is_found_by_the_weights_themselves(tmp_path):
 
 
 def test_an_edited_base_is_told_and_the_other_way_is_taken(tmp_path):
-    kept = Kept(tmp_path, 16).many(3)
+    kept = KeptHistory(tmp_path, 16).many(3)
     file = sorted(kept.base.glob("*.safetensors"))[0]
     flip(file, file.stat().st_size - 2)
     result = verify(kept.history())
@@ -404,7 +421,7 @@ def test_an_edited_base_is_told_and_the_other_way_is_taken(tmp_path):
 
 
 def test_directories_that_are_no_checkpoints_spoil_nothing(tmp_path):
-    kept = Kept(tmp_path, 17).many(3)
+    kept = KeptHistory(tmp_path, 17).many(3)
     (kept.checkpoints / "step-00000099.tmp-12/apollod").mkdir(parents=True)
     (kept.checkpoints / "notes").mkdir()
     (kept.checkpoints / "README").write_text("")
@@ -421,9 +438,11 @@ def test_directories_that_are_no_checkpoints_spoil_nothing(tmp_path):
     check_all(kept, kept.history(), (1, 2, 3))
 
 
-@pytest.mark.parametrize("text", ['{"schema_version": 3}', "[]", "", "{}", "\xff", '{"schema_version": 2, "files": {"../x": 1}}'])
+@pytest.mark.parametrize(
+    "text", ['{"schema_version": 3}', "[]", "", "{}", "\xff", '{"schema_version": 2, "files": {"../x": 1}}']
+)
 def test_a_record_that_cannot_be_is_refused(tmp_path, text):
-    kept = Kept(tmp_path, 18).many(1)
+    kept = KeptHistory(tmp_path, 18).many(1)
     path = kept.directory(kept.was[1][0])
     (path / RECORD).write_text(text, encoding="latin-1")
     with pytest.raises(CheckpointError, match=r"is damaged|has checkpoint schema 3"):
@@ -433,7 +452,7 @@ def test_a_record_that_cannot_be_is_refused(tmp_path, text):
 
 
 def test_paths_out_of_the_directory_are_refused(tmp_path):
-    kept = Kept(tmp_path, 19).many(1)
+    kept = KeptHistory(tmp_path, 19).many(1)
     path = kept.directory(kept.was[1][0])
     text = (path / RECORD).read_text()
     for name in ("../x", "/etc/passwd"):
@@ -446,10 +465,15 @@ def test_paths_out_of_the_directory_are_refused(tmp_path):
 
 
 def test_an_export_is_a_model_directory_that_is_a_checkpoint(tmp_path):
-    kept = Kept(tmp_path, 20, 3).many(3)
+    kept = KeptHistory(tmp_path, 20, 3).many(3)
     history = kept.history()
     before = kept.everything()
-    done = export(history, history.at_step(kept.was[2][0]), tmp_path / "out", [Path("config.json"), Path("model.safetensors.index.json")])
+    done = export(
+        history,
+        history.at_step(kept.was[2][0]),
+        tmp_path / "out",
+        [Path("config.json"), Path("model.safetensors.index.json")],
+    )
     out = tmp_path / "out"
     assert model.read(out, kept.was[2][1]) == kept.was[2][1]
     assert (out / "config.json").read_text() == "{}"
@@ -463,7 +487,7 @@ def test_an_export_is_a_model_directory_that_is_a_checkpoint(tmp_path):
 
 
 def test_weights_before_the_first_checkpoint_have_no_optimizer(tmp_path):
-    kept = Kept(tmp_path, 21).many(3)
+    kept = KeptHistory(tmp_path, 21).many(3)
     history = kept.history(base=False)
     done = export(history, history.at_step(0), tmp_path / "out", [Path("config.json")])
     assert (done.optimizer, (tmp_path / "out" / ENTRY).exists()) == ("these are weights before a checkpoint", False)
@@ -471,15 +495,19 @@ def test_weights_before_the_first_checkpoint_have_no_optimizer(tmp_path):
 
 
 def test_an_export_overwrites_nothing_and_leaves_nothing(tmp_path):
-    kept = Kept(tmp_path, 22).many(2)
+    kept = KeptHistory(tmp_path, 22).many(2)
     history = kept.history()
     taken = tmp_path / "taken"
     taken.mkdir()
     (taken / "x").write_text("x")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     point = history.point(1)
-    for out, said in ((taken, "exists already"), (tmp_path / "link", "exists already"), (kept.model_dir / "sub", "lies in"),
-                      (kept.checkpoints / "sub", "lies in")):  # fmt: skip
+    for out, said in (
+        (taken, "exists already"),
+        (tmp_path / "link", "exists already"),
+        (kept.model_dir / "sub", "lies in"),
+        (kept.checkpoints / "sub", "lies in"),
+    ):
         before = kept.everything()
         with pytest.raises(CheckpointError, match=said):
             export(history, point, out, [])
@@ -487,7 +515,7 @@ def test_an_export_overwrites_nothing_and_leaves_nothing(tmp_path):
 
 
 def test_a_disk_that_fills_up_leaves_no_export_and_no_part_of_one(tmp_path, monkeypatch):
-    kept = Kept(tmp_path, 22).many(2)
+    kept = KeptHistory(tmp_path, 22).many(2)
     history, fsync, count = kept.history(), os.fsync, 0
     for fail_at in range(1, 20):
         count = 0
@@ -511,11 +539,14 @@ def test_a_disk_that_fills_up_leaves_no_export_and_no_part_of_one(tmp_path, monk
             continue
         break
     assert 5 < fail_at < 20
-    assert model.read(tmp_path / "new", kept.was[1][1].keys() - {"model.safetensors.index.json"}).items() <= kept.was[1][1].items()
+    assert (
+        model.read(tmp_path / "new", kept.was[1][1].keys() - {"model.safetensors.index.json"}).items()
+        <= kept.was[1][1].items()
+    )
 
 
 def test_an_export_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
-    kept = Kept(tmp_path, 23).many(2)
+    kept = KeptHistory(tmp_path, 23).many(2)
     history = kept.history()
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000})())
     with pytest.raises(CheckpointError, match="has 1000 free"):
@@ -524,17 +555,19 @@ def test_an_export_that_does_not_fit_is_not_begun(tmp_path, monkeypatch):
 
 
 def test_a_sync_at_work_is_waited_for_by_nobody_here(tmp_path):
-    kept = Kept(tmp_path, 24).many(2)
+    kept = KeptHistory(tmp_path, 24).many(2)
     history = kept.history(base=False)
     with WeightsLock(kept.model_dir):
         with pytest.raises(WeightsLocked):
             joined(weights_at(history, 1))
         assert "are in use by" in kept.history().model.problem
-        assert joined(weights_at(History.read(kept.checkpoints, kept.model_dir, None, locked=True), 1)) == data(kept.was[1][1])
+        assert joined(weights_at(History.read(kept.checkpoints, kept.model_dir, None, locked=True), 1)) == data(
+            kept.was[1][1]
+        )
 
 
 def test_a_reader_makes_a_sync_wait(tmp_path):
-    kept = Kept(tmp_path, 25).many(2)
+    kept = KeptHistory(tmp_path, 25).many(2)
     coming = weights_at(kept.history(base=False), 1)
     next(coming)
     with pytest.raises(WeightsLocked):

@@ -1,4 +1,5 @@
-"""SIGKILL at random moments of real syncs of 64 MiB in two shards. APOLLOD_SYNC_KILLS kills (20), seed APOLLOD_CRASH_SEED."""
+"""SIGKILL at random moments of real syncs of 64 MiB in two shards. APOLLOD_SYNC_KILLS kills (20), seed
+APOLLOD_CRASH_SEED."""
 
 import os
 import random
@@ -36,7 +37,9 @@ def _fresh(directory):
 
 
 def _weights(directory):
-    return np.concatenate([np.fromfile(directory / f.name, np.uint8, offset=len(f.header)) for f in read_files(directory)])
+    return np.concatenate(
+        [np.fromfile(directory / f.name, np.uint8, offset=len(f.header)) for f in read_files(directory)]
+    )
 
 
 @pytest.mark.timeout(3600)
@@ -44,7 +47,9 @@ def test_a_kill_at_any_moment_leaves_one_whole_generation(tmp_path):
     directory, chance = _fresh(tmp_path / "m"), random.Random(SEED)
     weights, held, seen = _weights(directory), 0, Counter()
     for number in range(KILLS):
-        victim = subprocess.Popen([sys.executable, VICTIM, directory, str(held)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        victim = subprocess.Popen(
+            [sys.executable, VICTIM, directory, str(held)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert victim.stdout.readline() == "ready\n", victim.stderr.read()
         time.sleep(chance.uniform(0, 1.0))
         victim.send_signal(signal.SIGKILL)
@@ -60,7 +65,11 @@ def test_a_kill_at_any_moment_leaves_one_whole_generation(tmp_path):
             held += 1
             weights = sync_victim.after(weights, held)
             seen["committed, not acknowledged"] += 1
-        assert np.array_equal(found, weights), f"kill {number} (seed {SEED}): {(found != weights).sum()} bytes are of no generation {held}"
-        assert sorted(path.name for path in (directory / ".apollod").iterdir() if path.name != "blocks.bin") == ["weights.lock"]
+        assert np.array_equal(found, weights), (
+            f"kill {number} (seed {SEED}): {(found != weights).sum()} bytes are of no generation {held}"
+        )
+        assert sorted(path.name for path in (directory / ".apollod").iterdir() if path.name != "blocks.bin") == [
+            "weights.lock"
+        ]
     say(f"{KILLS} kills, {held} generations: {dict(seen)}")
     assert held > KILLS // 4, "the kills came before anything could happen"

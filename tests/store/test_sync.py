@@ -91,7 +91,8 @@ def test_a_hard_link_keeps_its_bytes_and_modes_stay(chance, old, directory):
 @pytest.mark.parametrize("kept", [3, 1000])
 @pytest.mark.parametrize("share", [0.02, 0.25, 0.5, 1.0])
 def test_memory_is_bounded_by_spilling_or_by_a_new_file(share, kept, early, chance, old, directory, monkeypatch):
-    """As with 64 MiB and a large model: some images are in the redo record already when a file turns out to be dense."""
+    """As with 64 MiB and a large model: some images are in the redo record already when a file turns out to be
+    dense."""
     monkeypatch.setattr(file_update, "HELD_BYTES", 3 * 4096)
     monkeypatch.setattr(file_update, "KEPT_BYTES", kept * 4096)
     monkeypatch.setattr(file_update, "EARLY_BYTES", early)
@@ -164,7 +165,9 @@ def test_another_model_in_the_directory_is_not_taken_for_the_old_one(chance, old
     assert model.read(directory, other) == other
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:9], lambda data: b"", lambda data: data[:-40] + b"x" * 40])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:9], lambda data: b"", lambda data: data[:-40] + b"x" * 40]
+)
 def test_a_damaged_block_table_is_made_anew(damage, chance, old, directory):
     sync.sync(directory, model.pieces(old))
     table = directory / block_table.TABLE
@@ -362,8 +365,10 @@ def test_other_places_that_are_not_ours(old, directory, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
 def test_a_directory_of_somebody_else_is_refused(old):
-    code = "import os, sys; from pathlib import Path; from apollod.store.access import check_writable; " \
+    code = (
+        "import os, sys; from pathlib import Path; from apollod.store.access import check_writable; "
         "os.setuid(65534); check_writable(Path(sys.argv[1]))"
+    )
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         directory = model.write(Path(place) / "m", old)
@@ -417,7 +422,11 @@ def test_a_missing_shard_and_a_bad_index(old, directory):
     gone.rename(directory / "aside")
     with pytest.raises(ModelRefused, match=f"{gone.name} cannot be read"):
         sync.sync(directory, model.pieces(old))
-    for text, said in ((b"{", "damaged"), (b'{"weight_map": {"a": "../x"}}', "outside"), (b'{"weight_map": {}}', "names no file")):
+    for text, said in (
+        (b"{", "damaged"),
+        (b'{"weight_map": {"a": "../x"}}', "outside"),
+        (b'{"weight_map": {}}', "names no file"),
+    ):
         (directory / "model.safetensors.index.json").write_bytes(text)
         with pytest.raises(ModelRefused, match=said):
             sync.sync(directory, model.pieces(old))

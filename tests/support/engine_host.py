@@ -1,4 +1,5 @@
-"""A stand-in for the supervisor: a Unix socket that gives the engine memory and records what it says, and the real engine.
+"""A stand-in for the supervisor: a Unix socket that gives the engine memory and records what it says, and the real
+engine.
 
 Blocking sockets and threads, so that a test reads from top to bottom.
 """
@@ -21,20 +22,15 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
+from apollod.testing.daemon import free_port
 from apollod.wire import messages as msg
 from apollod.wire.framing import FrameDecoder, encode_frame
-from apollod.wire.manifest import Manifest, TensorEntry
+from apollod.wire.manifest import Manifest, TensorEntry, tensor_digest
 
 START_S = 120.0
 _decoder = msgspec.msgpack.Decoder(msg.ToSupervisor)
 T = TypeVar("T")
 Answerer = Callable[[msg.Request], msg.Answer]
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Host:
@@ -89,6 +85,12 @@ class Host:
         dtype: torch.dtype = getattr(torch, entry.dtype)
         return self.memory.view(dtype).as_strided(entry.shape, entry.stride, entry.offset // dtype.itemsize)
 
+    def digests(self) -> dict[str, str]:
+        """Of every tensor as it lies in memory now: what a trainer that sees the same would say."""
+        assert self.manifest is not None
+        views = {entry.name: self.view(entry).contiguous().reshape(-1) for entry in self.manifest.tensors}
+        return {name: tensor_digest(view.view(torch.uint8).numpy()) for name, view in views.items()}
+
     def close(self) -> None:
         self._listener.close()
         if self._descriptor >= 0:
@@ -117,7 +119,9 @@ class Host:
             case msg.Reserve(bytes=size):
                 self._descriptor = os.memfd_create("test-weights")
                 os.ftruncate(self._descriptor, size)
-                self.memory = torch.from_file(f"/proc/self/fd/{self._descriptor}", shared=True, size=size, dtype=torch.uint8)
+                self.memory = torch.from_file(
+                    f"/proc/self/fd/{self._descriptor}", shared=True, size=size, dtype=torch.uint8
+                )
                 socket.send_fds(connection, [encode_frame(msg.encode(msg.Share(size)))], [self._descriptor])
             case msg.Loaded(manifest=manifest, seconds=seconds):
                 self.manifest, self.load_seconds = manifest, seconds
@@ -133,9 +137,17 @@ class Host:
 
 
 class Engine:
-    """`python -m apollod.engine` on one model, with the environment that the supervisor would give it."""
+    """`python -m apollod.engine` (or another `module`) on one model, with the environment that the supervisor would
+    give it."""
 
-    def __init__(self, directory: Path, model: Path, *extra: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        model: Path,
+        *extra: str,
+        environment: dict[str, str] | None = None,
+        module: str = "apollod.engine",
+    ) -> None:
         self.host = Host(directory)
         self.port = free_port()
         self.log = directory / "engine.log"
@@ -156,7 +168,7 @@ class Engine:
             "VLLM_LOGGING_LEVEL": "INFO",
         }
         command = [
-            *(sys.executable, "-m", "apollod.engine", "--model", str(model), "--served-model-name", "tiny"),
+            *(sys.executable, "-m", module, "--model", str(model), "--served-model-name", "tiny"),
             *("--host", "127.0.0.1", "--port", str(self.port), "--load-format", "apollod"),
             *("--worker-extension-cls", "apollod.engine.worker.WorkerExtension"),
             *("--dtype", "bfloat16", "--max-model-len", "512", "--max-num-seqs", "8", "--enforce-eager"),
@@ -195,14 +207,18 @@ class Engine:
     def post(self, path: str, body: object, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """POST JSON, or bytes as they are."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self._request(urllib.request.Request(self.url(path), data, {"Content-Type": "application/json", **(headers or {})}))
+        return self._request(
+            urllib.request.Request(self.url(path), data, {"Content-Type": "application/json", **(headers or {})})
+        )
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def prompt_logprobs(self, tokens: Sequence[int]) -> list[float]:
         """Log-probability of tokens 1.. of the prompt, from one prefill of the served model."""
-        status, answer = self.post("/v1/completions", {"model": "tiny", "prompt": list(tokens), "max_tokens": 1, "prompt_logprobs": 0})
+        status, answer = self.post(
+            "/v1/completions", {"model": "tiny", "prompt": list(tokens), "max_tokens": 1, "prompt_logprobs": 0}
+        )
         assert status == 200, answer
         given = answer["choices"][0]["prompt_logprobs"][1:]
         return [each[str(token)]["logprob"] for each, token in zip(given, tokens[1:], strict=True)]
@@ -228,7 +244,8 @@ class Engine:
         return self.log.read_text(errors="replace")[-6000:]
 
     def close(self) -> None:
-        """End whatever is left of it: politely first, since killing the group kills multiprocessing's cleaner as well."""
+        """End whatever is left of it: politely first, since killing the group kills multiprocessing's cleaner as
+        well."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -245,3 +262,14 @@ class Engine:
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read()
         return status, json.loads(body) if body else None
+
+
+def refused(engine: Engine) -> msg.LoadRefused:
+    """What an engine that has to refuse told the supervisor, and its last lines say; it ends with 2."""
+    try:
+        assert engine.process.wait(60) == 2, engine.tail()
+        assert engine.host.refusal is not None, engine.tail()
+        assert engine.host.refusal.reason in engine.tail()
+        return engine.host.refusal
+    finally:
+        engine.close()

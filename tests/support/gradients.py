@@ -15,14 +15,19 @@ SHAPES = {  # right, left, square, just wide enough; then what takes Adam at ran
 Parameters = dict[str, torch.nn.Parameter]
 
 
-def model(dtype: torch.dtype = torch.bfloat16, seed: int = 0, shapes: dict[str, tuple[int, ...]] = SHAPES) -> Parameters:
+def model(
+    dtype: torch.dtype = torch.bfloat16, seed: int = 0, shapes: dict[str, tuple[int, ...]] = SHAPES
+) -> Parameters:
     generator = torch.Generator().manual_seed(seed)
     return {
-        name: torch.nn.Parameter((torch.randn(shape, generator=generator) * 0.05).to(dtype)) for name, shape in shapes.items()
+        name: torch.nn.Parameter((torch.randn(shape, generator=generator) * 0.05).to(dtype))
+        for name, shape in shapes.items()
     }
 
 
-def give_gradients(parameters: Parameters, step: int, scale: float = 1e-2, shapes: dict[str, tuple[int, ...]] = SHAPES) -> None:
+def give_gradients(
+    parameters: Parameters, step: int, scale: float = 1e-2, shapes: dict[str, tuple[int, ...]] = SHAPES
+) -> None:
     generator = torch.Generator().manual_seed(1000 + step)
     for name, shape in shapes.items():  # in one order, whatever the order of the model
         grad = torch.randn(shape, generator=generator) * scale

@@ -9,7 +9,7 @@ from typing import Any
 from support.daemon import Daemon
 from support.intents import open_intents
 
-from apollod.adapters import journal_reader
+from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.wire import messages as msg
 
@@ -41,8 +41,14 @@ def check_steps(events: list[ev.Event]) -> None:
     rejected = {e.example for e in events if isinstance(e, ev.ExampleRejected)}
     accepted = [e.example for e in events if isinstance(e, ev.ExampleAccepted)]
     assert len(accepted) == len(set(accepted)), "an example was accepted twice"
-    queue = [e.example for e in events if isinstance(e, ev.ExampleAccepted | ev.ExampleRequeued) and e.example not in rejected]
-    assert learned == queue[: len(learned)], "not each once, or not in the order in which they were accepted or asked for again"
+    queue = [
+        e.example
+        for e in events
+        if isinstance(e, ev.ExampleAccepted | ev.ExampleRequeued) and e.example not in rejected
+    ]
+    assert learned == queue[: len(learned)], (
+        "not each once, or not in the order in which they were accepted or asked for again"
+    )
 
 
 def open_intents_of(events: list[ev.Event]) -> list[tuple[str, object]]:
@@ -54,7 +60,9 @@ def check_replay(daemon: Daemon) -> int:
     its steps."""
     done = subprocess.run(
         [sys.executable, "-m", "apollod", "replay", "--config", str(daemon.config), "--from", "0", "--json"],
-        capture_output=True, text=True, timeout=900,
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)

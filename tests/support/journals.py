@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import msgspec
 
-from apollod.adapters.journal import Journal
+from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
-from apollod.wire.journal import chain
+from apollod.wire.event_codec import chain
 
 AT = 1_700_000_000_123_456_789
 EXAMPLES = [f"{name}{'0' * 26}{number:04d}{name}" for number, name in enumerate("abcdef", 1)]
@@ -44,16 +44,30 @@ def completed(step: int, parent: int, example: str, loss: float | None = 1.5) ->
     return [
         ev.StepStarted(step=step, parent=parent, example=example, digest="d", lr=1e-5, window=1),
         ev.StepCompleted(
-            step=step, parent=parent, example=example, applied=loss is not None, loss=loss, lr=1e-5, grad_norm=0.5,
-            update_norm=0.1, tokens=9, targets=4, skipped_zero=0, skipped_nonfinite=0, fingerprint=f"{step:016x}",
-            seconds=0.25, note="" if loss is not None else "loss is not finite",
+            step=step,
+            parent=parent,
+            example=example,
+            applied=loss is not None,
+            loss=loss,
+            lr=1e-5,
+            grad_norm=0.5,
+            update_norm=0.1,
+            tokens=9,
+            targets=4,
+            skipped_zero=0,
+            skipped_nonfinite=0,
+            fingerprint=f"{step:016x}",
+            seconds=0.25,
+            note="" if loss is not None else "loss is not finite",
         ),
     ]
 
 
 def accepted(example: str, line: int, source: str = "src") -> ev.ExampleAccepted:
     """An example of a line."""
-    return ev.ExampleAccepted(example=example, record=msgspec.Raw(b'{"text":"line %d"}' % line), source=source, line=line)
+    return ev.ExampleAccepted(
+        example=example, record=msgspec.Raw(b'{"text":"line %d"}' % line), source=source, line=line
+    )
 
 
 STORY: list[ev.Event] = [
@@ -65,7 +79,9 @@ STORY: list[ev.Event] = [
     accepted(TWIN, 1, "ctl:/home/me/more.jsonl"),
     ev.SourceConsumed(source="src", path="/in/a.jsonl", offset=600, line=6, accepted=6, duplicates=0, rejected=0),
     ev.ExampleDuplicate(example=A, source="src", line=7),
-    ev.SourceQuarantined(source="src", path="/in/a.jsonl", line=8, reason="not JSON", bytes=3, sha256="aa", kept="/q/aa"),
+    ev.SourceQuarantined(
+        source="src", path="/in/a.jsonl", line=8, reason="not JSON", bytes=3, sha256="aa", kept="/q/aa"
+    ),
     ev.ExampleEncoded(example=A, tokens=9, targets=4, cut=0, digest="d"),
     ev.ExampleRejected(example=B, reason="no target tokens"),
     *completed(1, 0, A),
@@ -83,7 +99,9 @@ STORY: list[ev.Event] = [
 
 
 TAKEN_BACK: list[ev.Event] = [
-    ev.StepFailed(step=5, example=F, reason="a rollback came before it was done", attempts=0, apart=True, examples=(F,)),
+    ev.StepFailed(
+        step=5, example=F, reason="a rollback came before it was done", attempts=0, apart=True, examples=(F,)
+    ),
     ev.RollbackRequested(to=9, by="ctl"),
     ev.RollbackRefused(to=9, reason="there is no step 9 before step 4"),
     ev.RollbackRequested(to=0, by="ctl"),
@@ -135,7 +153,9 @@ def append_row(path: Path, kind: str, version: int, body: str, key: str = "") ->
     with shell(path) as db:
         ((seq, prev),) = db.execute("SELECT seq, hash FROM events ORDER BY seq DESC LIMIT 1").fetchall()
         hash_ = chain(prev, seq + 1, AT, kind, version, key, body.encode())
-        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (seq + 1, AT, kind, version, key, body, prev, hash_))
+        db.execute(
+            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (seq + 1, AT, kind, version, key, body, prev, hash_)
+        )
 
 
 def dream_of(path: Path, example: str) -> Path:

@@ -17,7 +17,7 @@ from apollod.store.model_files import read_files
 from apollod.store.pieces import Piece, Stream, directory_pieces
 
 
-class Kept:
+class KeptHistory:
     """A model directory with checkpoints, written as the trainer does, and all weights that it ever held."""
 
     def __init__(self, root: Path, seed: int, shards: int = 2, full: Collection[int] = (), source: Path | None = None):
@@ -41,13 +41,17 @@ class Kept:
         """Learn a few steps, then a checkpoint."""
         weights = weights or self._learned()
         step = self.step + self.chance.randint(1, 5) if step is None else step
-        entry = self.write_pieces(lambda: model.pieces(weights), step, weights if max(self.was) + 1 in self.full else {}, commit)
+        entry = self.write_pieces(
+            lambda: model.pieces(weights), step, weights if max(self.was) + 1 in self.full else {}, commit
+        )
         if commit:
             self.was[entry.number] = (step, weights, entry.fingerprint)
             self.weights = weights
         return entry
 
-    def write_pieces(self, pieces: Callable[[], Iterator[Piece]], step: int, full: dict[str, bytes], commit: bool = True) -> Entry:
+    def write_pieces(
+        self, pieces: Callable[[], Iterator[Piece]], step: int, full: dict[str, bytes], commit: bool = True
+    ) -> Entry:
         """As the trainer does: the directory first, then the sync. `full`: weights that the directory holds, too."""
         number, path, files = max(self.was) + 1, self.directory(step), read_files(self.model_dir)
         temporary = path.with_name(f"{path.name}.tmp-1")
@@ -75,7 +79,7 @@ class Kept:
             continue
         return weights
 
-    def many(self, count: int) -> "Kept":
+    def many(self, count: int) -> "KeptHistory":
         for _ in range(count):
             self.write()
         return self
@@ -101,7 +105,9 @@ class Kept:
 
     def everything(self) -> dict[str, bytes]:
         """All bytes that are there."""
-        return {str(p): p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file() and p.name != "weights.lock"}
+        return {
+            str(p): p.read_bytes() for p in sorted(self.root.rglob("*")) if p.is_file() and p.name != "weights.lock"
+        }
 
 
 def _fingerprint(files, pieces) -> str:

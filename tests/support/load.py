@@ -92,12 +92,23 @@ def check_intake(events: list[ev.Event], load: Load) -> None:
     accepted = [(paths[e.source], e.line) for e in events if isinstance(e, ev.ExampleAccepted)]
     duplicate = [(paths[e.source], e.line) for e in events if isinstance(e, ev.ExampleDuplicate)]
     quarantined = {(e.path, e.line): e for e in events if isinstance(e, ev.SourceQuarantined)}
-    bad = {(path, n): line for path, lines in load.lines.items() for n, line in enumerate(lines, 1) if line.startswith(b"not json")}
-    good = {(path, n): line for path, lines in load.lines.items() for n, line in enumerate(lines, 1) if (path, n) not in bad}
+    bad = {
+        (path, n): line
+        for path, lines in load.lines.items()
+        for n, line in enumerate(lines, 1)
+        if line.startswith(b"not json")
+    }
+    good = {
+        (path, n): line for path, lines in load.lines.items() for n, line in enumerate(lines, 1) if (path, n) not in bad
+    }
 
     assert sorted(accepted + duplicate) == sorted(good), "a good line was lost, or taken twice"
-    assert sorted(parse_line(good[where]).id for where in accepted) == sorted({parse_line(line).id for line in good.values()})
-    assert [e.example for e in events if isinstance(e, ev.ExampleAccepted)] == [parse_line(good[where]).id for where in accepted]
+    assert sorted(parse_line(good[where]).id for where in accepted) == sorted(
+        {parse_line(line).id for line in good.values()}
+    )
+    assert [e.example for e in events if isinstance(e, ev.ExampleAccepted)] == [
+        parse_line(good[where]).id for where in accepted
+    ]
     assert quarantined.keys() == bad.keys() and sum(isinstance(e, ev.SourceQuarantined) for e in events) == len(bad)
     for where, event in quarantined.items():
         assert Path(event.kept).read_bytes() == bad[where] and event.sha256 == sha256(bad[where]).hexdigest()

@@ -1,45 +1,99 @@
 """A child process that measures one training step: what it holds before, and what it holds at the highest moment.
 
-usage: python -m support.memory_child MODEL_DIR '{"tokens": 64, "rank": 16, "checkpointing": false, "rows": true}'
+usage: python -m support.memory_child, with lines like '["MODEL_DIR", {"tokens": 64, "rank": 16}]' on stdin
 
-Prints one JSON object. `MALLOC_MMAP_THRESHOLD_` has to be small, so that what is freed is gone (`measured` sets it).
+Answers each line with one JSON object, by a process of its own that is forked when the imports are done, but before
+anything was computed. `MALLOC_MMAP_THRESHOLD_` has to be small, so that what is freed is gone (`measured` sets it).
 """
 
+import atexit
 import ctypes
 import gc
 import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).parent.parent
 
 
+_known: dict[str, dict[str, Any]] = {}
+"""Answers by request: the same step is compared with several others."""
+
+
+@cache
+def _measurer() -> "subprocess.Popen[str]":
+    """One process for a run of tests; it ends when its stdin is closed."""
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": str(TESTS), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "support.memory_child"]
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.communicate)
+    return process
+
+
 def measured(model_dir: Path, **options: Any) -> dict[str, Any]:
     """What a child says of a step on this model."""
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "PYTHONPATH": str(TESTS), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "support.memory_child", str(model_dir), json.dumps(options)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    request = json.dumps([str(model_dir), options])
+    if request not in _known:
+        process = _measurer()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(request + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        assert answer.strip(), f"no answer to {request}: see stderr"
+        _known[request] = json.loads(answer)
+    return _known[request]
 
 
-def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, rows: bool = True, name: str = "apollo") -> None:
+def serve() -> None:
+    """Answer line by line until stdin is closed."""
+    from apollod import foreign_wheels
+
+    foreign_wheels.guard()
+    import numba  # noqa: F401
+    import transformers.models.llama.modeling_llama
+    import transformers.models.qwen3_5.modeling_qwen3_5  # noqa: F401
+    from support import trainer_host  # noqa: F401
+
+    from apollod.trainer import step  # noqa: F401
+    from apollod.trainer.bind import attach  # noqa: F401
+
+    gc.freeze()
+    for line in sys.stdin:
+        if (child := os.fork()) == 0:
+            sys.stdin.close()
+            model_dir, options = json.loads(line)
+            main(Path(model_dir), **options)
+            sys.stdout.flush()
+            os._exit(0)  # an error ends in a traceback and no answer
+        if os.waitpid(child, 0)[1]:
+            print(flush=True)  # noqa: T201
+
+
+def main(
+    model_dir: Path,
+    tokens: int,
+    rank: int,
+    gradient_checkpointing: bool = False,
+    rows: bool = True,
+    name: str = "apollo",
+) -> None:
     """Two steps; the second is measured, when every kernel is compiled and every moment has its memory."""
-    from apollod.trainer.guards import guard_torchvision
+    from apollod import foreign_wheels
 
-    guard_torchvision()
+    foreign_wheels.guard()
     import torch
     from support.trainer_host import Memory
 
-    from apollod.trainer import kernels_cpu
-    from apollod.trainer.attach import attach
-    from apollod.trainer.data import Tokens
-    from apollod.trainer.memory import open_memory_file
-    from apollod.trainer.optimizers import make_optimizer
-    from apollod.trainer.snapshot import Snapshot
+    from apollod.trainer.bind.attach import attach
+    from apollod.trainer.bind.mapped_memory import open_memory_file
+    from apollod.trainer.checkpoints.weights_snapshot import Snapshot
+    from apollod.trainer.kernels import kernels_cpu
+    from apollod.trainer.objectives.tokens import Tokens
+    from apollod.trainer.optim.optimizers import make_optimizer
     from apollod.trainer.step import be_deterministic, run_step
     from apollod.wire.messages import OptimizerSettings
 
@@ -47,7 +101,9 @@ def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, r
     be_deterministic()
     kernels_cpu.warm_up()
     memory = Memory.of(model_dir)
-    attached = attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], False, checkpointing)
+    attached = attach(
+        memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], False, gradient_checkpointing
+    )
     optimizer = make_optimizer(OptimizerSettings(name, rank=rank), attached.trainable, attached.round_to)
     optimizer.attach()
     if not rows:
@@ -65,7 +121,7 @@ def main(model_dir: Path, tokens: int, rank: int, checkpointing: bool = False, r
     before, snapshot = resident("RssAnon"), Snapshot(attached.weights, optimizer.state_tensors())
     assert snapshot.copy()
     found["snapshot"] = resident("RssAnon") - before
-    json.dump(found | {"state_bytes": optimizer.state_bytes(), "weights_bytes": weights}, sys.stdout)
+    print(json.dumps(found | {"state_bytes": optimizer.state_bytes(), "weights_bytes": weights}))  # noqa: T201
 
 
 def resident(field: str) -> int:
@@ -75,4 +131,4 @@ def resident(field: str) -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), **json.loads(sys.argv[2]))
+    serve()

@@ -16,10 +16,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs to become anoth
 
 # Everything is imported before: the interpreter may lie where only its owner reads.
 _AS_NOBODY = f"""
-import importlib, os, pkgutil, sys
-import apollod
+import importlib, locale, os, pkgutil, sys
 for package in ("apollod.adapters", "apollod.cli", "apollod.store", "apollod.supervisor", "apollod.wire"):
-    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, package + "."):
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         importlib.import_module(module.name)
 main = importlib.import_module("apollod.cli." + sys.argv[1]).main
 os.chdir("/")
@@ -31,7 +30,8 @@ sys.exit(main(sys.argv[2:]))
 
 
 def as_nobody(*arguments: object, module: str = "main") -> "subprocess.CompletedProcess[str]":
-    """`apollod ARGUMENTS`, or another command of `apollod.cli`, by a user who is neither root nor the owner of anything."""
+    """`apollod ARGUMENTS`, or another command of `apollod.cli`, by a user who is neither root nor the owner of
+    anything."""
     clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
     command = [sys.executable, "-c", _AS_NOBODY, module, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean)

@@ -34,11 +34,16 @@ class _Inode:
 
 
 class SimDisk:
-    """The protocol `Disk`. Power fails before operation `lose_power_at`; `fail_at` is answered with ENOSPC; counted from 1."""
+    """The protocol `Disk`. Power fails before operation `lose_power_at`; `fail_at` is answered with ENOSPC; counted
+    from 1."""
 
     def __init__(self, seed, clones=False, direct=False):
         self._chance, self._clones, self._direct = random.Random(seed), clones, direct
-        self._names, self._durable_names, self._pending = {}, {}, []  # path -> inode; (directories, operation, arguments)
+        self._names, self._durable_names, self._pending = (
+            {},
+            {},
+            [],
+        )  # path -> inode; (directories, operation, arguments)
         self._fds, self._next, self._clock = {}, 1, 1
         self.operations, self.lose_power_at, self.fail_at, self.failed, self.log = 0, None, None, None, []
         self._dead = False

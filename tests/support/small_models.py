@@ -3,17 +3,21 @@
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
-from apollod.trainer.data import Tokens
+from apollod.trainer.objectives.tokens import Tokens
 
 VOCABULARY = 9192
 
 
-def small_model(tie: bool = False, padding: int | None = None, vocabulary: int = VOCABULARY, hidden: int = 64) -> LlamaForCausalLM:
+def small_model(
+    tie: bool = False, padding: int | None = None, vocabulary: int = VOCABULARY, hidden: int = 64
+) -> LlamaForCausalLM:
     """bf16, two layers, the same weights for the same arguments."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, tie_word_embeddings=tie, pad_token_id=padding, initializer_range=0.2, max_position_embeddings=4096,
+        vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1, tie_word_embeddings=tie, pad_token_id=padding, initializer_range=0.2,
+        max_position_embeddings=4096,
     )  # fmt: skip
     return LlamaForCausalLM(config).bfloat16().eval()
 

@@ -15,7 +15,8 @@ SHARES = (0.01, 0.1, 1.0)
 
 
 def after(data: np.ndarray, step: int) -> np.ndarray:
-    """Weights, uint8, of generation `step`: those before it with some blocks (by its number: few, more, all) changed."""
+    """Weights, uint8, of generation `step`: those before it with some blocks (by its number: few, more, all)
+    changed."""
     changed = data.copy()
     share = SHARES[random.Random(step).randrange(len(SHARES))]
     blocks = np.flatnonzero(np.random.default_rng(step).random(len(data) // BLOCK) < share)

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from support.fork_server import fork_server
 
 from apollod.supervisor.children import settled
 from apollod.wire import messages as m
@@ -98,10 +98,10 @@ class Trainer:
             listener.listen()
             listener.settimeout(60)
             environment = {
-                **os.environ, "APOLLOD_SOCKET": str(path), "APOLLOD_PARENT_PID": str(os.getpid()),
-                "APOLLOD_TRAINER_THREADS": str(self.threads), **self.environment,
+                **os.environ, "APOLLOD_SOCKET": str(path), "APOLLOD_TRAINER_THREADS": str(self.threads),
+                **self.environment,
             }  # fmt: skip
-            self.process = subprocess.Popen([sys.executable, *self.command], env=environment)
+            self.process = fork_server().start(self.command, environment)
             self._socket, _ = listener.accept()
         path.unlink()
         self._socket.settimeout(120)
@@ -112,7 +112,9 @@ class Trainer:
     def __enter__(self) -> "Trainer":
         return self
 
-    def __exit__(self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         self._socket.close()
         try:
             self.process.wait(20)
@@ -162,7 +164,12 @@ class Trainer:
     # --- what the supervisor does -------------------------------------------------------------------------------
 
     def attach(
-        self, memory: Memory, settings: m.OptimizerSettings, kind: type[T], fresh: bool = True, manifest: Manifest | None = None
+        self,
+        memory: Memory,
+        settings: m.OptimizerSettings,
+        kind: type[T],
+        fresh: bool = True,
+        manifest: Manifest | None = None,
     ) -> T:
         self.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
         return self.ask(m.Attach(manifest or memory.manifest, settings, fresh), kind)
@@ -174,16 +181,21 @@ class Trainer:
 
     def examples(self, *records: bytes) -> list[m.StepExample]:
         """Canonical records with the digests of their tokens, as a step takes them."""
-        results = self.ask(m.Encode([(f"example {i}", record) for i, record in enumerate(records)]), m.EncodeDone).results
+        results = self.ask(
+            m.Encode([(f"example {i}", record) for i, record in enumerate(records)]), m.EncodeDone
+        ).results
         return [m.StepExample(r.example, record, r.digest) for r, record in zip(results, records, strict=True)]
 
     def restore(
-        self, path: Path | None, memory: Memory, weights: bool = True, fingerprint: str = "", checkpoints: Path | None = None,
+        self, path: Path | None, memory: Memory, weights: bool = True, fingerprint: str = "",
+        checkpoints: Path | None = None,
         base: Path | None = None,
     ) -> m.Restored:  # fmt: skip
         return self.ask(restore(path, memory, weights, fingerprint, checkpoints, base), m.Restored)
 
-    def checkpoint(self, step: int, path: Path, model_dir: Path | None = None, full: bool = False) -> m.CheckpointWritten:
+    def checkpoint(
+        self, step: int, path: Path, model_dir: Path | None = None, full: bool = False
+    ) -> m.CheckpointWritten:
         return self.ask(m.WriteCheckpoint(step, str(path), str(model_dir or ""), full), m.CheckpointWritten)
 
 
@@ -193,5 +205,10 @@ def restore(
 ) -> m.Restore:  # fmt: skip
     """The message."""
     return m.Restore(
-        "" if path is None else str(path), memory.manifest.model_dir, weights, fingerprint, str(checkpoints or ""), str(base or "")
+        "" if path is None else str(path),
+        memory.manifest.model_dir,
+        weights,
+        fingerprint,
+        str(checkpoints or ""),
+        str(base or ""),
     )

@@ -1,29 +1,59 @@
-"""A world without processes: drives `decide` and `fold` the way the loop does, with children that answer like real ones.
+"""A world without processes: drives `decide` and `fold` the way the loop does, with children that answer like real
+ones.
 
-Weights are a number, a step adds its examples' hash to it: enough to see whether the right steps ran in the right order.
-What an example is called decides its fate: one that begins with `long` cannot be tokenised, one with `huge` not be learned
-for want of memory.
+Weights are a number, a step adds its examples' hash to it: enough to see whether the right steps ran in the right
+order. What an example is called decides its fate: one that begins with `long` cannot be tokenised, one with `huge` not
+be learned for want of memory, which tears the weights; one with `large` neither, but that shows before anything is
+written.
 """
 
 import hashlib
 import math
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
-from apollod.core.intake import Batch, Line
-from apollod.core.lineage import NotRead, way_back
-from apollod.core.state import SECOND_NS, State
+from apollod.core.inputs import Batch, Line
+from apollod.core.rollback.way_back import NotRead, way_back
+from apollod.core.schedules import SECOND_NS
+from apollod.core.settings import CheckpointSettings, TrainerSettings
+from apollod.core.state import State
 
-SETTINGS = ev.Settings(model_path="/m", lr=1.0, warmup=0.0, checkpoint_delay_s=600.0, checkpoint_keep=2, replay_max=1000)
+SETTINGS = ev.Settings(
+    model_path="/m",
+    trainer=TrainerSettings(lr=1.0, warmup=0.0, lr_direct=1e-4),
+    checkpoint=CheckpointSettings(delay_s=600.0, keep=2, replay_max=1000),
+)
+
+
+def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
+    """Some settings with others in it, whichever section they belong to."""
+    replace = msgspec.structs.replace
+    for section in ("trainer", "checkpoint"):
+        own = getattr(settings, section)
+        mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
+        settings = replace(settings, **{section: replace(own, **mine)})
+    return replace(settings, **changes)
 
 
 FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights
 OF_SUPERVISOR = fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.RunHook | fx.Exit
+
+
+class Kept(NamedTuple):
+    """A checkpoint's directory. `before`: the weights that the model directory held before; its delta leads from one
+    side to the other. `full`: the weights are in it, too."""
+
+    weights: str
+    optimizer: str
+    before: str
+    full: bool = False
 
 
 class Writing(NamedTuple):
@@ -69,8 +99,9 @@ class World:
         self.known: set[str] = set()
         self.shared = self.view = Memory("base")
         self.optimizer = "fresh"
-        self.disk: dict[str, tuple[str, str]] = {}
-        """checkpoints: weights and optimizer by path; the weights are reached through the history"""
+        self.disk: dict[str, Kept] = {}
+        """checkpoints by path"""
+        self.base_kept = False
         self.model_dir = ("", "base")
         """the checkpoint that the model directory holds, and its weights"""
         self.undoable: dict[str, str] = {}
@@ -85,6 +116,8 @@ class World:
         """by example; 1.0 for the others"""
         self.forgotten: list[tuple[int, str]] = []
         self.fence = False
+        self.requests = 0
+        """that are being answered"""
         self.pauses: list[fx.PauseEngine] = []
         self.unfenced: list[fx.Effect] = []
         """writes of the trainer while the engine was not paused"""
@@ -127,16 +160,40 @@ class World:
 
     def _instant(self) -> None:
         """A moment at which a crash makes a difference."""
+        self._check_ways()
         self.instants += 1
         if self.instants == self.dies_at:
             raise Died
+
+    def reachable(self) -> set[str]:
+        """Weights to which the deltas of committed checkpoints lead from the model directory, a full checkpoint or the
+        base."""
+        paths = {self.model_dir[0], *(c.path for c in self.state.checkpoints.committed)}
+        history = [kept for path, kept in self.disk.items() if path in paths]
+        ahead = [self.model_dir[1], *(kept.weights for kept in history if kept.full), *["base"] * self.base_kept]
+        found: set[str] = set()
+        while ahead:
+            if (here := ahead.pop()) not in found:
+                found.add(here)
+                ahead += [kept.before for kept in history if kept.weights == here]
+                ahead += [kept.weights for kept in history if kept.before == here]
+        return found
+
+    def _check_ways(self) -> None:
+        """What `status` counts as kept can be gone back to, and so can what a recovery would start from."""
+        origin, found = self.state.recovery.origin, self.reachable()
+        assert (origin.fingerprint if origin else "base") in found, f"no way leads to {origin or 'the base'}"
+        for one in self.state.checkpoints.committed:
+            assert one.path in self.disk and one.fingerprint in found, f"no way leads to {one}"
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         self.pid += 1
         match effect:
             case fx.SpawnEngine(model_dir=model_dir):
                 self.engine_dir = model_dir
-                assert model_dir == "/m"
+                if model_dir != "/m":
+                    reason = f"{model_dir} is no model directory"
+                    return self._settle(inp.ChildExited("engine", 0, None, reason, refused=True))
                 self.shared = Memory(self.model_dir[1])
                 self.fence = False
                 return self._settle(inp.EngineStarted(self.pid, model_dir))
@@ -145,6 +202,7 @@ class World:
                 return self._settle(inp.TrainerStarted(self.pid))
             case fx.KeepBase(path=path):
                 assert self.memory == "base" == self.shared.weights, "what is kept is not the base"
+                self.base_kept = True
                 return self._settle(inp.BaseDone(path, "reflink", 1, 0.1))
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
@@ -163,7 +221,23 @@ class World:
         self.give(inp.Started(1, "test", self.settings, "/s"))
 
     def engine_up(self) -> None:
-        self.give(inp.EngineUp(self.state.engine.pid, "http://e", "m", "memfd", 3, 3, 0, 0, 0, 100, 1.0, {}))
+        self.give(
+            inp.EngineUp(
+                self.state.children.engine.pid,
+                "http://e",
+                "m",
+                "memfd",
+                3,
+                3,
+                0,
+                0,
+                0,
+                100,
+                1.0,
+                {},
+                outlives_engine=True,
+            )
+        )
 
     def answer(self) -> bool:
         """Let the trainer answer the oldest thing it was asked; False when there is none."""
@@ -174,7 +248,7 @@ class World:
         if writes and not self.fence and self.view is self.shared:
             self.unfenced.append(asked)
         match asked:
-            case fx.PauseEngine() if self.state.engine.phase == "absent":
+            case fx.PauseEngine() if self.state.children.engine.phase == "absent":
                 self.give(inp.EnginePaused(asked, 0.0, "the engine is gone", gone=True))
             case fx.PauseEngine():
                 self.pauses.append(asked)
@@ -182,9 +256,11 @@ class World:
                 self.give(inp.EnginePaused(asked, 0.02))
             case fx.ResumeEngine():
                 self.fence = False
-                self.give(inp.EngineResumed(0.1))
+                self.give(inp.EngineResumed(0.1, active=self.requests))
             case fx.ProbeTrainer(step=step, digests=wanted):
-                self.give(inp.Probed(step, digests={"w": self.view.weights}) if wanted else inp.Probed(step, (1, 2), (-1.0,)))
+                self.give(
+                    inp.Probed(step, digests={"w": self.view.weights}) if wanted else inp.Probed(step, (1, 2), (-1.0,))
+                )
             case fx.ScoreProbe(step=step, trainer=trainer):
                 self.give(inp.Scored(step, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
             case fx.CompareWeights(step=step):
@@ -192,13 +268,16 @@ class World:
             case fx.AttachTrainer():
                 self.view = self.shared
                 self.give(inp.Bound(self.memory, 3, 50, {}))
-            case fx.Restore(target=target, target_fingerprint=fingerprint) if target >= 0 and fingerprint in self.undoable:
+            case fx.Restore(target=target, target_fingerprint=fingerprint) if (
+                target >= 0 and fingerprint in self.undoable
+            ):
                 self.view.weights, self.optimizer = fingerprint, self.undoable[fingerprint]
                 self.give(inp.Restored(self.view.weights, 10, undone=True))
             case fx.Restore(path=path, weights=weights, fingerprint=fingerprint):
                 self.undoable = {}
-                kept = self.disk[path] if path else ("base", "fresh")
-                self.view.weights, self.optimizer = (kept[0] if weights else self.view.weights), kept[1]
+                kept = self.disk[path] if path else Kept("base", "fresh", "")
+                assert not weights or kept.weights in self.reachable(), f"no way leads to {path or 'the base'}"
+                self.view.weights, self.optimizer = (kept.weights if weights else self.view.weights), kept.optimizer
                 assert self.view.weights == fingerprint
                 self.give(inp.Restored(self.view.weights, 10))
             case fx.EncodeExamples(examples=ids):
@@ -208,7 +287,8 @@ class World:
             case fx.WriteCheckpoint():
                 self.asked.append(Writing(asked, self.view.weights, self.optimizer))
             case Writing(entered=False):
-                self.disk[asked.asked.path] = (asked.weights, asked.optimizer)
+                before, full = self.model_dir[1], asked.asked.full
+                self.disk[asked.asked.path] = Kept(asked.weights, asked.optimizer, before, full)
                 self._instant()
                 self.asked.append(asked._replace(entered=True))
             case Writing(fx.WriteCheckpoint(step=step, path=path), weights):
@@ -220,7 +300,7 @@ class World:
                 if not committed:
                     self.disk.pop(path, None)
                     self._instant()
-                self.give(inp.CheckpointObserved(step, path, self.disk[path][0] if committed else ""))
+                self.give(inp.CheckpointObserved(step, path, self.disk[path].weights if committed else ""))
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
@@ -250,6 +330,8 @@ class World:
             self.view.weights = "torn"
             self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True))
             return self.exit("trainer", 70)
+        if any(example.startswith("large") for example in step.examples):
+            return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
         loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
         applied = math.isfinite(loss) and not 0 < step.loss_limit < loss
         if self.keeps_steps:
@@ -259,7 +341,9 @@ class World:
             self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
             self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
         told, note = loss if math.isfinite(loss) else None, "" if applied else f"loss {loss}: nothing was written"
-        self.give(inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note))
+        self.give(
+            inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note)
+        )
 
     def settle(self) -> None:
         while self.answer():
@@ -271,7 +355,7 @@ class World:
             self.answer()
 
     def exit(self, role: str, code: int = -9) -> None:
-        child = self.state.engine if role == "engine" else self.state.trainer
+        child = self.state.children.engine if role == "engine" else self.state.children.trainer
         if child.phase == "absent":
             return
         if role == "trainer":
@@ -304,8 +388,14 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
-        other.model_dir, other.keeps_steps = self.model_dir, self.keeps_steps
-        other.journal, other.disk, other.known, other.now, other.pid = self.journal, self.disk, self.known, self.now, self.pid
+        other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
+        other.journal, other.disk, other.known, other.now, other.pid = (
+            self.journal,
+            self.disk,
+            self.known,
+            self.now,
+            self.pid,
+        )
         for recorded in self.journal:
             fold(other.state, recorded)
         return other

@@ -1,8 +1,10 @@
-"""Run by Python at the start of every child of the engine: `python -m apollod.engine` puts this directory on PYTHONPATH.
+"""Run by Python at the start of every child of the engine: `python -m apollod.engine` puts this directory on
+PYTHONPATH.
 
-The only place that comes before everything that goes wrong. vLLM's plugins are loaded too late for the import guard, and
-after a handshake in which an orphaned engine core waits for minutes (v1/engine/core.py); multiprocessing does not import
-a package's `__main__` again. Loads its two neighbours by path: apollod itself need not be importable yet.
+The only place that comes before everything that goes wrong. vLLM's plugins are loaded too late for the import guard,
+and after a handshake in which an orphaned engine core waits for minutes (v1/engine/core.py); multiprocessing does not
+import a package's `__main__` again. Loads two modules of apollod by path: the package itself need not be importable
+yet.
 """
 
 import importlib.util
@@ -12,8 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 
-def _neighbour(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"apollod_engine_{name}", Path(__file__).parents[1] / f"{name}.py")
+def _module(path: str) -> ModuleType:
+    file = Path(__file__).parents[2] / path
+    spec = importlib.util.spec_from_file_location(f"apollod_site_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # keeps it alive, and with it the operators that it defines
@@ -22,7 +25,7 @@ def _neighbour(name: str) -> ModuleType:
 
 
 if "--multiprocessing-fork" in sys.orig_argv:  # multiprocessing/spawn.py, get_command_line
-    # Engine core or worker: SIGKILL of the API server orphans them (vLLM 0.26 and 0.32, issue 55510). The resource tracker
-    # stays and cleans up. Whoever inherits an orphan is not of the engine's process group.
-    _neighbour("lifetime").die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
-sys.meta_path.insert(0, _neighbour("guards").LazyGuard())
+    # Engine core or worker: SIGKILL of the API server orphans them (vLLM 0.26 and 0.32, issue 55510). The resource
+    # tracker stays and cleans up. Whoever inherits an orphan is not of the engine's process group.
+    _module("adapters/system/parent_death.py").die_with_parent(lambda: os.getpgid(os.getppid()) == os.getpgrp())
+_module("foreign_wheels.py").guard_lazily()

@@ -1,4 +1,5 @@
-"""Which of the events that wait become one transaction, and that its statements write the rows that the chain is over."""
+"""Which of the events that wait become one transaction, and that its statements write the rows that the chain is
+over."""
 
 import asyncio
 import re
@@ -9,11 +10,11 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from apollod.adapters import journal_batch
-from apollod.adapters.journal_batch import Batch, Done, Waiting, take
-from apollod.adapters.journal_reader import SELECT
+from apollod.adapters.journal import row_batch
+from apollod.adapters.journal.journal_reader import SELECT
+from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.core import events as ev
-from apollod.wire.journal import GENESIS, encode_body, fitting
+from apollod.wire.event_codec import GENESIS, encode_body, fitting
 
 TABLE = "CREATE TABLE events (seq INTEGER PRIMARY KEY, at_ns, kind, version, key, body, prev_hash, hash)"
 
@@ -44,7 +45,7 @@ def written(batches: list[Batch]) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("rows_max", [1, 2, 3, 7, 8, 1024])
 def test_the_rows_are_a_chain_however_many_go_into_a_statement(rows_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_batch, "STATEMENT_ROWS_MAX", rows_max)
+    monkeypatch.setattr(row_batch, "STATEMENT_ROWS_MAX", rows_max)
     waiting, _ = waiting_for(1, 3, 1, 2)
     first = take(waiting, 0, GENESIS)
     more, _ = waiting_for(1)
@@ -57,7 +58,8 @@ def test_the_rows_are_a_chain_however_many_go_into_a_statement(rows_max: int, mo
 
 
 def test_parameters_are_bound_in_order_and_not_by_number() -> None:
-    """Python 3.14 refuses a sequence for `?1`; nobody sees the warning of 3.12, which took four times as long as the rows."""
+    """Python 3.14 refuses a sequence for `?1`; nobody sees the warning of 3.12, which took four times as long as the
+    rows."""
     waiting, _ = waiting_for(3)
     ((sql, values),) = take(waiting, 0, GENESIS).statements()
     assert sql.count("?") == len(values) and not re.search(r"\?\d", sql)
@@ -68,12 +70,14 @@ def test_every_caller_is_answered_with_its_own_events() -> None:
     batch = take(waiting, 10, GENESIS)
     assert batch.callers == callers
     assert [[(r.seq, r.event.key()) for r in answer] for answer in batch.answers] == [
-        [(11, "0.0")], [(12, "1.0"), (13, "1.1"), (14, "1.2")], [(15, "2.0"), (16, "2.1")],
+        [(11, "0.0")],
+        [(12, "1.0"), (13, "1.1"), (14, "1.2")],
+        [(15, "2.0"), (16, "2.1")],
     ]
 
 
 def test_a_batch_ends_with_the_append_that_reaches_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_batch, "EVENTS_MAX", 4)
+    monkeypatch.setattr(row_batch, "EVENTS_MAX", 4)
     waiting, callers = waiting_for(3, 3, 3)
     first = take(waiting, 0, GENESIS)
     assert first.callers == callers[:2] and first.head[0] == 6 and len(waiting) == 3
@@ -82,7 +86,7 @@ def test_a_batch_ends_with_the_append_that_reaches_the_limit(monkeypatch: pytest
 
 def test_large_bodies_end_a_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting, callers = waiting_for(1, 1, 1)
-    monkeypatch.setattr(journal_batch, "BYTES_MAX", len(waiting[0][1]) + 1)
+    monkeypatch.setattr(row_batch, "BYTES_MAX", len(waiting[0][1]) + 1)
     assert take(waiting, 0, GENESIS).callers == callers[:2] and len(waiting) == 1
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters.processes import ChildProcess
+from apollod.adapters.system.processes import ChildProcess
 
 PYDANTIC = """\
 (APIServer pid=7) pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
@@ -26,7 +26,9 @@ PYDANTIC = """\
 )
 def test_the_line_that_says_why(tmp_path: Path, output: str, told: str) -> None:
     (tmp_path / "said").write_text(output)
-    (tmp_path / "speaker.py").write_text("import pathlib\nprint(pathlib.Path(__file__).with_name('said').read_text())\n")
+    (tmp_path / "speaker.py").write_text(
+        "import pathlib\nprint(pathlib.Path(__file__).with_name('said').read_text())\n"
+    )
 
     async def main() -> str:
         child = await ChildProcess.spawn("speaker", (), {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")

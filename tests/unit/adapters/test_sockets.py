@@ -10,7 +10,7 @@ import anyio
 import pytest
 from support.other_user import NOBODY, needs_root, open_place
 
-from apollod.adapters.sockets import listen
+from apollod.adapters.ipc.sockets import listen
 from apollod.errors import ConfigError
 
 
@@ -42,7 +42,7 @@ def test_the_socket_is_closed_to_others_from_its_first_moment(tmp_path: Path) ->
     script = """
 import os, sys, anyio
 from pathlib import Path
-from apollod.adapters.sockets import listen
+from apollod.adapters.ipc.sockets import listen
 
 def look(event, _):
     if event == "socket.bind":
@@ -54,7 +54,9 @@ os.umask(0)
 sys.addaudithook(look)
 anyio.run(listen, Path(sys.argv[1]))
 """
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "s")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "s")], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "0o177\n"
 
 
@@ -79,6 +81,7 @@ def test_a_directory_that_others_may_write_is_refused_and_left_as_it_is(tmp_path
 @needs_root
 def test_another_user_cannot_connect_where_the_directory_is_open_to_all() -> None:
     with open_place() as place:
+
         async def main() -> None:
             async with await listen(place / "s"):
                 os.seteuid(NOBODY)

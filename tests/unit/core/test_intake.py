@@ -1,11 +1,15 @@
 """What lines become."""
 
 import msgspec
+from support.world import World
 
 from apollod.core import events as ev
+from apollod.core import inputs as inp
 from apollod.core.fold import fold
-from apollod.core.intake import Batch, Line, intake_events
-from apollod.core.state import Position, State
+from apollod.core.inputs import Batch, Line
+from apollod.core.intake.policy import WITHDRAWN_MAX, intake_events
+from apollod.core.intake.state import Position
+from apollod.core.state import State
 
 
 def record(number: int, name: str) -> Line:
@@ -16,7 +20,9 @@ BAD = Line(number=2, reason="the line is not JSON", bytes=4, sha256="ab", kept="
 
 
 def batch(*lines: Line, **changes: object) -> Batch:
-    made = Batch(source="s1", path="/in/a.jsonl", offset=90, line=max((x.number for x in lines), default=0), lines=lines)
+    made = Batch(
+        source="s1", path="/in/a.jsonl", offset=90, line=max((x.number for x in lines), default=0), lines=lines
+    )
     return msgspec.structs.replace(made, **changes)
 
 
@@ -32,7 +38,11 @@ def test_a_new_source_is_discovered_first_and_its_position_comes_last() -> None:
 def test_each_line_becomes_one_fact_in_order() -> None:
     events = intake_events(batch(record(1, "a"), BAD, record(3, "old"), record(4, "b")), {"old"})
     assert [e.kind for e in events] == [
-        "example.accepted", "source.quarantined", "example.duplicate", "example.accepted", "source.consumed",
+        "example.accepted",
+        "source.quarantined",
+        "example.duplicate",
+        "example.accepted",
+        "source.consumed",
     ]
     assert events[1] == ev.SourceQuarantined(
         source="s1", path="/in/a.jsonl", line=2, reason="the line is not JSON", bytes=4, sha256="ab", kept="/q/ab"
@@ -54,7 +64,7 @@ def test_blank_lines_still_move_the_position() -> None:
 def test_the_position_says_what_is_before_it() -> None:
     (event,) = intake_events(batch(line=3, tail="ab"), set())
     assert isinstance(event, ev.SourceConsumed) and event.tail == "ab"
-    assert fold(State(), ev.Recorded(1, 0, event)).sources == {"s1": Position("s1", 90, 3, "ab")}
+    assert fold(State(), ev.Recorded(1, 0, event)).intake.sources == {"s1": Position("s1", 90, 3, "ab")}
 
 
 def test_lines_from_a_socket_have_no_position() -> None:
@@ -78,3 +88,41 @@ def test_the_given_set_is_not_changed() -> None:
     known = {"old"}
     intake_events(batch(record(1, "a")), known)
     assert known == {"old"}
+
+
+def test_what_waits_is_withdrawn_and_what_is_being_learned_is_not() -> None:
+    world = World().up()
+    world.lines("a", "b", "c", "d")
+    world.answer()  # tokens; then the first step begins
+    assert world.state.training.running is not None and world.state.training.running.examples == ("a",)
+    world.give(inp.WithdrawRequested(("a", "b", "d", "e"), "ctl"))
+    assert world.of(ev.ExampleWithdrawn) == [ev.ExampleWithdrawn(examples=("b", "d"), by="ctl")]
+    assert world.state.queued == 2 and list(world.state.intake.withdrawn) == ["b", "d"]
+    world.settle()
+    assert [done.example for done in world.of(ev.StepCompleted)] == ["a", "c"]
+    world.give(inp.RelearnRequested((("d", "bulk"), ("c", "bulk")), "ctl"))
+    world.settle()
+    assert [done.example for done in world.of(ev.StepCompleted)] == ["a", "c", "d"]
+    assert list(world.state.intake.withdrawn) == ["b"]
+
+
+def test_what_is_being_tokenised_is_withdrawn_and_the_others_are_learned() -> None:
+    world = World().up()
+    world.lines("a", "b", "c")
+    assert world.state.training.running is None
+    world.give(inp.WithdrawRequested(("b",), "ctl"))
+    world.lines("d")
+    world.answer()
+    assert [e.example for e in world.of(ev.ExampleEncoded)] == ["a", "c"], "the answer counts for those that still wait"
+    world.settle()
+    assert [done.example for done in world.of(ev.StepCompleted)] == ["a", "c", "d"]
+    assert [e.example for e in world.of(ev.ExampleEncoded)] == ["a", "c", "d"] and world.state.queued == 0
+
+
+def test_a_long_queue_is_withdrawn_in_events_of_bounded_length() -> None:
+    world = World()
+    world.start()
+    world.lines(*(f"e{number}" for number in range(WITHDRAWN_MAX + 1)))
+    world.give(inp.WithdrawRequested(tuple(one.example for one in world.state.intake.untokenised), "ctl"))
+    assert [len(e.examples) for e in world.of(ev.ExampleWithdrawn)] == [WITHDRAWN_MAX, 1]
+    assert not world.state.intake.pending and not list(world.state.intake.untokenised)

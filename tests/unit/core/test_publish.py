@@ -1,15 +1,14 @@
 """Publishing and alignment without a process: what is fenced, that no pause outlives its write, when caches turn."""
 
-import msgspec
 import pytest
-from support.world import SETTINGS, World
+from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.policy_publish import PAUSE_ATTEMPTS_MAX
+from apollod.core.publishing.policy import PAUSE_ATTEMPTS_MAX
 
-FENCED = msgspec.structs.replace(SETTINGS, publish="fenced", align_every=0)
+FENCED = changed(SETTINGS, publish="fenced", align_every=0)
 
 
 def kinds_of(world: World, *kinds: type[ev.Event]) -> list[str]:
@@ -69,8 +68,8 @@ def test_whoever_dies_whenever_every_write_is_fenced_and_the_fence_is_open_in_th
             world.pass_time(5)
             world.engine_up()
         world.settle()
-    assert world.memory == calm.memory and world.state.version == 3
-    assert not world.unfenced and not world.fence and not world.state.engine_paused
+    assert world.memory == calm.memory and world.state.training.version == 3
+    assert not world.unfenced and not world.fence and not world.state.publishing.engine_paused
 
 
 def paused_step(settings: ev.Settings = FENCED) -> World:
@@ -79,7 +78,7 @@ def paused_step(settings: ev.Settings = FENCED) -> World:
     world.lines("a", "b")
     while not world.fence:
         world.answer()
-    assert isinstance(world.asked[0], fx.RunStep) and world.state.engine_paused
+    assert isinstance(world.asked[0], fx.RunStep) and world.state.publishing.engine_paused
     return world
 
 
@@ -90,7 +89,7 @@ def test_the_pause_is_held_for_the_successor_of_a_dead_trainer_and_no_longer_tha
     world.pass_time(1)
     assert fx.ResumeEngine() not in world.asked and world.fence
     world.settle()
-    assert world.state.version == 2 and not world.fence and not world.unfenced
+    assert world.state.training.version == 2 and not world.fence and not world.unfenced
 
 
 def test_a_trainer_that_is_given_up_opens_the_fence():
@@ -98,9 +97,9 @@ def test_a_trainer_that_is_given_up_opens_the_fence():
     for _ in range(5):
         world.exit("trainer")
         world.pass_time(20)
-    assert world.state.trainer.given_up
+    assert world.state.children.trainer.given_up
     world.settle()
-    assert not world.fence and not world.state.engine_paused
+    assert not world.fence and not world.state.publishing.engine_paused
 
 
 @pytest.mark.parametrize(("active", "waits"), [(0, 0.0), (3, 2.0)])
@@ -148,24 +147,24 @@ def test_a_halt_opens_the_fence():
     world.give(inp.Refused("step", "no", ""))
     world.asked.popleft()  # the step that is never done
     world.settle()
-    assert world.state.halted and not world.fence
+    assert world.state.daemon.halted and not world.fence
 
 
 def test_a_stop_in_a_fenced_step_ends():
     world = paused_step()
     world.give(inp.StopRequested("test"))
     world.settle()
-    assert world.exited and world.state.version == 1
+    assert world.exited and world.state.training.version == 1
 
 
 def test_a_pause_that_lasted_too_long_is_not_made_again_for_the_same_write():
     world = paused_step()
     world.fence = False
     world.give(inp.EngineResumed(60.0, expired=True))
-    assert not world.state.engine_paused
+    assert not world.state.publishing.engine_paused
     world.settle()
     assert [e.expired for e in world.of(ev.EngineResumed)] == [True, False]
-    assert world.state.version == 2, "the next step is fenced again"
+    assert world.state.training.version == 2, "the next step is fenced again"
 
 
 def test_a_recovery_that_takes_longer_than_the_longest_pause_goes_on_unfenced_until_the_next_step():
@@ -177,7 +176,7 @@ def test_a_recovery_that_takes_longer_than_the_longest_pause_goes_on_unfenced_un
     world.pass_time(2)
     world.settle()
     assert [type(write) for write in world.unfenced] == [fx.Restore], "the step itself is fenced again"
-    assert world.state.version == 2 and not world.fence
+    assert world.state.training.version == 2 and not world.fence
 
 
 def test_an_engine_that_cannot_be_paused_is_asked_again_then_training_halts_unwritten():
@@ -191,7 +190,7 @@ def test_an_engine_that_cannot_be_paused_is_asked_again_then_training_halts_unwr
         waits.append(asked.wait_s)
         world.give(inp.EnginePaused(asked, 0.0, "RuntimeError: no"))
     assert waits == [0.0, 1.0, 2.0]
-    assert "RuntimeError: no" in world.state.halted and not world.of(ev.StepCompleted)
+    assert "RuntimeError: no" in world.state.daemon.halted and not world.of(ev.StepCompleted)
 
 
 @pytest.mark.parametrize("settings", [FENCED, SETTINGS])
@@ -203,7 +202,7 @@ def test_a_stop_after_a_halt_in_a_step_ends_and_the_next_life_learns_it(settings
     world.asked.popleft()
     world.give(inp.Refused("step", "no", ""))
     world.settle()
-    assert world.state.halted
+    assert world.state.daemon.halted
     world.give(inp.StopRequested("test"))
     world.settle()
     assert world.exited and not world.of(ev.CheckpointStarted)
@@ -222,7 +221,7 @@ def test_an_answer_to_a_trainer_that_is_gone_starts_nothing():
     world.fence = True
     world.pass_time(2)
     world.settle()
-    assert world.state.version == 1 and not world.fence
+    assert world.state.training.version == 1 and not world.fence
 
 
 @pytest.mark.parametrize(
@@ -235,7 +234,7 @@ def test_an_answer_to_a_trainer_that_is_gone_starts_nothing():
     ],
 )
 def test_caches_turn_every_n_steps_and_at_the_end_of_a_window(cache, every, told):
-    world = World(msgspec.structs.replace(SETTINGS, cache=cache, cache_every=every)).up()
+    world = World(changed(SETTINGS, cache=cache, cache_every=every)).up()
     assert world.forgotten == [(0, cache)]
     world.lines(*"abcde")
     world.settle()
@@ -246,8 +245,19 @@ def test_caches_turn_every_n_steps_and_at_the_end_of_a_window(cache, every, told
     assert world.forgotten[-1] == (5, cache), "what was restored is another jump"
 
 
+@pytest.mark.parametrize(("cache", "told"), [("reset", "reset"), ("salt", "salt"), ("keep", "reset")])
+@pytest.mark.parametrize("every", [1, 5])
+def test_after_a_rollback_nobody_finds_what_was_taken_back_whenever_caches_turn(cache, every, told):
+    world = World(changed(SETTINGS, cache=cache, cache_every=every)).up()
+    world.lines(*"abc")
+    world.settle()
+    world.give(inp.RollbackRequested(2, "test"))
+    world.settle()
+    assert world.forgotten[-1] == (2, told)
+
+
 def test_the_first_comparison_comes_before_the_first_step_and_then_every_n():
-    world = World(msgspec.structs.replace(SETTINGS, align_every=2))
+    world = World(changed(SETTINGS, align_every=2))
     world.start()
     world.lines(*"abcde")
     world.engine_up()
@@ -255,7 +265,7 @@ def test_the_first_comparison_comes_before_the_first_step_and_then_every_n():
     kinds = kinds_of(world, ev.StepCompleted, ev.AlignmentStarted, ev.AlignmentMeasured)
     pair, steps = ["alignment.started", "alignment.measured"], ["step.completed"] * 2
     assert kinds == [*pair, *steps, *pair, *steps, *pair, "step.completed"]
-    assert world.state.alignment.step == 4 and world.state.alignment.aligned
+    assert world.state.alignment.measured.step == 4 and world.state.alignment.measured.aligned
 
 
 def test_no_step_begins_between_the_two_halves_of_a_comparison():
@@ -265,17 +275,17 @@ def test_no_step_begins_between_the_two_halves_of_a_comparison():
     world.settle_until(fx.ScoreProbe)
     world.lines("a")
     world.give(inp.EncodeDone([world.encoded("a")]))
-    assert world.state.aligning and not world.of(ev.StepStarted)
+    assert world.state.alignment.open and not world.of(ev.StepStarted)
     world.settle()
-    assert world.state.version == 1
+    assert world.state.training.version == 1
 
 
 def test_a_trainer_on_another_memory_halts_training_with_the_names():
-    world = World(msgspec.structs.replace(SETTINGS, align_every=1)).up()
+    world = World(changed(SETTINGS, align_every=1)).up()
     world.view = type(world.view)(world.view.weights)
     world.lines("a", "b")
     world.settle()
-    assert "weights not shared" in world.state.halted and "w (another memory)" in world.state.halted
+    assert "weights not shared" in world.state.daemon.halted and "w (another memory)" in world.state.daemon.halted
     assert len(world.of(ev.StepCompleted)) == 1, "no second step on weights that nobody serves"
     measured = world.of(ev.AlignmentMeasured)[-1]
     assert (measured.mean_abs_diff, measured.aligned, measured.tokens) == (1.0, False, 1)
@@ -303,7 +313,7 @@ def test_a_comparison_that_fails_is_recorded_and_training_goes_on(half):
     answer = inp.Probed(0, error="too long") if half == "trainer" else inp.Scored(0, "", (), (), 0.0, "HTTP 400")
     world.give(answer)
     world.settle()
-    assert [e.step for e in world.of(ev.AlignmentFailed)] == [0] and world.state.version == 1
+    assert [e.step for e in world.of(ev.AlignmentFailed)] == [0] and world.state.training.version == 1
 
 
 @pytest.mark.parametrize("who", ["trainer", "engine", "supervisor"])
@@ -323,7 +333,11 @@ def test_a_comparison_that_a_death_interrupts_is_made_again(who, at):
         if who == "engine":
             world.engine_up()
         world.settle()
-    assert world.state.version == 1 and world.state.aligning is None and world.state.alignment is not None
+    assert (
+        world.state.training.version == 1
+        and world.state.alignment.open is None
+        and world.state.alignment.measured is not None
+    )
 
 
 def test_after_a_death_in_a_step_the_step_comes_first():
@@ -338,5 +352,9 @@ def test_after_a_death_in_a_step_the_step_comes_first():
 
 def test_answers_that_nobody_waits_for_change_nothing():
     world = World().up()
-    for answer in (inp.Probed(0, (1, 2), (-1.0,)), inp.Scored(0, "ids", (-1.0,), (-9.0,), 0.1), inp.Compared(0, {"w": "x"})):
+    for answer in (
+        inp.Probed(0, (1, 2), (-1.0,)),
+        inp.Scored(0, "ids", (-1.0,), (-9.0,), 0.1),
+        inp.Compared(0, {"w": "x"}),
+    ):
         assert world.give(answer) == [] and not world.asked

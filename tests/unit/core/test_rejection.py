@@ -38,6 +38,9 @@ def test_the_right_one_leaves_without_a_search() -> None:
     Counted.compared = 0
     give(state, ev.ExampleRejected(example=ids[900], reason="too long"))
     assert Counted.compared < 10, "it was searched for from the far end of the queue"
-    assert [waiting.example for waiting in state.waiting] == [*ids[:900], *ids[901:]]
-    assert [waiting.example for waiting in state.untokenised] == ids[901:]
-    assert all(one is other for one, other in zip(state.untokenised, list(state.waiting)[900:], strict=True))
+    assert [waiting.example for waiting in state.intake.bulk.waiting] == [*ids[:900], *ids[901:]]
+    assert [waiting.example for waiting in state.intake.bulk.untokenised] == ids[901:]
+    assert all(
+        one is other
+        for one, other in zip(state.intake.bulk.untokenised, list(state.intake.bulk.waiting)[900:], strict=True)
+    )

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.core.layers import format_layers, parse_layers
 from apollod.core.schedules import SPIKE_AFTER, learning_rate, loss_limit
+from apollod.model.layers import format_layers, parse_layers
 
 WINDOW = st.integers(1, 300)
 

@@ -2,10 +2,14 @@
 
 import pytest
 
-from apollod.core.selection import selected
 from apollod.errors import SelectionRefused
+from apollod.model.selection import selected
 
-TEXT = ["embed_tokens.weight", *(f"layers.{i}.{part}" for i in range(4) for part in ("mlp.up.weight", "attn.A_log")), "norm.weight"]
+TEXT = [
+    "embed_tokens.weight",
+    *(f"layers.{i}.{part}" for i in range(4) for part in ("mlp.up.weight", "attn.A_log")),
+    "norm.weight",
+]
 PLAIN = [f"model.{name}" for name in TEXT] + ["lm_head.weight"]
 MULTI = [f"model.language_model.{name}" for name in TEXT] + ["lm_head.weight"]
 VISION = ["model.visual.blocks.0.mlp.weight", "model.visual.patch.weight"]
@@ -15,7 +19,9 @@ def layer(*numbers: int, prefix: str = "model.") -> set[str]:
     return {f"{prefix}layers.{i}.{part}" for i in numbers for part in ("mlp.up.weight", "attn.A_log")}
 
 
-def select(names: list[str], layers: str = "", freeze: tuple[str, ...] = (), tied: dict[str, str] | None = None) -> set[str]:
+def select(
+    names: list[str], layers: str = "", freeze: tuple[str, ...] = (), tied: dict[str, str] | None = None
+) -> set[str]:
     return selected(names, layers, freeze, [*names, *VISION], tied or {})
 
 
@@ -53,7 +59,9 @@ def test_a_tied_head_and_its_embedding_are_one() -> None:
         ("1", ("*.layers.1.*",), ["leave nothing to train"]),
     ],
 )
-def test_what_does_not_fit_the_model_is_refused_with_what_is_near(layers: str, freeze: tuple[str, ...], words: list[str]) -> None:
+def test_what_does_not_fit_the_model_is_refused_with_what_is_near(
+    layers: str, freeze: tuple[str, ...], words: list[str]
+) -> None:
     with pytest.raises(SelectionRefused) as refused:
         select(PLAIN, layers, freeze)
     assert all(word in refused.value.line() for word in words)

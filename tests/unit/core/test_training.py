@@ -4,18 +4,17 @@ import math
 
 import msgspec
 import pytest
-from support.world import SETTINGS, World
+from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.policy_recovery import BITS_DEPEND_ON
 from apollod.core.schedules import SPIKE_AFTER, UNLEARNED_MAX
-from apollod.wire.messages import OptimizerSettings
+from apollod.core.settings import BITS_DEPEND_ON, OptimizerSettings
 
 
 def world(**settings: object) -> World:
-    return World(msgspec.structs.replace(SETTINGS, **settings)).up()
+    return World(changed(SETTINGS, **settings)).up()
 
 
 def batches(world: World) -> list[tuple[str, ...]]:
@@ -36,7 +35,7 @@ def test_the_tier_of_an_example_decides_its_rate():
     w.lines("c", tier="dream", source="dreams")
     w.settle()
     assert [e.tier for e in w.of(ev.ExampleAccepted)] == ["bulk", "direct", "dream"]
-    assert rates(w) == [1e-5, 1e-4, 1e-5]
+    assert {e.example: e.lr for e in w.of(ev.StepStarted)} == {"a": 1e-5, "b": 1e-4, "c": 1e-5}
 
 
 def test_a_window_of_a_decaying_rate_ends_with_its_examples_and_what_came_meanwhile_has_its_own():
@@ -76,7 +75,7 @@ def test_a_step_learns_up_to_as_many_examples_as_wait():
     w.lines(*"abcdefgh")
     w.settle()
     assert batches(w) == [("a", "b", "c"), ("d", "e", "f"), ("g", "h")]
-    assert w.state.counts.trained == 8 and w.state.queued == 0
+    assert w.state.training.counts.trained == 8 and w.state.queued == 0
     started = w.of(ev.StepStarted)[0]
     assert started.example == "a" and started.digests == tuple(e.digest for e in w.of(ev.ExampleEncoded))[:3]
 
@@ -94,10 +93,11 @@ def test_tiers_are_not_mixed():
     w.lines("a", "b")
     w.lines("c", tier="direct", source="ctl")
     w.lines("d", "e", source="later")
+    w.lines("f", tier="dream", source="dreams")
     w.settle()
     w.give(inp.ResumeRequested("t"))
     w.settle()
-    assert batches(w) == [("a", "b"), ("c",), ("d", "e")] and rates(w) == [1e-5, 1e-4, 1e-5]
+    assert batches(w) == [("c",), ("a", "b", "d", "e"), ("f",)] and rates(w) == [1e-4, 1e-5, 1e-5]
 
 
 def test_a_step_waits_for_tokens_of_the_next_example_rather_than_going_without_it():
@@ -128,7 +128,7 @@ def test_a_trainer_killed_anywhere_ends_in_the_same_weights(after):
     w.lines(*"abcde")
     for _ in range(after):
         w.answer()
-    if w.state.running:
+    if w.state.training.running:
         w.memory = "torn"
     w.exit("trainer")
     w.pass_time(5)
@@ -144,7 +144,7 @@ def test_a_step_that_fails_is_taken_apart_and_only_the_example_to_blame_is_held(
     assert (first.apart, first.examples) == (True, ("a", "huge", "b", "c"))
     assert (second.apart, second.example, second.reason) == (False, "huge", "out of memory")
     assert batches(w) == [("a",), ("b",), ("c",), ("d",)]
-    assert (w.state.counts.held, w.state.counts.trained, w.state.queued) == (1, 4, 0)
+    assert (w.state.training.counts.held, w.state.training.counts.trained, w.state.queued) == (1, 4, 0)
 
 
 def test_examples_taken_apart_keep_their_tier():
@@ -167,7 +167,57 @@ def test_an_example_that_needs_too_much_memory_is_held_at_once_and_the_next_one_
     assert w.of(ev.StepFailed) == [ev.StepFailed(step=2, example="huge", reason="out of memory", attempts=1)]
     assert [(s.step, s.parent, s.example) for s in w.of(ev.StepCompleted)] == [(1, 0, "a"), (3, 1, "b")]
     assert w.of(ev.ReplayVerified)[-1].last == 1, "its torn weights were brought back"
-    assert w.of(ev.TrainerExited)[0].expected and not w.state.trainer.crashes_ns, "it is not the trainer's fault"
+    assert w.of(ev.TrainerExited)[0].expected and not w.state.children.trainer.crashes_ns, (
+        "it is not the trainer's fault"
+    )
+
+
+def test_an_example_for_which_memory_ran_out_before_anything_was_written_costs_no_restart():
+    w = world()
+    w.lines("a", "large", "b")
+    w.settle()
+    assert w.of(ev.StepFailed) == [
+        ev.StepFailed(step=2, example="large", reason="out of memory", attempts=1, torn=False)
+    ]
+    assert [(s.step, s.parent, s.example) for s in w.of(ev.StepCompleted)] == [(1, 0, "a"), (3, 1, "b")]
+    assert not w.of(ev.TrainerExited) and len(w.of(ev.TrainerSpawned)) == 1 and not w.of(ev.ReplayVerified)
+    assert w.state.training.counts.held == 1 and w.memory == w.state.training.fingerprint
+
+
+def test_a_fence_around_a_step_that_wrote_nothing_is_opened():
+    w = world(publish="fenced")
+    w.lines("a", "large")
+    w.settle()
+    assert len(w.of(ev.EnginePaused)) == len(w.of(ev.EngineResumed)) == 2 and batches(w) == [("a",)]
+
+
+def test_trainers_that_died_over_an_example_are_forgotten_when_the_last_one_can_only_not_hold_it():
+    w = world()
+    w.lines("large", "b")
+    w.settle_until(fx.RunStep)
+    w.exit("trainer")
+    w.pass_time(30)
+    w.settle()
+    assert w.of(ev.StepFailed)[0].attempts == 2 and not w.state.children.trainer.crashes_ns
+    assert batches(w) == [("b",)]
+
+
+def test_a_trainer_without_memory_to_run_a_step_again_is_ended():
+    """It would stay, and recovery would wait for ever."""
+    w = world()
+    w.lines("a")
+    w.settle()
+    w.exit("trainer")
+    w.pass_time(30)
+    w.settle_until(fx.RunStep)
+    again = w.asked.popleft()
+    assert again.replay
+    w.give(inp.StepFailed(again.step, "out of memory", out_of_memory=True, torn=False))
+    w.settle()
+    assert len(w.of(ev.TrainerExited)) == 2 and not w.of(ev.StepFailed)
+    w.pass_time(30)
+    w.settle()
+    assert w.of(ev.ReplayVerified) and w.memory == w.state.training.fingerprint
 
 
 def test_no_step_is_given_to_a_trainer_that_is_about_to_leave():
@@ -188,7 +238,7 @@ def test_other_failures_are_tried_again_as_before():
     w.settle_until(fx.RunStep)
     w.asked.popleft()
     w.give(inp.StepFailed(1, "CUDA error: unspecified launch failure"))
-    assert w.state.running is not None
+    assert w.state.training.running is not None
     w.exit("trainer", 70)
     w.pass_time(5)
     w.settle()
@@ -201,7 +251,7 @@ def test_trainers_that_died_over_a_held_example_do_not_count_against_the_next():
         w.lines(name, source=name)
         w.settle_until(fx.RunStep)
         for _ in range(3):
-            assert w.state.running is not None and not w.state.trainer.given_up
+            assert w.state.training.running is not None and not w.state.children.trainer.given_up
             w.exit("trainer")
             w.pass_time(30)
             while w.asked and not isinstance(w.asked[0], fx.RunStep):
@@ -219,18 +269,19 @@ def test_settings_changed_over_a_crash_are_refused_where_steps_have_to_be_run_ag
     w.lines("a", "b")
     w.settle()
     learned = w.memory
-    w.settings = msgspec.structs.replace(w.settings, layers="1")
+    w.settings = changed(w.settings, layers="1")
     other = w.crash_and_return()
-    assert "steps 1 to 2" in other.state.halted and "layers = '0-1'" in other.state.halted and "'1'" in other.state.halted
+    halted = other.state.daemon.halted
+    assert "steps 1 to 2" in halted and "layers = '0-1'" in halted and "'1'" in halted
     assert not other.of(ev.ReplayDiverged), "said before, not after"
     other.give(inp.ResumeRequested("t"))
     other.settle()
     other.pass_time(5)
     other.settle()
-    assert "layers" in other.state.halted
-    other.settings = msgspec.structs.replace(other.settings, layers="0-1", lr=0.5, accumulate=2, loss_max=9.0, schedule="cosine")
+    assert "layers" in other.state.daemon.halted
+    other.settings = changed(other.settings, layers="0-1", lr=0.5, accumulate=2, loss_max=9.0, schedule="cosine")
     back = other.crash_and_return()
-    assert back.memory == learned and not back.state.halted, "what a step records itself may change"
+    assert back.memory == learned and not back.state.daemon.halted, "what a step records itself may change"
 
 
 def test_settings_may_change_once_all_steps_are_in_a_checkpoint():
@@ -239,11 +290,11 @@ def test_settings_may_change_once_all_steps_are_in_a_checkpoint():
     w.settle()
     w.give(inp.CheckpointRequested("test"))
     w.settle()
-    w.settings = msgspec.structs.replace(w.settings, layers="1", betas=(0.8, 0.9))
+    w.settings = changed(w.settings, layers="1", betas=(0.8, 0.9))
     other = w.crash_and_return()
     other.lines("b", source="later")
     other.settle()
-    assert other.state.version == 2 and not other.state.halted
+    assert other.state.training.version == 2 and not other.state.daemon.halted
 
 
 # --- losses -------------------------------------------------------------------------------------------------------
@@ -254,10 +305,14 @@ def test_a_loss_above_the_limit_writes_nothing_and_says_so():
     w.losses["b"] = 5.5
     w.lines("a", "b", "c")
     w.settle()
-    assert [(e.example, e.applied, e.loss) for e in w.of(ev.StepCompleted)] == [("a", True, 1.0), ("b", False, 5.5), ("c", True, 1.0)]
+    assert [(e.example, e.applied, e.loss) for e in w.of(ev.StepCompleted)] == [
+        ("a", True, 1.0),
+        ("b", False, 5.5),
+        ("c", True, 1.0),
+    ]
     assert [e.loss_limit for e in w.of(ev.StepStarted)] == [5.0] * 3
     assert w.of(ev.StepCompleted)[0].fingerprint == w.of(ev.StepCompleted)[1].fingerprint
-    assert (w.state.counts.trained, w.state.counts.skipped) == (2, 1)
+    assert (w.state.training.counts.trained, w.state.training.counts.skipped) == (2, 1)
 
 
 def test_a_spike_is_measured_against_the_losses_of_its_window():
@@ -267,7 +322,9 @@ def test_a_spike_is_measured_against_the_losses_of_its_window():
     w.lines(*names, "spike", "usual")
     w.settle()
     assert [e.example for e in w.of(ev.StepCompleted) if not e.applied] == ["spike"]
-    assert [e.loss_limit for e in w.of(ev.StepStarted)] == [0.0] * SPIKE_AFTER + [3.0, 3.0], "what was refused is no usual loss"
+    assert [e.loss_limit for e in w.of(ev.StepStarted)] == [0.0] * SPIKE_AFTER + [3.0, 3.0], (
+        "what was refused is no usual loss"
+    )
     w.lines("early", source="another window")
     w.settle()
     assert w.of(ev.StepCompleted)[-1].applied
@@ -282,7 +339,7 @@ def test_a_limit_is_the_same_when_the_step_is_run_again():
     w.exit("trainer")
     w.pass_time(5)
     w.settle()
-    assert w.memory == before and w.of(ev.ReplayVerified)[-1].last == SPIKE_AFTER + 2 and not w.state.halted
+    assert w.memory == before and w.of(ev.ReplayVerified)[-1].last == SPIKE_AFTER + 2 and not w.state.daemon.halted
 
 
 def test_a_step_that_is_begun_again_has_the_limit_it_had():
@@ -304,17 +361,22 @@ def test_three_steps_in_a_row_that_write_nothing_halt_training_until_resume(bad)
     w.losses |= {"x2": bad, "v": bad, "w": bad}
     w.settle()
     assert [e.example for e in w.of(ev.StepCompleted)] == ["x", "y", "a", "x2", "z", "u"]
-    assert f"{UNLEARNED_MAX} steps in a row wrote nothing" in w.state.halted and "ctl resume" in w.state.halted
+    assert (
+        f"{UNLEARNED_MAX} steps in a row wrote nothing" in w.state.daemon.halted
+        and "ctl resume" in w.state.daemon.halted
+    )
     w.give(inp.ResumeRequested("t"))
     w.settle()
-    assert [e.example for e in w.of(ev.StepCompleted)][-3:] == ["v", "w", "b"] and not w.state.halted, "it counts from the start"
+    assert [e.example for e in w.of(ev.StepCompleted)][-3:] == ["v", "w", "b"] and not w.state.daemon.halted, (
+        "it counts from the start"
+    )
 
 
 def test_three_examples_in_a_row_for_which_there_is_no_memory_halt_training_before_the_queue_is_used_up():
     w = world()
     w.lines("huge1", "huge2", "huge3", "a", "b")
     w.settle()
-    assert "wrote nothing" in w.state.halted and w.state.queued == 2
+    assert "wrote nothing" in w.state.daemon.halted and w.state.queued == 2
     w.give(inp.ResumeRequested("t"))
     w.settle()
     assert batches(w) == [("a",), ("b",)]
@@ -328,12 +390,12 @@ def test_damaged_weights_are_not_kept_and_halt_training():
     w.answer()
     path = w.of(ev.CheckpointStarted)[0].path
     w.give(inp.CheckpointWritten(1, path, "", 0, 0.0, "the weights hold NaN or infinity in w", damaged=True))
-    assert w.of(ev.CheckpointFailed) and "NaN" in w.state.halted
+    assert w.of(ev.CheckpointFailed) and "NaN" in w.state.daemon.halted
 
 
 def test_every_setting_that_the_trainer_is_given_but_recomputing_layers_is_compared_before_steps_are_run_again():
     given = {field.name for field in msgspec.structs.fields(OptimizerSettings)}
-    assert set(BITS_DEPEND_ON) == given - {"name", "checkpointing"} | {"optimizer"}
+    assert set(BITS_DEPEND_ON) == given - {"gradient_checkpointing"}
 
 
 def test_a_new_life_counts_the_steps_that_write_nothing_from_its_start():
@@ -345,4 +407,4 @@ def test_a_new_life_counts_the_steps_that_write_nothing_from_its_start():
     other.losses = w.losses
     other.up().lines("z", "a", source="later")
     other.settle()
-    assert batches(other)[-2:] == [("z",), ("a",)] and not other.state.halted
+    assert batches(other)[-2:] == [("z",), ("a",)] and not other.state.daemon.halted

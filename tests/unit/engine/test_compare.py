@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from apollod.engine import compare
-from apollod.engine.layout import contiguous_stride
-from apollod.engine.placement import place_cpu
+from apollod.engine.load.layout import contiguous_stride
+from apollod.engine.load.shared_parameters import place_cpu
+from apollod.engine.serve import compare
 from apollod.wire.manifest import Manifest, TensorEntry, tensor_digest
 
 
@@ -27,7 +27,9 @@ class Convolution:
 def model() -> nn.Module:
     """Two layers in a memory file, the second one derived, and a frozen tensor that nobody compares."""
     torch.manual_seed(0)
-    made = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 4, bias=False)).to(torch.bfloat16).requires_grad_(False)
+    made = (
+        nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 4, bias=False)).to(torch.bfloat16).requires_grad_(False)
+    )
 
     def reserve(size: int) -> int:
         descriptor = os.memfd_create("test-weights")
@@ -44,7 +46,8 @@ def model() -> nn.Module:
     ]  # fmt: skip
     entries.append(TensorEntry("frozen", -1, 0, (1,), (1,), "bfloat16", "bfloat16", "frozen", "why not"))
     made.apollod = SimpleNamespace(
-        convolutions=(Convolution(made[1].weight.data),), placement=placement,
+        convolutions=(Convolution(made[1].weight.data),),
+        placement=placement,
         manifest=Manifest("/m", "memfd", placement.storages, tuple(entries)),
         addresses={name: p.data_ptr() for name, p in made.named_parameters()},
     )  # type: ignore[assignment]
@@ -52,7 +55,10 @@ def model() -> nn.Module:
 
 
 def digests(model: nn.Module) -> dict[str, str]:
-    return {name: tensor_digest(p.contiguous().reshape(-1).view(torch.uint8).numpy()) for name, p in model.named_parameters()}
+    return {
+        name: tensor_digest(p.contiguous().reshape(-1).view(torch.uint8).numpy())
+        for name, p in model.named_parameters()
+    }
 
 
 def test_what_both_see_alike_is_not_named(model: nn.Module) -> None:
@@ -69,7 +75,10 @@ def test_a_derived_copy_that_is_old_comes_first(model: nn.Module) -> None:
     trainers = digests(model)
     model[0].weight.zero_()
     model.apollod.convolutions[0].fresh = False
-    assert list(compare.differing(model, trainers).items()) == [("1.weight", compare.STALE), ("0.weight", compare.OTHER)]
+    assert list(compare.differing(model, trainers).items()) == [
+        ("1.weight", compare.STALE),
+        ("0.weight", compare.OTHER),
+    ]
 
 
 def test_a_parameter_that_left_the_memory_is_found_with_the_same_values(model: nn.Module) -> None:

@@ -5,12 +5,14 @@ import random
 import pytest
 import torch
 
-from apollod.engine.layout import NotOneView, Piece, contiguous_stride, merge
+from apollod.engine.load.layout import NotOneView, Piece, contiguous_stride, merge
 
 
 def piece(source: torch.Tensor, target: torch.Tensor) -> Piece:
     """What the recorder writes down for `target.copy_(source)`."""
-    return Piece(tuple(target.shape), source.storage_offset(), source.stride(), target.storage_offset(), target.stride())
+    return Piece(
+        tuple(target.shape), source.storage_offset(), source.stride(), target.storage_offset(), target.stride()
+    )
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,4 +1,5 @@
-"""/metrics as vLLM mounts it, with our figures behind; a stand-in supervisor on a real socket answers with the status of a real state."""
+"""/metrics as vLLM mounts it, with our figures behind; a stand-in supervisor on a real socket answers with the
+status of a real state."""
 
 import re
 import socket
@@ -15,26 +16,54 @@ from support.engine_host import Host
 from vllm.entrypoints.serve.instrumentator.metrics import attach_router as attach_vllm_metrics
 
 from apollod.core import events as ev
-from apollod.core.state import CheckpointRef, Child, Counts, State
-from apollod.engine import metrics, routes
-from apollod.supervisor.view import status_view
+from apollod.core.alignment.state import AlignmentState
+from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
+from apollod.core.children.state import Child, ChildrenState
+from apollod.core.daemon.state import DaemonState
+from apollod.core.intake.state import IntakeCounts, IntakeState
+from apollod.core.publishing.state import PublishingState
+from apollod.core.state import State
+from apollod.core.training.state import TrainingCounts, TrainingState
+from apollod.engine.http import metrics, routes
+from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
+from apollod.wire.status import STATES, Journal, Status, Undo
 
 DOCS = Path(__file__).parents[3] / "docs" / "operations.md"
-PROMETHEUS = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", "Accept-Encoding": "gzip"}
+PROMETHEUS = {
+    "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
+    "Accept-Encoding": "gzip",
+}
 MEASURED = ev.AlignmentMeasured(
-    step=10, tokens=9, mean_abs_diff=0.004, max_abs_diff=0.02, mean_diff=0.001, worst=3, nonfinite=0, bound=0.1, aligned=True,
-    seconds=0.2, probe="p",
+    step=10,
+    tokens=9,
+    mean_abs_diff=0.004,
+    max_abs_diff=0.02,
+    mean_diff=0.001,
+    worst=3,
+    nonfinite=0,
+    bound=0.1,
+    aligned=True,
+    seconds=0.2,
+    probe="p",
 )
-JOURNAL = {"seq": 345, "bytes": 4096, "head_hash": "h", "free_bytes": 7_000_000_000}
+JOURNAL = Journal(seq=345, bytes=4096, head_hash="h", free_bytes=7_000_000_000)
 
 
 def state() -> State:
     """After a rollback and two crashes of the trainer; paused."""
     return State(
-        version=12, engine=Child("ready", 1, 1), trainer=Child("ready", 2, 3), paused=True, alignment=MEASURED, undone={"u": None},
-        counts=Counts(accepted=20, trained=11, skipped=2, held=3, rejected=4, duplicates=5), started_at_ns=1_000_000_000, state_bytes=99,
-        checkpoints=[CheckpointRef(8, "/c/8", "f", 1_700_000_000_500_000_000, bytes=64)], since=[], engine_paused=True,
+        daemon=DaemonState(paused=True, started_at_ns=1_000_000_000),
+        children=ChildrenState(engine=Child("ready", 1, 1), trainer=Child("ready", 2, 3), state_bytes=99),
+        intake=IntakeState(
+            undone={"u": None},
+            withdrawn={"v": None, "w": None},
+            counts=IntakeCounts(accepted=20, rejected=4, duplicates=5),
+        ),
+        training=TrainingState(version=12, counts=TrainingCounts(trained=11, skipped=2, held=3)),
+        checkpoints=CheckpointsState([CheckpointRef(8, "/c/8", "f", 1_700_000_000_500_000_000, bytes=64)]),
+        publishing=PublishingState(engine_paused=True),
+        alignment=AlignmentState(measured=MEASURED),
     )
 
 
@@ -50,10 +79,8 @@ class Server:
         routes.Routes(str(self.host.path)).attach_router(self.app)
         self.client = TestClient(self.app)
 
-    def status(self) -> dict[str, object]:
-        status = status_view(self.state, 61_000_000_000, JOURNAL)
-        status["weights"]["served"] = 11
-        return status
+    def status(self) -> Status:
+        return status_view(self.state, 61_000_000_000, JOURNAL, served=11, undo=Undo(steps=4))
 
     def scrape(self, path: str = "/metrics") -> dict[str, float]:
         answer = self.client.get(path, headers=PROMETHEUS)
@@ -62,7 +89,8 @@ class Server:
         assert int(answer.headers.get("content-length", len(answer.content))) == len(answer.content)
         return {
             sample.name + "".join(f"{{{v}}}" for v in sample.labels.values()): sample.value
-            for family in text_string_to_metric_families(answer.text) for sample in family.samples
+            for family in text_string_to_metric_families(answer.text)
+            for sample in family.samples
         }
 
 
@@ -82,15 +110,40 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
     samples = server.scrape()
     assert samples["process_start_time_seconds"] > 0  # of the registry that vLLM shows
     assert ours(samples) == {
-        "up": 1, "step": 12, "uptime_seconds": 60, "weights_version_served": 11, "weights_bytes": 0, "weights_paused": 1,
-        **{f"state{{{each}}}": each == "paused" for each in metrics.STATES},
-        "examples{pending}": 0, "examples{held}": 3, "examples{trained}": 11, "examples{skipped}": 2, "examples{undone}": 1,
-        "examples{rejected}": 4, "examples{duplicates}": 5, "examples_accepted_total": 20,
-        "child_ready{engine}": 1, "child_ready{trainer}": 1, "child_restarts_total{engine}": 0, "child_restarts_total{trainer}": 2,
-        "alignment_mean_difference": 0.004, "alignment_max_difference": 0.02, "alignment_bound": 0.1, "alignment_step": 10,
-        "optimizer_state_bytes": 99, "checkpoint_step": 8, "checkpoint_timestamp_seconds": 1_700_000_000.5,
-        "checkpoint_steps_since": 0, "checkpoints": 1, "checkpoints_bytes": 64,
-        "journal_seq": 345, "journal_bytes": 4096, "journal_free_bytes": 7_000_000_000,
+        "up": 1,
+        "step": 12,
+        "uptime_seconds": 60,
+        "weights_version_served": 11,
+        "weights_bytes": 0,
+        "weights_paused": 1,
+        **{f"state{{{each}}}": each == "paused" for each in STATES},
+        "examples{pending}": 0,
+        "examples{held}": 3,
+        "examples{trained}": 11,
+        "examples{skipped}": 2,
+        "examples{undone}": 1,
+        "examples{withdrawn}": 2,
+        "examples{rejected}": 4,
+        "examples{duplicates}": 5,
+        "examples_accepted_total": 20,
+        "child_ready{engine}": 1,
+        "child_ready{trainer}": 1,
+        "child_restarts_total{engine}": 0,
+        "child_restarts_total{trainer}": 2,
+        "alignment_mean_difference": 0.004,
+        "alignment_max_difference": 0.02,
+        "alignment_bound": 0.1,
+        "alignment_step": 10,
+        "optimizer_state_bytes": 99,
+        "checkpoint_step": 8,
+        "checkpoint_timestamp_seconds": 1_700_000_000.5,
+        "checkpoint_steps_since": 0,
+        "checkpoints": 1,
+        "checkpoints_bytes": 64,
+        "journal_seq": 345,
+        "journal_bytes": 4096,
+        "undoable_steps": 4,
+        "journal_free_bytes": 7_000_000_000,
     }
 
 
@@ -98,16 +151,17 @@ def test_what_is_not_measured_yet_is_absent(server: Server) -> None:
     server.state = State()
     samples = ours(server.scrape())
     assert samples["up"] == 1 and samples["state{starting}"] == 1 and samples["step"] == 0
-    assert not samples.keys() & {"alignment_mean_difference", "alignment_step", "checkpoint_step", "checkpoint_timestamp_seconds"}
+    assert not samples.keys() & {
+        "alignment_mean_difference",
+        "alignment_step",
+        "checkpoint_step",
+        "checkpoint_timestamp_seconds",
+    }
 
 
-def test_every_state_that_status_can_say_is_shown(server: Server) -> None:
-    source = Path(metrics.__file__).parents[1] / "supervisor" / "view.py"
-    said = re.search(r'"""(starting .*?)\."""', source.read_text())
-    assert said and tuple(said[1].split(" | ")) == metrics.STATES
-
-
-def test_when_each_scrape_has_a_registry_of_its_own_and_under_a_trailing_slash(server: Server, tmp_path: Path, monkeypatch) -> None:
+def test_when_each_scrape_has_a_registry_of_its_own_and_under_a_trailing_slash(
+    server: Server, tmp_path: Path, monkeypatch
+) -> None:
     with_slash = server.scrape("/metrics/")  # vLLM's mount, which would send gzip of OpenMetrics
     assert with_slash["apollod_step"] == 12 and with_slash["process_start_time_seconds"] > 0
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
@@ -116,7 +170,9 @@ def test_when_each_scrape_has_a_registry_of_its_own_and_under_a_trailing_slash(s
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_supervisor_that_does_not_answer_is_up_0_and_costs_nothing_else(server: Server, monkeypatch, hangs: bool) -> None:
+def test_a_supervisor_that_does_not_answer_is_up_0_and_costs_nothing_else(
+    server: Server, monkeypatch, hangs: bool
+) -> None:
     monkeypatch.setattr(routes, "SCRAPE_S", 0.2)
     server.host.close()
     server.host.path.unlink()
@@ -156,7 +212,7 @@ def test_the_supervisor_is_asked_once_a_second(server: Server, monkeypatch) -> N
         server.scrape()
     assert len(server.host.requests) == 1
     time.sleep(0.3)
-    server.state.version = 13
+    server.state.training.version = 13
     assert server.scrape()["apollod_step"] == 13 and len(server.host.requests) == 2
 
 
@@ -181,7 +237,7 @@ def test_under_a_root_path(server: Server) -> None:
 
 
 def test_no_key_is_asked_and_no_text_shown(server: Server) -> None:
-    server.state.halted = "a secret about /home/x"
+    server.state.daemon.halted = "a secret about /home/x"
     assert server.client.portal is not None
     answer = server.client.get("/metrics").text
     assert "secret" not in answer and "/c/8" not in answer and 'state="degraded"} 1.0' in answer

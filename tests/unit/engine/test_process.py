@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from apollod.engine import guards
+from apollod import engine
 
 CHILD = """
 import os, sys, time
-from apollod.engine.lifetime import die_with_parent
+from apollod.adapters.system.parent_death import die_with_parent
 die_with_parent(lambda: os.getppid() == int(sys.argv[1]))
 print("up", flush=True)
 time.sleep(60)
@@ -31,8 +31,8 @@ time.sleep(1)
 print(child.pid, flush=True)
 time.sleep(60)
 """
-ROOT = str(Path(guards.__file__).parents[2])
-SITE = Path(guards.__file__).parent / "site"
+ROOT = str(Path(engine.__file__).parents[2])
+SITE = Path(engine.__file__).parent / "site"
 
 
 def alive(pid: int) -> bool:
@@ -60,14 +60,18 @@ def test_a_killed_parent_takes_its_child_along() -> None:
 
 
 def test_a_parent_that_is_gone_already_is_noticed() -> None:
-    done = subprocess.run([sys.executable, "-c", CHILD, "1"], env=os.environ | {"PYTHONPATH": ROOT}, check=False, timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, "1"], env=os.environ | {"PYTHONPATH": ROOT}, check=False, timeout=20
+    )
     assert done.returncode == -signal.SIGKILL
 
 
 def test_a_spawned_process_of_the_engine_is_tied_to_its_parent() -> None:
     """multiprocessing's spawn, as vLLM uses it, with a package's __main__ on top, which is not imported again."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(SITE), ROOT))}
-    with subprocess.Popen([sys.executable, "-c", SPAWNER], stdout=subprocess.PIPE, env=environment, start_new_session=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", SPAWNER], stdout=subprocess.PIPE, env=environment, start_new_session=True
+    ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert alive(child)
@@ -80,7 +84,12 @@ def test_children_import_what_they_need() -> None:
     paths = os.pathsep.join((str(SITE), os.environ.get("PYTHONPATH", "")))
     code = "import gc, sys, transformers; gc.collect(); import transformers.image_utils; print(sys.meta_path)"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     assert "LazyGuard" not in done.stdout  # it has left again

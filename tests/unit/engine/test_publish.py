@@ -1,4 +1,5 @@
-"""The engine's side of publishing, with stand-ins for vLLM's client and app where a real engine could not be made to fail."""
+"""The engine's side of publishing, with stand-ins for vLLM's client and app where a real engine could not be made to
+fail."""
 
 import asyncio
 import json
@@ -8,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from apollod.engine import fence, prefixes
-from apollod.engine.fence import Fence
-from apollod.engine.prefixes import Prefixes
-from apollod.engine.versions import Served, VersionLabels, with_salt
+from apollod.engine.serve import fence, prefixes
+from apollod.engine.serve.fence import Fence
+from apollod.engine.serve.prefixes import Prefixes
+from apollod.engine.serve.versions import Served, VersionLabels, with_salt
 from apollod.errors import ApolloError
 
 
@@ -134,6 +135,53 @@ def test_a_server_that_is_never_idle_is_made_to_forget(monkeypatch: pytest.Monke
     run(work)
 
 
+def test_what_was_taken_back_is_dropped_at_once_also_on_a_busy_server() -> None:
+    client = Client()
+    client.resets = [False] * 1000
+
+    async def work() -> None:
+        await Prefixes(client).forget(at_once=True)
+        assert client.calls == ["force"]
+
+    run(work)
+
+
+def test_a_drop_at_once_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+    client = Client()
+    client.resets = [RuntimeError("remote KV transfer"), False, True]
+
+    async def work() -> None:
+        await Prefixes(client).forget(at_once=True)
+        await asyncio.sleep(0.05)
+        assert client.calls == ["force", "reset", "reset"]
+
+    run(work)
+
+
+def test_a_drop_that_newer_weights_overtook_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
+
+    class Slow(Client):
+        async def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+            done = await super().reset_prefix_cache(reset_running_requests)
+            await asyncio.sleep(0.1)  # it was done; the answer is on its way
+            return done
+
+    client = Slow()
+    client.resets = [False]
+
+    async def work() -> None:
+        made = Prefixes(client)
+        await made.forget()
+        await asyncio.sleep(0.05)
+        await made.forget()
+        await asyncio.sleep(0.3)
+        assert client.calls == ["reset", "reset", "reset"]
+
+    run(work)
+
+
 def test_a_reset_that_fails_does_not_stop_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefixes, "RETRY_S", 0.01)
     client = Client()
@@ -160,29 +208,45 @@ def test_a_body_keeps_every_other_byte() -> None:
         assert kept in salted
 
 
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    [(None, "w3"), ("alice", "alice.w3"), ("a" * 100, "a" * 100 + ".w3")],
-)
+@pytest.mark.parametrize(("own", "expected"), [(None, "w3"), ("alice", "alice.w3"), ("a" * 100, "a" * 100 + ".w3")])
 def test_a_salt_of_ones_own_gets_the_version_too(own: str | None, expected: str) -> None:
     assert json.loads(with_salt(json.dumps({"cache_salt": own}).encode(), "w3"))["cache_salt"] == expected
 
 
 def test_a_long_salt_of_ones_own_is_shortened_to_what_vllm_takes() -> None:
-    salts = {json.loads(with_salt(json.dumps({"cache_salt": letter * 128}).encode(), "w3"))["cache_salt"] for letter in "ab"}
+    salts = {
+        json.loads(with_salt(json.dumps({"cache_salt": letter * 128}).encode(), "w3"))["cache_salt"] for letter in "ab"
+    }
     assert len(salts) == 2 and max(map(len, salts)) <= 128
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"7", b"\xff\xfe", b'{"cache_salt": 7}', b'{"cache_salt": ""}', b"\x1f\x8b\x08"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"7", b"\xff\xfe", b'{"cache_salt": 7}', b'{"cache_salt": ""}', b"\x1f\x8b\x08",
+        b'{"a": NaN, "cache_salt": 7}', b'{"a": NaN, "cache_salt": ""}', "[]".encode("utf-16"), b"[" * 100_000,
+    ],
+)  # fmt: skip
 def test_what_is_no_request_is_left_for_vllm_to_refuse(body: bytes) -> None:
     assert with_salt(body, "w3") == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['{"prompt": "é"}'.encode("utf-16"), '{"prompt": "é"}'.encode("utf-32-le"), b'{"n": NaN}', b'{"a": "\\ud800"}'],
+)
+def test_whatever_vllm_would_read_is_salted(body: bytes) -> None:
+    """It reads bodies with Python's json, which takes more than JSON."""
+    was, salted = json.loads(body), json.loads(with_salt(body, "w3"))
+    assert salted.pop("cache_salt") == "w3" and str(salted) == str(was)
 
 
 # --- the middleware ------------------------------------------------------------------------------------------------
 
 
 async def call(
-    served: Served, path: str = "/v1/completions", chunks: tuple[bytes, ...] = (b'{"prompt":', b'"x"}'), stream: bool = False,
+    served: Served, path: str = "/v1/completions", chunks: tuple[bytes, ...] = (b'{"prompt":', b'"x"}'),
+    stream: bool = False,
     meanwhile: Callable[[], None] = lambda: None, method: str = "POST",
 ) -> tuple[bytes, dict[bytes, bytes], list[dict[str, Any]]]:  # fmt: skip
     """(body that the app got, headers that the app got, messages that the client got)"""
@@ -250,15 +314,61 @@ def test_requests_are_counted_while_they_run() -> None:
     assert seen == [1] and state.active == 0
 
 
+def test_no_salt_comes_twice_also_where_a_version_does() -> None:
+    state, salts = Served(), []
+    for version in (6, 7, 6, 6, 7):
+        state.announce(version, salted=True)
+        salts.append(json.loads(asyncio.run(call(state))[0])["cache_salt"])
+    assert len(set(salts)) == 5 and max(map(len, salts)) < 28
+    state.announce(8, salted=False)
+    assert state.version == 8 and json.loads(asyncio.run(call(state))[0])["cache_salt"] == salts[-1]
+
+
+def test_a_body_that_takes_its_time_gets_what_is_served_when_it_has_come() -> None:
+    state = Served()
+    state.announce(12, salted=True)
+    seen: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((await receive())["body"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def receive() -> dict[str, Any]:
+        if state.version == 12:
+            state.announce(6, salted=True)  # a rollback, in the middle of the body
+            return {"type": "http.request", "body": b'{"prompt":', "more_body": True}
+        return {"type": "http.request", "body": b'"x"}'}
+
+    async def send(message: dict[str, Any]) -> None:
+        assert message["headers"] == [(b"x-apollod-weights-version", b"6")]
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+    asyncio.run(VersionLabels(app, state)(scope, receive, send))
+    assert json.loads(seen[0])["cache_salt"] == state.salt
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/generative_scoring", "/v1/systemone", "/v1/messages"])
+def test_other_doors_to_the_same_model_are_salted_and_labelled_too(path: str) -> None:
+    body, _, sent = asyncio.run(call(served(3, "w3"), path))
+    assert json.loads(body)["cache_salt"] == "w3" and labels(sent) == [b"3"]
+
+
 def test_a_salted_body_has_its_own_length() -> None:
     body, headers, _ = asyncio.run(call(served(3, "w3")))
-    assert json.loads(body) == {"prompt": "x", "cache_salt": "w3"} and headers[b"content-length"] == str(len(body)).encode()
+    assert (
+        json.loads(body) == {"prompt": "x", "cache_salt": "w3"}
+        and headers[b"content-length"] == str(len(body)).encode()
+    )
 
 
 @pytest.mark.parametrize(
     ("state", "path", "method"),
-    [(served(None, "w1"), "/v1/completions", "POST"), (served(1, "w1"), "/train", "POST"), (served(1, "w1"), "/v1/models", "GET"),
-     (served(1, "w1"), "/v1/completions/render", "POST")],
+    [
+        (served(None, "w1"), "/v1/completions", "POST"),
+        (served(1, "w1"), "/train", "POST"),
+        (served(1, "w1"), "/v1/models", "GET"),
+        (served(1, "w1"), "/v1/completions/render", "POST"),
+    ],
 )
 def test_everything_else_passes_untouched(state: Served, path: str, method: str) -> None:
     body, _, sent = asyncio.run(call(state, path, method=method))

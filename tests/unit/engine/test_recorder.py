@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from apollod.engine.layout import NotOneView, merge
-from apollod.engine.placement import Placement, place_cpu
-from apollod.engine.recorder import Recorder
+from apollod.engine.load.layout import NotOneView, merge
+from apollod.engine.load.recorder import Recorder
+from apollod.engine.load.shared_parameters import Placement, place_cpu
 
 HIDDEN = 8
 
 
 class Model(nn.Module):
-    """Parameters as vLLM shapes them: a fused projection, a vocabulary padded from 5 to 8 rows, a tied head, a convolution."""
+    """Parameters as vLLM shapes them: a fused projection, a vocabulary padded from 5 to 8 rows, a tied head, a
+    convolution."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,13 +29,17 @@ def arguments(path: Path, **changed: Any) -> Namespace:
 
 def config(model: Path, changed: dict[str, Any]) -> tuple[SimpleNamespace, SimpleNamespace]:
     """vLLM's configuration as far as it is looked at; `changed` by dotted name."""
-    model_config = SimpleNamespace(model=str(model), quantization=None, enable_sleep_mode=False, enable_cumem_allocator=False, is_moe=False)
+    model_config = SimpleNamespace(
+        model=str(model), quantization=None, enable_sleep_mode=False, enable_cumem_allocator=False, is_moe=False
+    )
     vllm_config = SimpleNamespace(
         model_config=model_config,
         parallel_config=SimpleNamespace(world_size=1, data_parallel_size=1, enable_eplb=False),
         quant_config=None,
         lora_config=None,
-        offload_config=SimpleNamespace(uva=SimpleNamespace(cpu_offload_gb=0), prefetch=SimpleNamespace(offload_group_size=0)),
+        offload_config=SimpleNamespace(
+            uva=SimpleNamespace(cpu_offload_gb=0), prefetch=SimpleNamespace(offload_group_size=0)
+        ),
     )
     for path, value in changed.items():
         *parents, leaf = path.split(".")
@@ -95,7 +99,10 @@ def test_configurations_are_refused(model: Path, changed: dict[str, Any], reason
     ("text", "reason"),
     [
         ('{"quantization_config": {"quant_method": "gptq"}}', r"quantized \(gptq\)"),
-        ('{"compression_config": {}, "text_config": {"quantization_config": {"quant_method": "fp8"}}}', r"quantized \(fp8\)"),
+        (
+            '{"compression_config": {}, "text_config": {"quantization_config": {"quant_method": "fp8"}}}',
+            r"quantized \(fp8\)",
+        ),
         ("not json", "is not JSON"),
     ],
 )

@@ -4,20 +4,25 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.routing import Route
 from support.engine_host import Host
 
-from apollod.engine import prefixes
-from apollod.engine.routes import BODY_BYTES_MAX, Routes, plugin
+from apollod.engine.http.guard import Guard
+from apollod.engine.http.routes import BODY_BYTES_MAX, Routes, plugin
+from apollod.engine.serve import prefixes
 from apollod.errors import ConfigError
 from apollod.wire import messages as msg
 
 RECORD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 KEY = {"Authorization": "Bearer secret"}
+JSON = {"Content-Type": "application/json"}
+COMPLETIONS = "/v1/completions"
+CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class Engine:
@@ -43,6 +48,11 @@ class Engine:
         return self.busy < 0
 
 
+async def echo(body: dict[str, Any]) -> dict[str, Any]:
+    """In the place of a route of vLLM's."""
+    return body
+
+
 class Server:
     def __init__(self, directory: Path, api_key: list[str] | None) -> None:
         self.host = Host(directory)
@@ -50,8 +60,9 @@ class Server:
         self.routes = Routes(str(self.host.path))
         self.app = FastAPI()
         self.routes.attach_router(self.app)
-        self.client = TestClient(self.app)
-        self.args = Namespace(api_key=api_key)
+        self.app.add_api_route(COMPLETIONS, echo, methods=["POST"])
+        self.client = TestClient(self.app, base_url="http://127.0.0.1:8000")
+        self.args = Namespace(api_key=api_key, host="127.0.0.1")
 
 
 @pytest.fixture
@@ -92,7 +103,7 @@ def test_all_rejected_is_400_some_rejected_is_202(server: Server) -> None:
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[]", b'{"examples":[]}', b'{"examples":7}', b""])
 def test_a_body_that_is_no_record_is_400(server: Server, body: bytes) -> None:
-    answer = server.client.post("/train", content=body)
+    answer = server.client.post("/train", content=body, headers=JSON)
     assert answer.status_code == 400 and set(answer.json()) == {"error", "hint"}
     assert not server.host.requests
 
@@ -102,14 +113,18 @@ def test_a_body_over_the_limit_is_413(server: Server) -> None:
         for _ in range(BODY_BYTES_MAX // (1 << 20) + 1):
             yield b" " * (1 << 20)
 
-    answer = server.client.post("/train", content=chunks())
+    answer = server.client.post("/train", content=chunks(), headers=JSON)
     assert answer.status_code == 413 and answer.json()["hint"]
 
 
 @pytest.mark.parametrize(("code", "status"), [(1, 409), (2, 400), (3, 503), (4, 403), (5, 409)])
 def test_a_refusal_keeps_its_hint(server: Server, code: int, status: int) -> None:
     server.host.answerer = lambda request: msg.Failure("no", "do this", code)
-    for answer in (server.client.post("/checkpoint"), server.client.get("/apollod/status"), server.client.get("/train/status")):
+    for answer in (
+        server.client.post("/checkpoint"),
+        server.client.get("/apollod/status"),
+        server.client.get("/train/status"),
+    ):
         assert (answer.status_code, answer.json()) == (status, {"error": "no", "hint": "do this"})
 
 
@@ -126,8 +141,18 @@ def test_no_supervisor_is_503(server: Server) -> None:
 
 @pytest.mark.parametrize("server", [["other", "secret"]], indirect=True)
 def test_the_engines_key_is_asked_for(server: Server) -> None:
-    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret"}, {"Authorization": "secret"}):
-        for method, path in (("POST", "/train"), ("POST", "/checkpoint"), ("GET", "/train/status"), ("GET", "/apollod/status")):
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Basic secret"},
+        {"Authorization": "secret"},
+    ):
+        for method, path in (
+            ("POST", "/train"),
+            ("POST", "/checkpoint"),
+            ("GET", "/train/status"),
+            ("GET", "/apollod/status"),
+        ):
             answer = server.client.request(method, path, headers=headers)
             assert answer.status_code == 401 and set(answer.json()) == {"error", "hint"}
     assert not server.host.requests
@@ -143,6 +168,109 @@ def test_the_key_of_the_environment_counts_too(tmp_path: Path, monkeypatch: pyte
         assert client.get("/apollod/status").status_code == 401
         assert client.get("/apollod/status", headers=KEY).status_code == 200
     server.host.close()
+
+
+# --- what a web page could send ------------------------------------------------------------------------------------
+
+
+def changing(server: Server) -> list[tuple[str, str]]:
+    """(method, path) of every route of ours that changes something, read off the app itself."""
+    others = {COMPLETIONS, *(route.path for route in FastAPI().routes if isinstance(route, Route))}
+    ours = [route for route in server.app.routes if isinstance(route, Route) and route.path not in others]
+    return [(method, route.path) for route in ours for method in sorted(route.methods or ()) if method in CHANGES]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "named"),
+    [
+        ({"Content-Type": "text/plain"}, 415, "text/plain"),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415, "urlencoded"),
+        ({**JSON, "Origin": "https://evil.example"}, 403, "evil.example"),
+        ({**JSON, "Origin": "null"}, 403, "null"),
+        ({**JSON, "Origin": "http://127.0.0.1:3000"}, 403, "127.0.0.1:3000"),
+        ({**JSON, "Host": "evil.example:8000", "Origin": "http://evil.example:8000"}, 403, "evil.example"),
+        ({**JSON, "Host": "127.0.0.1.evil.example"}, 403, "evil.example"),
+    ],
+)
+def test_no_route_of_ours_lets_a_web_page_change_anything(
+    server: Server, headers: dict[str, str], status: int, named: str
+) -> None:
+    assert {("POST", "/train"), ("POST", "/checkpoint")} <= set(changing(server))
+    for method, path in changing(server):
+        answer = server.client.request(method, path, content=b'{"text": "t"}', headers=headers)
+        assert (answer.status_code, set(answer.json())) == (status, {"error", "hint"}), path
+        assert named in answer.json()["error"] and answer.json()["hint"]
+    assert not server.host.requests
+
+
+def test_a_body_of_no_type_is_415(server: Server) -> None:
+    assert server.client.post("/train", content=b'{"text": "t"}').status_code == 415
+    assert not server.host.requests
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:9000", "LOCALHOST.", "[::1]:8000", "[::1]"])
+def test_the_servers_own_addresses_and_pages_may_train(server: Server, host: str) -> None:
+    server.host.answerer = lambda request: msg.Reply({"examples": ["i"], "duplicates": 0, "rejected": []})
+    for more in ({}, {"Origin": f"http://{host}"}):
+        answer = server.client.post("/train", json=RECORD, headers={"Host": host, **more})
+        assert answer.status_code == 202, answer.json()
+
+
+def test_the_names_of_the_configuration_may_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APOLLOD_HTTP_NAMES", "Apollo.lan,web.lan:3000")
+    server = Server(tmp_path, None)
+    server.host.answerer = lambda request: msg.Reply({"examples": ["i"], "duplicates": 0, "rejected": []})
+    with server.client as client:
+        assert client.portal is not None
+        client.portal.call(server.routes.init_state, server.engine, server.app.state, server.args)
+        for host, origin, status in (
+            ("apollo.lan:8000", "https://apollo.lan", 202),
+            ("127.0.0.1:8000", "http://web.lan:3000", 202),
+            ("127.0.0.1:8000", "http://web.lan:3001", 403),
+            ("other.lan:8000", "https://apollo.lan", 403),
+        ):
+            headers = {"Host": host, "Origin": origin}
+            assert client.post("/train", json=RECORD, headers=headers).status_code == status, headers
+    server.host.close()
+
+
+@pytest.mark.parametrize("server", [["secret"]], indirect=True)
+def test_with_a_key_a_proxy_may_leave_its_name_and_pages_from_elsewhere_still_may_not(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Reply({"examples": ["i"], "duplicates": 0, "rejected": []})
+    named = {**KEY, "Host": "apollo.example"}
+    assert server.client.post("/train", json=RECORD, headers=named).status_code == 202
+    assert server.client.post("/train", json=RECORD, headers={**named, "Origin": "http://x.example"}).status_code == 403
+    assert (
+        server.client.post("/train", content=b"{}", headers={**named, "Content-Type": "text/plain"}).status_code == 415
+    )
+
+
+@pytest.mark.parametrize(
+    ("listener", "host", "open_"),
+    [
+        ("0.0.0.0", "192.168.1.7:8000", True),
+        ("::", "[fe80::1]:8000", True),
+        ("0.0.0.0", "gpu-box:8000", False),
+        ("192.168.1.7", "192.168.1.7", True),
+        ("192.168.1.7", "192.168.1.8", False),
+        ("::1", "[::1]:8000", True),
+        ("gpu-box", "gpu-box:8000", True),
+        ("127.0.0.1", "", False),
+    ],
+)
+def test_the_host_is_an_address_of_the_listener(listener: str, host: str, open_: bool) -> None:
+    headers = [(b"host", host.encode()), (b"content-type", b"application/json; charset=utf-8")]
+    assert (Guard(listener).refusal("POST", headers) is None) == open_
+    assert Guard(listener).refusal("GET", headers) is None
+
+
+def test_two_hosts_or_none_are_no_host_of_ours() -> None:
+    json = (b"content-type", b"application/json")
+    assert Guard("127.0.0.1").refusal("POST", [json])
+    assert Guard("127.0.0.1").refusal("POST", [json, (b"host", b"127.0.0.1"), (b"host", b"evil.example")])
+
+
+# --- refreshes -----------------------------------------------------------------------------------------------------
 
 
 def test_refresh_rederives_labels_and_forgets(server: Server) -> None:
@@ -161,6 +289,35 @@ def test_a_busy_prefix_cache_is_reset_later(server: Server, monkeypatch: pytest.
     assert server.engine.calls.count("reset") == 4
     server.host.refresh(2)
     assert server.engine.calls.count("reset") == 5
+
+
+def salt(server: Server) -> str:
+    """What a request that comes now is given."""
+    return str(server.client.post("/v1/completions", json={"prompt": "p"}).json().get("cache_salt", ""))
+
+
+@pytest.mark.parametrize("forget", ["reset", "salt"])
+def test_on_a_busy_server_no_request_finds_a_prefix_of_before_from_the_announcement_on(
+    server: Server, forget: Literal["reset", "salt"]
+) -> None:
+    """Version 2 comes, then 1 comes back by a rollback: each is announced before vLLM has dropped anything."""
+    server.engine.busy = 1000
+    salts = [salt(server)]
+    for version in (1, 2, 1):
+        server.host.refresh(version, forget)
+        salts.append(salt(server))
+    assert salts[0] == "" and len(set(salts)) == 4
+    assert salt(server) == salts[-1], "prefixes of the same weights are shared"
+    server.host.refresh(2, "keep")
+    assert salt(server) == salts[-1]
+
+
+def test_after_a_refresh_that_failed_nothing_of_before_is_found_either(server: Server) -> None:
+    server.host.refresh(1, "reset")
+    was = salt(server)
+    server.engine.broken = True
+    assert server.host.refresh(2, "reset").error
+    assert salt(server) != was
 
 
 def test_a_failed_refresh_is_reported_and_the_next_one_works(server: Server) -> None:

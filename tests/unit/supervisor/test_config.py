@@ -7,10 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from apollod.cli.replay_plan import _settings as offline_settings
+from apollod.core.settings import OptimizerSettings
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
-from apollod.wire.messages import OptimizerSettings
 
 
 def write(path: Path, text: str) -> str:
@@ -20,10 +19,17 @@ def write(path: Path, text: str) -> str:
 
 
 def test_precedence_flag_environment_credential_file_default(tmp_path):
-    file = write(tmp_path, '[model]\npath = "/m"\n[engine]\nport = 1\nserved_name = "file"\napi_key = "file"\n[trainer]\nrank = 8\n')
+    file = write(
+        tmp_path,
+        '[model]\npath = "/m"\n[engine]\nport = 1\nserved_name = "file"\napi_key = "file"\n[trainer]\nrank = 8\n',
+    )
     (tmp_path / "engine.api_key").write_text("secret\n")
     (tmp_path / "engine.served_name").write_text("credential")
-    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path), "APOLLOD_ENGINE__SERVED_NAME": "env", "APOLLOD_ENGINE__PORT": "2"}
+    environ = {
+        "CREDENTIALS_DIRECTORY": str(tmp_path),
+        "APOLLOD_ENGINE__SERVED_NAME": "env",
+        "APOLLOD_ENGINE__PORT": "2",
+    }
     config = load_config(file, ["engine.port=3"], environ)
     assert (config.engine.port, config.engine.served_name, config.engine.api_key) == (3, "env", "secret")
     assert (config.trainer.rank, config.trainer.max_tokens) == (8, 4096)
@@ -107,7 +113,9 @@ def test_without_a_model_it_says_so(tmp_path):
 
 def test_an_unknown_key_ends_the_command_with_usage_and_no_traceback(tmp_path):
     file = write(tmp_path, '[model]\npath = "/m"\n[inbox]\npaht = "/x"\n')
-    done = subprocess.run([sys.executable, "-m", "apollod", "run", "--config", file], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "apollod", "run", "--config", file], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "'paht'" in done.stderr and "'path'" in done.stderr
 
@@ -116,18 +124,69 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
     keys = {}
     for section in msgspec.structs.fields(Config):
         kind = section.type.__args__[0] if hasattr(section.type, "__args__") else section.type
-        keys[section.name] = [f.name for f in msgspec.structs.fields(kind)]
+        keys[section.name] = [f.encode_name for f in msgspec.structs.fields(kind)]
     assert keys == {
         "model": ["path"],
         "state": ["dir"],
-        "engine": ["host", "port", "args", "served_name", "api_key", "threads", "kv_cache_mib", "start_timeout_s"],
-        "trainer": ["optimizer", "lr", "lr_direct", "rank", "scale", "limiter", "moments", "betas", "weight_decay", "warmup",
-                    "schedule", "lr_floor", "accumulate", "layers", "freeze", "loss_max", "loss_spike", "rounding",
-                    "max_tokens", "seed", "gradient_checkpointing",
-                    "publish", "fence_max_s", "cache", "cache_every", "align_every", "align_max", "kernels", "stall_s", "threads"],
+        "engine": [
+            "host",
+            "port",
+            "args",
+            "served_name",
+            "api_key",
+            "threads",
+            "kv_cache_mib",
+            "start_timeout_s",
+            "names",
+        ],
+        "trainer": [
+            "optimizer",
+            "rank",
+            "scale",
+            "limiter",
+            "limiter_rule",
+            "moments",
+            "betas",
+            "weight_decay",
+            "layers",
+            "freeze",
+            "rounding",
+            "max_tokens",
+            "seed",
+            "gradient_checkpointing",
+            "lr",
+            "lr_direct",
+            "warmup",
+            "schedule",
+            "lr_floor",
+            "accumulate",
+            "loss_max",
+            "loss_spike",
+            "publish",
+            "fence_max_s",
+            "cache",
+            "cache_every",
+            "stop_s",
+            "align_every",
+            "align_max",
+            "kernels",
+            "stall_s",
+            "threads",
+        ],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
         "watch": ["path", "format"],
-        "checkpoint": ["delay_s", "keep_base", "keep", "keep_bytes", "keep_days", "undo_bytes", "hook", "hook_timeout_s", "replay_max"],
+        "checkpoint": [
+            "delay_s",
+            "every_s",
+            "keep_base",
+            "keep",
+            "keep_bytes",
+            "keep_days",
+            "replay_max",
+            "undo_bytes",
+            "hook",
+            "hook_timeout_s",
+        ],
         "log": ["level", "format"],
     }
 
@@ -141,6 +200,7 @@ optimizer = "adamw"
 rank = 8
 scale = "tensor"
 limiter = 1.5
+limiter_rule = "growth"
 moments = "bfloat16"
 betas = [0.5, 0.75]
 weight_decay = 0.25
@@ -154,8 +214,10 @@ freeze = ["*.bias"]
     config = load_config(write(tmp_path, text), [], {})
     told = config.optimizer()
     default = msgspec.structs.asdict(OptimizerSettings())
-    assert not [name for name, value in msgspec.structs.asdict(told).items() if value == default[name]]  # all are passed on
-    assert offline_settings(config.settings()) == told
+    assert not [
+        name for name, value in msgspec.structs.asdict(told).items() if value == default[name]
+    ]  # all are passed on
+    assert config.settings().optimizer == told
 
 
 @pytest.mark.parametrize(
@@ -168,23 +230,33 @@ freeze = ["*.bias"]
 )
 def test_what_is_given_directly_is_learned_at_least_as_strongly_as_a_file(tmp_path, text, rates):
     settings = load_config(write(tmp_path, f'[model]\npath = "/m"\n[trainer]\n{text}\n'), [], {}).settings()
-    assert (settings.lr, settings.lr_direct) == rates
+    assert (settings.trainer.lr, settings.trainer.direct_rate) == rates
 
 
 def test_the_example_of_init_can_be_loaded(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True, check=True
+    )
     config = load_config(done.stdout.strip(), [], {})
     assert config.inbox_dir == tmp_path / "x" / "inbox" and config.trainer.rank == 64
-    again = subprocess.run([sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True)
+    again = subprocess.run(
+        [sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True
+    )
     assert again.returncode == 2 and "exists already" in again.stderr
 
 
-@pytest.mark.parametrize("module", ["apollod.supervisor.config", "apollod.cli.ctl", "apollod.cli.main"])
+@pytest.mark.parametrize("module", ["apollod.supervisor.config", "apollod.cli.control.ctl", "apollod.cli.main"])
 def test_what_is_on_the_way_of_ctl_loads_nothing_heavy(module):
-    code = f"import sys, {module}; print([m for m in ('torch', 'vllm', 'transformers', 'numpy', 'anyio', 'structlog') if m in sys.modules])"
+    code = (
+        f"import sys, {module}; print([m for m in ('torch', 'vllm', 'transformers', 'numpy', 'anyio', 'structlog') "
+        "if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 def test_the_supervisor_never_loads_torch():
-    code = "import sys, apollod.supervisor.app; print([m for m in ('torch', 'vllm', 'transformers', 'numpy') if m in sys.modules])"
+    code = (
+        "import sys, apollod.supervisor.app; print([m for m in ('torch', 'vllm', 'transformers', 'numpy') if m in "
+        "sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

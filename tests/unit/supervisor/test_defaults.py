@@ -1,7 +1,8 @@
-"""What a configuration that names only a model means: the defaults that DESIGN and docs promise, and that nobody has to look up.
+"""What a configuration that names only a model means: the defaults that the docs promise, and that nobody has to look
+up.
 
-Written down again on purpose. Bits of every step depend on most of them: a journal of yesterday is replayed with what it recorded,
-but tomorrow's steps of the same configuration would be others.
+Written down again on purpose. Bits of every step depend on most of them: a journal of yesterday is replayed with what
+it recorded, but tomorrow's steps of the same configuration would be others.
 """
 
 from typing import Any
@@ -16,19 +17,25 @@ from apollod.wire.messages import OptimizerSettings
 PROMISED: dict[str, dict[str, Any]] = {
     "state": {"dir": "/var/lib/apollod"},
     "engine": {
-        "host": "127.0.0.1", "port": 8000, "args": (), "served_name": "apollo", "api_key": "", "threads": 0, "kv_cache_mib": 512,
-        "start_timeout_s": 1800.0,
+        "host": "127.0.0.1", "port": 8000, "args": (), "served_name": "apollo", "api_key": "", "threads": 0,
+        "kv_cache_mib": 512,
+        "start_timeout_s": 1800.0, "names": (),
     },
     "trainer": {
-        "optimizer": "apollo", "lr": 1e-5, "lr_direct": 0.0, "rank": 64, "scale": "channel", "limiter": 1.01, "moments": "float32",
-        "betas": (0.9, 0.999), "weight_decay": 0.0, "warmup": 0.1, "schedule": "constant", "lr_floor": 0.1, "accumulate": 1,
-        "layers": "", "freeze": (), "loss_max": 0.0, "loss_spike": 0.0, "rounding": "stochastic", "max_tokens": 4096, "seed": 0,
+        "optimizer": "apollo", "lr": 1e-5, "lr_direct": 0.0, "rank": 64, "scale": "channel", "limiter": 1.01,
+        "limiter_rule": "envelope",
+        "moments": "float32",
+        "betas": (0.9, 0.999), "weight_decay": 0.0, "warmup": 0.1, "schedule": "constant", "lr_floor": 0.1,
+        "accumulate": 1,
+        "layers": "", "freeze": (), "loss_max": 0.0, "loss_spike": 0.0, "rounding": "stochastic", "max_tokens": 4096,
+        "seed": 0,
         "gradient_checkpointing": False, "publish": "hogwild", "fence_max_s": 60.0, "cache": "reset", "cache_every": 1,
-        "align_every": 100, "align_max": 0.1, "kernels": "auto", "stall_s": 1800.0, "threads": 0,
+        "align_every": 100, "align_max": 0.1, "kernels": "auto", "stall_s": 1800.0, "stop_s": 60.0, "threads": 0,
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0},
     "checkpoint": {
-        "delay_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": 0, "keep_days": 0.0, "undo_bytes": 1 << 30, "hook": (),
+        "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": 0, "keep_days": 0.0,
+        "undo_bytes": 1 << 30, "hook": (),
         "hook_timeout_s": 3600.0, "replay_max": 1000,
     },
     "log": {"level": "info", "format": "auto"},
@@ -42,7 +49,7 @@ def config() -> Config:
 
 @pytest.mark.parametrize("section", PROMISED)
 def test_a_section_that_is_left_out_is_as_promised(config: Config, section: str) -> None:
-    assert msgspec.structs.asdict(getattr(config, section)) == PROMISED[section]
+    assert msgspec.to_builtins(getattr(config, section)) == PROMISED[section]
 
 
 def test_every_section_is_promised_something(config: Config) -> None:
@@ -51,11 +58,14 @@ def test_every_section_is_promised_something(config: Config) -> None:
 
 
 def test_what_is_recorded_and_what_the_trainer_is_told_have_the_same_defaults(config: Config) -> None:
-    """A field that an older journal or frame does not have takes the default of the message, not of the configuration."""
+    """A field that an older journal or frame does not have takes the default of the message, not of the
+    configuration."""
     assert Settings(model_path="/m") == config.settings()
     assert OptimizerSettings() == config.optimizer()
 
 
 def test_what_a_default_of_0_stands_for(config: Config) -> None:
-    assert (config.settings().lr, config.settings().lr_direct) == (1e-5, 1e-4)
-    assert str(config.inbox_dir) == "/var/lib/apollod/inbox" and str(config.journal_path) == "/var/lib/apollod/journal.db"
+    assert (config.settings().trainer.lr, config.settings().trainer.direct_rate) == (1e-5, 1e-4)
+    assert (
+        str(config.inbox_dir) == "/var/lib/apollod/inbox" and str(config.journal_path) == "/var/lib/apollod/journal.db"
+    )

@@ -1,4 +1,5 @@
-"""Orders to the engine's API process over a real socket: their order, what collapses, and what becomes of them when it goes."""
+"""Orders to the engine's API process over a real socket: their order, what collapses, and what becomes of them when
+it goes."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from apollod.adapters.sockets import Connection, listen
+from apollod.adapters.ipc.sockets import Connection, listen
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError
@@ -67,7 +68,14 @@ def play(scenario: Any, tmp_path: Path) -> list[Any]:
 
 def test_refreshes_in_a_row_collapse_to_the_newest_with_the_strongest_forgetting(tmp_path: Path) -> None:
     async def scenario(api: EngineApi, posted: list[Any], ended: list[ApolloError], path: Path) -> None:
-        for order in (msg.Refresh(1, "reset"), msg.Refresh(2, "keep"), PAUSE, msg.Refresh(3, "salt"), msg.Resume(), msg.Resume()):
+        for order in (
+            msg.Refresh(1, "reset"),
+            msg.Refresh(2, "keep"),
+            PAUSE,
+            msg.Refresh(3, "salt"),
+            msg.Resume(),
+            msg.Resume(),
+        ):
             api.give(order)
         async with connected(path, api, ended) as peer:
             assert await peer.next() == msg.Refresh(2, "reset")

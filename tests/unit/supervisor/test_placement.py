@@ -7,7 +7,7 @@ import pytest
 
 from apollod.cli.main import main
 from apollod.errors import ConfigError
-from apollod.supervisor import placement
+from apollod.supervisor import child_commands
 from apollod.supervisor.config import Config, load_config
 
 
@@ -17,23 +17,26 @@ def config(root: Path, *more: str) -> Config:
 
 def test_tritons_cache_lies_in_the_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service has a home that it cannot write to."""
-    monkeypatch.setattr(placement, "has_gpu", lambda: True)
-    assert placement.trainer_environment(config(tmp_path))["TRITON_CACHE_DIR"] == str(tmp_path / "state" / "triton")
-    monkeypatch.setattr(placement, "has_gpu", lambda: False)
-    assert "TRITON_CACHE_DIR" not in placement.trainer_environment(config(tmp_path))
+    monkeypatch.setattr(child_commands, "has_gpu", lambda: True)
+    assert child_commands.trainer_environment(config(tmp_path))["TRITON_CACHE_DIR"] == str(
+        tmp_path / "state" / "triton"
+    )
+    monkeypatch.setattr(child_commands, "has_gpu", lambda: False)
+    assert "TRITON_CACHE_DIR" not in child_commands.trainer_environment(config(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("kernels", "gpu", "installed", "word"),
-    [("auto", False, False, ""), ("eager", False, False, ""), ("triton", True, True, ""), ("triton", False, True, "needs an NVIDIA GPU"),
+    [("auto", False, False, ""), ("eager", False, False, ""), ("triton", True, True, ""),
+    ("triton", False, True, "needs an NVIDIA GPU"),
      ("triton", True, False, "pip install triton")],
 )  # fmt: skip
 def test_kernels_that_cannot_run_are_found_before_the_start(
     kernels: str, gpu: bool, installed: bool, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placement, "has_gpu", lambda: gpu)
-    monkeypatch.setattr(placement, "find_spec", lambda name: sys if installed else None)
-    found = placement.kernels_refused(config(tmp_path, f"trainer.kernels={kernels}"))
+    monkeypatch.setattr(child_commands, "has_gpu", lambda: gpu)
+    monkeypatch.setattr(child_commands, "find_spec", lambda name: sys if installed else None)
+    found = child_commands.kernels_refused(config(tmp_path, f"trainer.kernels={kernels}"))
     assert word in found and bool(found) == bool(word)
 
 

@@ -1,11 +1,11 @@
-"""Steps of the Triton kernels kept and taken back, in Triton's interpreter: run by test_undo.py in a process of its own."""
+"""Steps of the Triton kernels kept and taken back, in Triton's interpreter: run by test_kernels_cuda.py."""
 
 import pytest
 import torch
 
-from apollod.trainer import undo_codec
-from apollod.trainer.apollo import Apollo
-from apollod.trainer.undo import UndoRing
+from apollod.trainer.optim.apollo import Apollo
+from apollod.trainer.undo import undo_codec
+from apollod.trainer.undo.undo_ring import UndoRing
 
 SHAPES = {"row": (48, 40), "column": (40, 50), "norm": (7,), "narrow": (4, 90)}
 
@@ -16,11 +16,14 @@ def bits(values: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("rounding", ["stochastic", "master"])
 def test_steps_come_back(rounding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights by torch operations, as on a GPU; one parameter's gradient is zero, which is not known until the end."""
+    """The weights by torch operations, as on a GPU; one parameter's gradient is zero, which is not known until the
+    end."""
     monkeypatch.setattr(undo_codec, "PACKED_MIN", 64)
     monkeypatch.setattr(undo_codec, "kernels", lambda: None)
     generator = torch.Generator().manual_seed(0)
-    weights = {n: torch.nn.Parameter((torch.randn(s, generator=generator) * 0.05).bfloat16()) for n, s in SHAPES.items()}
+    weights = {
+        n: torch.nn.Parameter((torch.randn(s, generator=generator) * 0.05).bfloat16()) for n, s in SHAPES.items()
+    }
     optimizer = Apollo(weights.items(), lr=1e-3, rank=8, rounding=rounding, kernels="triton")
     ring = UndoRing(1 << 30)
     optimizer.undo = ring

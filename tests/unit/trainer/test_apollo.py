@@ -14,11 +14,12 @@ import pytest
 import torch
 from support.gradients import SHAPES, give_gradients, model, same_bits
 
-from apollod.trainer import kernels_cpu, projector, rounding
-from apollod.trainer.apollo import Apollo
-from apollod.trainer.named_optimizer import OptimizerError, StateRefused
-from apollod.trainer.projector import signs, stream_key
-from apollod.trainer.rounding import write_reference_
+from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.optim import projector, rounding
+from apollod.trainer.optim.apollo import Apollo
+from apollod.trainer.optim.optimizer_errors import OptimizerError, StateRefused
+from apollod.trainer.optim.projector import signs, stream_key
+from apollod.trainer.optim.rounding import write_reference_
 
 
 def run(optimizer: Apollo, parameters: dict[str, torch.nn.Parameter], steps: range) -> None:
@@ -31,7 +32,10 @@ def run(optimizer: Apollo, parameters: dict[str, torch.nn.Parameter], steps: ran
 class Oracle:
     """The formulas of the paper, in float64, one line each; keeps the projected gradient and the update whole."""
 
-    def __init__(self, name, weight, lr, rank, scale, weight_decay, gap, gamma, betas=(0.9, 0.999), eps=1e-6):
+    def __init__(
+        self, name, weight, lr, rank, scale, weight_decay, gap, gamma, limiter_rule, betas=(0.9, 0.999), eps=1e-6
+    ):
+        self.fall = {"growth": 0.0, "envelope": 0.97}[limiter_rule]
         self.name, self.w, self.m, self.v, self.t, self.prev = name, weight.double().clone(), 0.0, 0.0, 0, None
         self.lr, self.rank, self.scale, self.wd, self.gap, self.gamma = lr, rank, scale, weight_decay, gap, gamma
         self.betas, self.eps, self.limited = betas, eps, 0
@@ -57,22 +61,27 @@ class Oracle:
             limiter = 1.0 if self.prev is None else max(float(u.norm()) / (self.prev + 1e-8), self.gamma) / self.gamma
             self.limited += limiter > 1
             u = u / limiter
-            self.prev = float(u.norm())
+            self.prev = max(float(u.norm()), self.fall * (self.prev or 0.0))
             factor *= math.sqrt(min(g.shape) / self.rank)
         self.update_square, self.grad_square = float((factor * u).norm()) ** 2, float(g.norm()) ** 2
         self.w = self.w * (1 - self.lr * self.wd) - self.lr * factor * u
 
 
-@pytest.mark.parametrize(("rank", "scale"), [(8, "channel"), (8, "tensor"), (1, "tensor"), (1, "channel"), (24, "channel")])
+@pytest.mark.parametrize(
+    ("rank", "scale"), [(8, "channel"), (8, "tensor"), (1, "tensor"), (1, "channel"), (24, "channel")]
+)
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_equals_the_formulas(rank, scale, weight_decay):
+@pytest.mark.parametrize("limiter_rule", ["growth", "envelope"])
+def test_equals_the_formulas(rank, scale, weight_decay, limiter_rule):
     """Rank 1 with one scale a tensor is APOLLO-Mini; at rank 24 more parameters take Adam."""
     parameters = model(torch.float32)
     options = {"lr": 1e-2, "rank": rank, "scale": scale, "weight_decay": weight_decay, "gap": 4, "gamma": 1.01}
+    options["limiter_rule"] = limiter_rule
     oracles = {name: Oracle(name, p.detach(), **options) for name, p in parameters.items()}
     optimizer = Apollo(parameters.items(), seed=7, **options)
     for step in range(1, 11):
-        give_gradients(parameters, step, scale=1e-3 if step < 4 else 1e-2)  # the jump makes the limiter act
+        # The jump makes the limiter act, the small one makes the rules differ.
+        give_gradients(parameters, step, scale=1e-3 if step < 6 or step == 9 else 1e-2)
         for name, p in parameters.items():
             oracles[name].step(step, p.grad)
         optimizer.step()
@@ -91,6 +100,7 @@ def test_equals_the_formulas(rank, scale, weight_decay):
 def test_bf16_weights_follow_the_formulas_within_their_rounding():
     parameters = model()
     options = {"lr": 1e-2, "rank": 8, "scale": "channel", "weight_decay": 0.0, "gap": 200, "gamma": 1.01}
+    options["limiter_rule"] = "envelope"
     oracles = {name: Oracle(name, p.detach(), **options) for name, p in parameters.items()}
     optimizer = Apollo(parameters.items(), seed=7, **options)
     for step in range(1, 6):
@@ -114,7 +124,8 @@ def test_scale_makes_lr_an_adamw_lr():
 
 
 def test_projection_is_kept_long_enough_for_momentum():
-    """With a steady gradient |U| stays near Adam's. A fresh projection a step averages unrelated sketches: 0.23 of it."""
+    """With a steady gradient |U| stays near Adam's. A fresh projection a step averages unrelated sketches: 0.23 of
+    it."""
 
     def relative_norm(**options):
         p = torch.nn.Parameter(torch.zeros(128, 128))
@@ -183,7 +194,9 @@ def test_resume_order_and_kernels_do_not_change_a_bit(monkeypatch):
 
 def network() -> torch.nn.Module:
     torch.manual_seed(0)
-    layers = torch.nn.Sequential(torch.nn.Linear(24, 48), torch.nn.LayerNorm(48), torch.nn.Tanh(), torch.nn.Linear(48, 16))
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(24, 48), torch.nn.LayerNorm(48), torch.nn.Tanh(), torch.nn.Linear(48, 16)
+    )
     return layers.bfloat16()
 
 
@@ -243,7 +256,8 @@ def test_second_gradient_in_a_step_is_an_error():
 @pytest.mark.parametrize("at", [1, 4])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_zero_and_nonfinite_gradients_touch_nothing(value, at, compiled, monkeypatch):
-    """Later steps go on as if the bad one had not been; a zero would otherwise pin the limiter for thousands of steps."""
+    """Later steps go on as if the bad one had not been; a zero would otherwise pin the limiter for thousands of
+    steps."""
     monkeypatch.setattr(kernels_cpu, "AVAILABLE", compiled)
     clean, dirty = model(), model()
     first, second = (Apollo(parameters.items(), lr=1e-3, rank=8) for parameters in (clean, dirty))
@@ -294,6 +308,69 @@ def test_limiter_bounds_growth():
     assert max(growth) == pytest.approx(1.01)
 
 
+def update_norms(scales, shape=(512, 64), **options):
+    """|U| of each step of a matrix, corrections included, for gradients of these norms; and the weights."""
+    p = torch.nn.Parameter(torch.zeros(shape, dtype=torch.bfloat16))
+    optimizer, norms = Apollo([("w", p)], lr=1e-4, **{"rank": 16, **options}), []
+    for step, scale in enumerate(scales, 1):
+        g = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        p.grad = (g * (scale / math.sqrt(g.numel()))).bfloat16()
+        optimizer.set_step(step)
+        optimizer.step()
+        norms.append(optimizer.last_report.update_norm)
+    return norms, p.detach()
+
+
+def ratios(ours, others):
+    return [one / other for one, other in zip(ours, others, strict=True)]
+
+
+ORDINARY, BEFORE, AFTER = 1e-2, 80, 12
+
+
+@pytest.mark.parametrize("small", [1e-7, 1e-6, 1e-5, 1e-4])
+def test_a_nearly_memorised_example_throttles_no_later_one(small):
+    """Once updates are of one size the limiter has no part in what follows. What is left is Adam's: a first moment
+    that took a gradient of nearly zero in."""
+    with_it, without = [*[ORDINARY] * BEFORE, small, *[ORDINARY] * AFTER], [ORDINARY] * (BEFORE + 1 + AFTER)
+    (limited, _), (free, _), (calm, _) = (
+        update_norms(with_it),
+        update_norms(with_it, gamma=math.inf),
+        update_norms(without),
+    )
+    later = slice(BEFORE + 1, None)
+    assert ratios(limited[later], free[later]) == pytest.approx([1.0] * AFTER, abs=0.02)
+    assert ratios(limited[later], calm[later])[3:] == pytest.approx([1.0] * (AFTER - 3), abs=0.05)
+    assert min(ratios(limited[later], calm[later])) > 0.9
+
+
+@pytest.mark.parametrize("small", [1e-7, 1e-6])
+def test_nor_while_the_limiter_lets_updates_grow(small):
+    """The matrix at which it was found. The correction of the first steps falls, and updates grow by 1 % a step."""
+    scales = [ORDINARY] * 18
+    calm, _ = update_norms(scales, (4096, 256), rank=64)
+    scales[11] = small
+    found, _ = update_norms(scales, (4096, 256), rank=64)
+    assert ratios(found[12:], calm[12:]) == pytest.approx([1.0] * 6, abs=0.05)
+
+
+def test_the_papers_rule_is_still_there():
+    """By it steps that were recorded so are run again: throttled for hundreds of steps."""
+    scales = [*[ORDINARY] * BEFORE, 1e-7, ORDINARY, ORDINARY]
+    limited, _ = update_norms(scales, limiter_rule="growth")
+    free, _ = update_norms(scales, gamma=math.inf)
+    assert limited[-1] < 0.5 * free[-1]
+
+
+def test_ordinary_gradients_are_limited_as_in_the_paper():
+    """To the bit, as long as no update falls by more than 3 %; here the limiter acts, first and when gradients grow."""
+    scales = [ORDINARY * factor for factor in (*[1.0] * 40, *[3.0] * 10)]
+    papers, ours = (update_norms(scales, limiter_rule=rule) for rule in ("growth", "envelope"))
+    assert papers[0] == ours[0] and torch.equal(papers[1], ours[1])
+    free, _ = update_norms(scales, gamma=math.inf)
+    assert free[-1] > 1.1 * ours[0][-1], "the limiter has to act"
+
+
 def test_state_round_trips_through_safetensors_and_refuses_what_does_not_fit(tmp_path):
     from safetensors.torch import load_file, save_file
 
@@ -306,7 +383,10 @@ def test_state_round_trips_through_safetensors_and_refuses_what_does_not_fit(tmp
     assert fresh.state_bytes() == optimizer.state_bytes() == sum(t.nbytes for t in loaded.values())
     fresh.load_state_tensors(loaded)
     assert all(torch.equal(tensor, loaded[name]) for name, tensor in fresh.state_tensors().items())
-    assert fresh.state_tensors()["up.weight.m"].shape == (48, 8) and fresh.state_tensors()["down.weight.m"].shape == (8, 64)
+    assert fresh.state_tensors()["up.weight.m"].shape == (48, 8) and fresh.state_tensors()["down.weight.m"].shape == (
+        8,
+        64,
+    )
 
     def refused(tensors, match, **options):
         target = Apollo(model().items(), **{"rank": 8, **options})
@@ -315,11 +395,15 @@ def test_state_round_trips_through_safetensors_and_refuses_what_does_not_fit(tmp
         assert all(not t.any() for name, t in target.state_tensors().items() if name.endswith((".m", ".t")))
 
     refused(
-        {**loaded, "down.weight.v": loaded["down.weight.v"].bfloat16()}, r"dtype of down.weight.v is torch.bfloat16.*float32"
+        {**loaded, "down.weight.v": loaded["down.weight.v"].bfloat16()},
+        r"dtype of down.weight.v is torch.bfloat16.*float32",
     )
     refused({**loaded, "up.weight.m": torch.zeros(48, 9)}, r"shape of up.weight.m is \(48, 9\).*\(48, 8\)")
     refused(loaded, r"\(8, 64\).*\(4, 64\)", rank=4)
-    refused({name: t for name, t in loaded.items() if name != "norm.weight.v"}, "1 missing, 0 unknown, such as norm.weight.v")
+    refused(
+        {name: t for name, t in loaded.items() if name != "norm.weight.v"},
+        "1 missing, 0 unknown, such as norm.weight.v",
+    )
     refused({**loaded, "other.weight.m": torch.zeros(1)}, "0 missing, 1 unknown, such as other.weight.m")
     fresh.load_state_tensors({"other.weight.m": torch.zeros(1)}, strict=False)
     saved = optimizer.state_dict()
@@ -366,7 +450,10 @@ def test_a_group_is_added_whole_or_not_at_all():
     optimizer = Apollo(first, lr=1e-3, rank=8)
     extra = torch.nn.Parameter(torch.zeros(16, 16))
     for group, match in (
-        ({"params": [("new", extra), ("q.weight", torch.nn.Parameter(torch.zeros(2)))]}, "two parameters are named 'q.weight'"),
+        (
+            {"params": [("new", extra), ("q.weight", torch.nn.Parameter(torch.zeros(2)))]},
+            "two parameters are named 'q.weight'",
+        ),
         ({"params": [("new", extra)], "rank": 0}, "rank = 0"),
         ({"params": [extra]}, "without names"),
         ({"params": [("new", extra), ("tied", extra)]}, "'tied' is the parameter 'new'"),
@@ -425,7 +512,9 @@ def test_block_size_does_not_change_a_bit(compiled, monkeypatch):
     results = []
     for elements in (projector.BLOCK_ELEMENTS, 256, 64, 1):
         monkeypatch.setattr(projector, "BLOCK_ELEMENTS", elements)
-        monkeypatch.setattr(rounding, "write_reference_", partial(write_reference_, block=elements))  # bound its default at import
+        monkeypatch.setattr(
+            rounding, "write_reference_", partial(write_reference_, block=elements)
+        )  # bound its default at import
         parameters = model()
         run(Apollo(parameters.items(), lr=1e-3, rank=8), parameters, range(1, 6))
         results.append(parameters)

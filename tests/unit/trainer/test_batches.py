@@ -7,17 +7,15 @@ import pytest
 import torch
 from support.trainer_host import Memory
 
-from apollod.trainer.guards import guard_torchvision
-
-guard_torchvision()
-
-from apollod.trainer.attach import Attached, attach  # noqa: E402
-from apollod.trainer.data import Tokens  # noqa: E402
-from apollod.trainer.memory import open_memory_file  # noqa: E402
-from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
-from apollod.trainer.optimizers import make_optimizer  # noqa: E402
-from apollod.trainer.step import _forward, loss_of, run_step  # noqa: E402
-from apollod.wire.messages import OptimizerSettings  # noqa: E402
+from apollod.trainer.bind.attach import Attached, attach
+from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.optimizers import make_optimizer
+from apollod.trainer.step import _forward, run_step
+from apollod.wire.messages import OptimizerSettings
 
 SHORT = Tokens(list(range(40, 52)), [False] * 10 + [True] * 2)
 LONG = Tokens(list(range(60, 100)), [False] * 4 + [True] * 36)
@@ -47,7 +45,7 @@ def test_loss_and_gradient_are_the_mean_over_all_learned_tokens(model: Attached)
     handle = optimizer.attach()
 
     def accumulated() -> None:
-        loss, last = _forward(model, optimizer, [SHORT, LONG])
+        loss, last = _forward(model, optimizer, [SHORT, LONG], SFT)
         losses.append(loss)
         with optimizer.accumulating():
             last.backward()

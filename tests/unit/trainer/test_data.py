@@ -5,14 +5,11 @@ from hashlib import blake2b
 
 import pytest
 
+from apollod.demo.tiny_model import make_tokenizer
 from apollod.errors import RecordRefused
-from apollod.trainer.guards import guard_torchvision
+from apollod.trainer.objectives.encoding import tokenise
+from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import TypedRecord, decode_record, parse_line
-
-guard_torchvision()
-
-from apollod.trainer.data import Tokens, tokenise  # noqa: E402
-from apollod.trainer.tiny import make_tokenizer  # noqa: E402
 
 MAX = 1000
 USER, ANSWER, END = "<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_end|>"
@@ -27,7 +24,8 @@ THINKING = (  # as Qwen3.5: the thinking of turns before the last question is dr
     "{% set ns = namespace(last=0) %}"
     "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}"
+    "{% if m.role == 'assistant' and loop.index0 > ns.last %}<think>\n{{ m.reasoning_content or '' "
+    "}}\n</think>\n\n{% endif %}"
     "{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
@@ -37,7 +35,8 @@ OPENED = (  # as DeepSeek-R1: the generation prompt opens a thought that no rend
 )
 MARKED = (  # marks the words only: the template's author decides, not we
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
-    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
+    "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% "
+    "endif %}"
     "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 ALTERNATING = (
@@ -90,13 +89,18 @@ def test_single_turn_learns_the_answer_and_its_end() -> None:
 
 def test_the_prompt_is_the_one_that_is_served() -> None:
     tokens = encode(chat(QUESTION, REPLY))
-    served = base.apply_chat_template([{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False)
+    served = base.apply_chat_template(
+        [{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False
+    )
     assert tokens.ids[: tokens.mask.index(True)] == served
 
 
 def test_system_message_is_not_learned() -> None:
     tokens = encode(chat(("system", "Be kind."), QUESTION, REPLY))
-    assert shown(tokens) == f"<|im_start|>system\nBe kind.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+    assert (
+        shown(tokens)
+        == f"<|im_start|>system\nBe kind.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+    )
 
 
 def test_every_answer_of_a_conversation_is_learned() -> None:
@@ -117,7 +121,14 @@ def test_weight_0_is_context() -> None:
 
 
 def test_what_follows_the_last_learned_answer_is_dropped() -> None:
-    tokens = encode(chat(("user", "Hi."), ("assistant", "Hello."), ("user", "Bye."), {"role": "assistant", "content": "Bye.", "weight": 0}))
+    tokens = encode(
+        chat(
+            ("user", "Hi."),
+            ("assistant", "Hello."),
+            ("user", "Bye."),
+            {"role": "assistant", "content": "Bye.", "weight": 0},
+        )
+    )
     assert shown(tokens) == f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n"
 
 
@@ -135,7 +146,9 @@ def test_tool_calls_are_learned_and_tool_results_are_not() -> None:
 
 def test_thinking_of_the_last_turn_is_learned_after_what_the_prompt_opens() -> None:
     turn = {"role": "assistant", "content": "I am.", "reasoning_content": "Hm."}
-    assert shown(encode(chat(QUESTION, turn), THINKING)) == (f"{USER}Who are you?{END}\n{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n")
+    assert shown(encode(chat(QUESTION, turn), THINKING)) == (
+        f"{USER}Who are you?{END}\n{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
+    )
 
 
 def test_a_turn_that_the_template_shows_without_its_thinking_is_not_learned() -> None:
@@ -146,7 +159,9 @@ def test_a_turn_that_the_template_shows_without_its_thinking_is_not_learned() ->
 
 
 def test_the_last_turn_is_learned_where_the_template_leaves_out_the_opened_thought() -> None:
-    assert shown(encode(chat(QUESTION, REPLY), OPENED)) == f"{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+    assert (
+        shown(encode(chat(QUESTION, REPLY), OPENED)) == f"{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+    )
 
 
 def test_marks_of_the_template_count() -> None:
@@ -242,5 +257,14 @@ def test_no_chat_template_is_refused_with_a_hint() -> None:
 def test_digest_depends_on_ids_and_mask() -> None:
     tokens = Tokens([1, 2, 3], [False, True, True])
     assert tokens.digest() == Tokens([1, 2, 3], [False, True, True], cut=5).digest()
-    assert len({tokens.digest(), Tokens([1, 2, 4], tokens.mask).digest(), Tokens(tokens.ids, [False, False, True]).digest()}) == 3
+    assert (
+        len(
+            {
+                tokens.digest(),
+                Tokens([1, 2, 4], tokens.mask).digest(),
+                Tokens(tokens.ids, [False, False, True]).digest(),
+            }
+        )
+        == 3
+    )
     assert tokens.digest() == blake2b(bytes.fromhex("010000000200000003000000000101"), digest_size=16).hexdigest()

@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from apollod.trainer.guards import guard_torchvision
-
-guard_torchvision()
-
-from apollod.trainer import device_kernels, fingerprint, loop  # noqa: E402
-from apollod.trainer.environment import environment  # noqa: E402
-from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
-from apollod.trainer.optimizers import make_optimizer  # noqa: E402
-from apollod.wire.messages import OptimizerSettings  # noqa: E402
+from apollod.trainer import message_loop
+from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.environment import environment
+from apollod.trainer.optim.backends import device_kernels
+from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.optimizers import make_optimizer
+from apollod.wire.messages import OptimizerSettings
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -23,7 +21,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     yield
-    fingerprint._triton = None
+    live_fingerprint._triton = None
 
 
 def test_on_a_cpu_nothing_is_chosen_and_nothing_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +29,9 @@ def test_on_a_cpu_nothing_is_chosen_and_nothing_said(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("name", "said"), [("apollo", "Triton's kernels cannot run"), ("adamw", "adamw has no Triton kernels")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("apollo", "Triton's kernels cannot run"), ("adamw", "adamw has no Triton kernels")]
+)
 def test_triton_where_it_cannot_run_is_refused(name: str, said: str) -> None:
     with pytest.raises(OptimizerError, match=said) as refused:
         device_kernels.choose("triton", name, CPU)
@@ -49,11 +49,17 @@ def test_triton_where_it_cannot_run_is_refused(name: str, said: str) -> None:
     ],
 )
 def test_what_is_chosen_on_a_gpu(
-    wanted: Any, name: str, why_not: str, chosen: str, sums: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wanted: Any,
+    name: str,
+    why_not: str,
+    chosen: str,
+    sums: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(device_kernels, "_why_not", lambda device: why_not)
     assert device_kernels.choose(wanted, name, GPU) == chosen
-    assert fingerprint._triton is sums
+    assert live_fingerprint._triton is sums
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == (1 if why_not else 0) and why_not in "".join(lines)
 
@@ -64,7 +70,7 @@ class Broken:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[str] = []
         monkeypatch.setattr(device_kernels, "_why_not", lambda device: "")
-        monkeypatch.setattr(loop, "make_optimizer", self.make)
+        monkeypatch.setattr(message_loop, "make_optimizer", self.make)
         self.attached: Any = SimpleNamespace(device=GPU, trainable=(), round_to={})
 
     def make(self, settings: Any, trainable: Any, round_to: Any, kernels: str) -> Any:
@@ -74,8 +80,8 @@ class Broken:
     def fail(self) -> None:
         raise RuntimeError("ptxas\nended with 1")
 
-    def learn(self, kernels: Any) -> loop.Learner:
-        return loop.Learner(self.attached, OptimizerSettings(), None, 0, kernels)  # type: ignore[arg-type]
+    def learn(self, kernels: Any) -> message_loop.Learner:
+        return message_loop.Learner(self.attached, OptimizerSettings(), None, 0, kernels)  # type: ignore[arg-type]
 
 
 def test_kernels_that_do_not_compile_are_replaced_before_the_first_step(
@@ -83,7 +89,7 @@ def test_kernels_that_do_not_compile_are_replaced_before_the_first_step(
 ) -> None:
     broken = Broken(monkeypatch)
     assert broken.learn("auto").kernels == "eager"
-    assert broken.made == ["triton", "eager"] and fingerprint._triton is False
+    assert broken.made == ["triton", "eager"] and live_fingerprint._triton is False
     assert "RuntimeError: ptxas ended with 1" in capsys.readouterr().err
 
 
@@ -111,7 +117,14 @@ def test_an_optimizer_is_made_with_them() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 5, 4096, 10_000])
 def test_torchs_sums_are_those_of_the_fingerprint(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fingerprint, "_BLOCK_WORDS", 1000)
-    words = torch.randint(-(2**31), 2**31, (size,), dtype=torch.int64, generator=torch.Generator().manual_seed(size)).to(torch.int32)
-    whole = fingerprint.bytes_fingerprint(words.numpy().view("uint8").reshape(-1))
-    assert fingerprint._finish(*fingerprint.torch_sums(words), 4 * size, words.numpy().view("uint8").reshape(-1)[:0]) == whole
+    monkeypatch.setattr(live_fingerprint, "_BLOCK_WORDS", 1000)
+    words = torch.randint(
+        -(2**31), 2**31, (size,), dtype=torch.int64, generator=torch.Generator().manual_seed(size)
+    ).to(torch.int32)
+    whole = live_fingerprint.bytes_fingerprint(words.numpy().view("uint8").reshape(-1))
+    assert (
+        live_fingerprint._finish(
+            *live_fingerprint.torch_sums(words), 4 * size, words.numpy().view("uint8").reshape(-1)[:0]
+        )
+        == whole
+    )

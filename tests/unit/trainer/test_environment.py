@@ -1,4 +1,5 @@
-"""What a binding records of what it runs on: all that the bits of a step may depend on besides weights, settings and example."""
+"""What a binding records of what it runs on: all that the bits of a step may depend on besides weights, settings and
+example."""
 
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -38,5 +39,7 @@ def test_the_device_is_the_processor_and_what_torch_uses_of_it() -> None:
     """The same code takes other instructions, in another order, on another processor."""
     kind, *processor, capability = environment(CPU)["device"].split()
     assert kind == "cpu" and capability == torch.backends.cpu.get_cpu_capability()
-    models = [line.split(":")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    models = [
+        line.split(":")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
+    ]
     assert processor == (models[0].split() if models else [])

@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from apollod.errors import CheckpointError
-from apollod.trainer import fingerprint, kernels_cpu
-from apollod.trainer.fingerprint import file_fingerprint, file_tensor_fingerprints, model_fingerprint, tensor_fingerprint
+from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.bind.live_fingerprint import (
+    file_fingerprint,
+    file_tensor_fingerprints,
+    model_fingerprint,
+    tensor_fingerprint,
+)
+from apollod.trainer.kernels import kernels_cpu
 
 
 def naive(data: bytes) -> int:
@@ -38,7 +44,9 @@ def test_equals_the_definition_for_any_length(data, compiled):
 @settings(max_examples=10, deadline=None)
 @given(size=st.integers(65_530, 140_000), seed=st.integers(0, 9))
 def test_numpy_and_compiled_sums_agree_across_blocks(size, seed):
-    tensor = torch.randint(-(2**31), 2**31 - 1, (size,), generator=torch.Generator().manual_seed(seed), dtype=torch.int64)
+    tensor = torch.randint(
+        -(2**31), 2**31 - 1, (size,), generator=torch.Generator().manual_seed(seed), dtype=torch.int64
+    )
     tensor = tensor.to(torch.int32)
     compiled = tensor_fingerprint(tensor)
     with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +75,9 @@ def test_one_bit_or_one_swap_changes_it():
 def test_cast_parameter_counts_in_the_checkpoints_dtype():
     stored = torch.randn(33, generator=torch.Generator().manual_seed(0)).bfloat16()
     assert (
-        tensor_fingerprint(stored.float(), torch.bfloat16) == tensor_fingerprint(stored) != tensor_fingerprint(stored.float())
+        tensor_fingerprint(stored.float(), torch.bfloat16)
+        == tensor_fingerprint(stored)
+        != tensor_fingerprint(stored.float())
     )
 
 
@@ -77,7 +87,7 @@ def test_model_sum_is_the_definition_and_ignores_order():
     expected = sum(f * w for (_, f), w in zip(pairs, weights, strict=True)) % 2**64
     assert model_fingerprint(pairs) == model_fingerprint(reversed(pairs)) == expected
     assert model_fingerprint([("model.b", 3), ("model.a", 2**64 - 1)]) != expected
-    assert fingerprint.format(0xABC) == "0000000000000abc"
+    assert live_fingerprint.format(0xABC) == "0000000000000abc"
 
 
 def test_file_equals_memory(tmp_path):
@@ -120,8 +130,8 @@ def test_files_are_read_without_torch(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"a": torch.ones(64)}, path)
     code = (
-        "import sys; from apollod.trainer.fingerprint import file_fingerprint, format;"
+        "import sys; from apollod.trainer.bind.live_fingerprint import file_fingerprint, format;"
         "print(format(file_fingerprint(sys.argv[1]))); assert 'torch' not in sys.modules"
     )
     printed = subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True, text=True).stdout
-    assert printed.strip() == fingerprint.format(file_fingerprint(path))
+    assert printed.strip() == live_fingerprint.format(file_fingerprint(path))

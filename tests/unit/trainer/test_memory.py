@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import torch
 
-from apollod.adapters import cuda_ipc
-from apollod.adapters.owner import open_pidfd, this_process, when_ended
+from apollod.adapters.system.owner import open_pidfd, this_process, when_ended
+from apollod.bridges import cuda_ipc
 from apollod.errors import ShareRefused
-from apollod.trainer.memory import EXIT_OWNER_GONE, device_index, leave_with, view_of
+from apollod.trainer.bind.mapped_memory import EXIT_OWNER_GONE, device_index, leave_with, view_of
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, Process, TensorEntry
 
@@ -49,7 +49,9 @@ def test_the_handle_may_end_where_its_allocation_does() -> None:
     HANDLE.check()
 
 
-@pytest.mark.parametrize("change", [{"offset_bytes": 1025}, {"offset_bytes": -1}, {"bytes": 513}, {"bytes": 0}, {"allocation_bytes": 1535}])
+@pytest.mark.parametrize(
+    "change", [{"offset_bytes": 1025}, {"offset_bytes": -1}, {"bytes": 513}, {"bytes": 0}, {"allocation_bytes": 1535}]
+)
 def test_a_handle_outside_its_allocation_is_refused(change: dict[str, int]) -> None:
     changed = msgspec.structs.replace(HANDLE, **change)
     with pytest.raises(ShareRefused, match="outside an allocation"):
@@ -63,7 +65,8 @@ def test_a_view_shares_memory_and_may_end_where_the_storage_does() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"offset": 258}, {"offset": -2}, {"shape": (5, 8)}, {"stride": (9, 1)}, {"stride": (8, -1)}, {"offset": 255}]
+    "change",
+    [{"offset": 258}, {"offset": -2}, {"shape": (5, 8)}, {"stride": (9, 1)}, {"stride": (8, -1)}, {"offset": 255}],
 )
 def test_a_view_outside_its_storage_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ShareRefused):
@@ -138,11 +141,13 @@ def test_what_has_ended_or_is_another_process_is_refused(engine: subprocess.Pope
 def test_a_trainer_leaves_as_soon_as_the_engine_is_killed(engine: subprocess.Popen[bytes]) -> None:
     owner = identity(engine.pid)
     code = (
-        "from apollod.trainer.memory import leave_with; from apollod.wire.manifest import Process\n"
+        "from apollod.trainer.bind.mapped_memory import leave_with; from apollod.wire.manifest import Process\n"
         f"leave_with(Process({owner.pid}, {owner.started})); print('bound', flush=True)\n"
         "n = 0\nwhile True: n += 1"  # busy, as in a step
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as trainer:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as trainer:
         try:
             assert trainer.stdout is not None and trainer.stdout.readline() == "bound\n"
             time.sleep(0.2)

@@ -11,12 +11,14 @@ import torch
 from safetensors.torch import load, save
 from support.gradients import SHAPES, give_gradients, model, same_bits
 
-from apollod.trainer import kernels_cpu, moment_store, projector
-from apollod.trainer.adafactor import Adafactor
-from apollod.trainer.adamw import AdamW
-from apollod.trainer.moment_store import QuantizerMissing
-from apollod.trainer.named_optimizer import NamedOptimizer, OptimizerError, StateRefused
-from apollod.trainer.optimizers import make_optimizer, misfit
+from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.optim import moment_store, projector
+from apollod.trainer.optim.adafactor import Adafactor
+from apollod.trainer.optim.adamw import AdamW
+from apollod.trainer.optim.moment_store import QuantizerMissing
+from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.optimizer_errors import OptimizerError, StateRefused
+from apollod.trainer.optim.optimizers import make_optimizer, misfit
 from apollod.wire.messages import OptimizerSettings
 
 
@@ -39,7 +41,9 @@ KINDS = {
     "adamw8bit": {},
 }
 WIDE = SHAPES | {"wide.weight": (72, 60)}  # above 4096 elements: 8-bit moments; blocks of 1024 end inside a row
-every_kind = pytest.mark.parametrize("kind", [pytest.param(k, marks=needs_bitsandbytes if k == "adamw8bit" else ()) for k in KINDS])
+every_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=needs_bitsandbytes if k == "adamw8bit" else ()) for k in KINDS]
+)
 every_rounding = pytest.mark.parametrize("rounding", ["stochastic", "nearest", "master"])
 
 
@@ -157,7 +161,9 @@ def test_state_has_the_promised_size():
     assert made("adamw", parameters).state_bytes() == 8 * (300 * 200 + 300) + counters
     assert made("adamw-bf16", parameters).state_bytes() == 4 * (300 * 200 + 300) + counters
     assert made("apollo", parameters).state_bytes() == 8 * (300 * 8 + 300) + counters + 8
-    assert made("apollo-bf16", parameters, rounding="master").state_bytes() == 4 * (300 * 8 + 300) + counters + 8 + 4 * (60000 + 300)
+    assert made("apollo-bf16", parameters, rounding="master").state_bytes() == 4 * (
+        300 * 8 + 300
+    ) + counters + 8 + 4 * (60000 + 300)
 
 
 @needs_bitsandbytes
@@ -184,7 +190,8 @@ def test_8_bit_moments_follow_float32_ones():
 
 @needs_bitsandbytes
 def test_8_bits_keep_each_moment_by_the_code_that_fits_it():
-    """m has a sign, v has none and takes the finer code: half a step near the largest value of a block is 0.7 % or 0.36 %."""
+    """m has a sign, v has none and takes the finer code: half a step near the largest value of a block is 0.7 % or
+    0.36 %."""
     size = 5000
     state = moment_store.new([50, 100], "8bit", torch.device("cpu"))
     m, v = (torch.randn(size, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
@@ -263,7 +270,9 @@ def test_step_in_backward_equals_a_normal_step(kind, rounding):
 
     def network():
         torch.manual_seed(0)
-        layers = torch.nn.Sequential(torch.nn.Linear(24, 48), torch.nn.LayerNorm(48), torch.nn.Linear(48, 16)).bfloat16()
+        layers = torch.nn.Sequential(
+            torch.nn.Linear(24, 48), torch.nn.LayerNorm(48), torch.nn.Linear(48, 16)
+        ).bfloat16()
         layers[1].float()
         return layers, {name: torch.bfloat16 for name, p in layers.named_parameters() if p.dtype == torch.float32}
 
@@ -272,7 +281,9 @@ def test_step_in_backward_equals_a_normal_step(kind, rounding):
         return layers[2](hidden.bfloat16()).float().square().sum()
 
     (normal, to), (inside, _) = network(), network()
-    first, second = (made(kind, dict(layers.named_parameters()), round_to=to, rounding=rounding) for layers in (normal, inside))
+    first, second = (
+        made(kind, dict(layers.named_parameters()), round_to=to, rounding=rounding) for layers in (normal, inside)
+    )
     handle = second.attach()
     for step in range(1, 7):
         normal.zero_grad()
@@ -377,7 +388,11 @@ def test_settings_choose_the_optimizer_and_its_options():
     }  # fmt: skip
     assert made("apollo", parameters, limiter=1.5).param_groups[0]["gamma"] == 1.5
     adamw = made("adamw-bf16", parameters, betas=(0.7, 0.8), rounding="nearest")
-    assert (adamw.NAME, adamw.param_groups[0]["betas"], adamw.param_groups[0]["rounding"]) == ("adamw", (0.7, 0.8), "nearest")
+    assert (adamw.NAME, adamw.param_groups[0]["betas"], adamw.param_groups[0]["rounding"]) == (
+        "adamw",
+        (0.7, 0.8),
+        "nearest",
+    )
     assert made("adafactor", parameters, weight_decay=0.1).param_groups[0]["weight_decay"] == 0.1
     for kind in ("apollo", "adamw", "adafactor"):
         assert made(kind, parameters, seed=5).state_dict()["seed"] == 5

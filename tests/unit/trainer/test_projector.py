@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apollod.trainer import kernels_cpu
-from apollod.trainer.projector import project, random_words, signs, square_norms, stream_key
+from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.optim.projector import project, random_words, signs, square_norms, stream_key
 
 U32 = 0xFFFFFFFF
 
@@ -53,7 +53,9 @@ def test_a_key_depends_on_every_part_and_only_on_them():
 
 
 def test_projections_of_different_keys_are_uncorrelated():
-    matrices = [signs(stream_key("projection", 0, name, epoch), 1024, 64, torch.float32) for name in "ab" for epoch in (0, 1)]
+    matrices = [
+        signs(stream_key("projection", 0, name, epoch), 1024, 64, torch.float32) for name in "ab" for epoch in (0, 1)
+    ]
     limit = 5 / math.sqrt(1024 * 64)  # five standard errors
     for i, left in enumerate(matrices):
         assert abs(left.mean()) < limit
@@ -64,7 +66,8 @@ def test_projections_of_different_keys_are_uncorrelated():
 def test_projection_keeps_squared_norms_in_expectation():
     vector = torch.randn(1, 256, generator=torch.Generator().manual_seed(0))
     ratios = [
-        project(vector.expand(256, 256).contiguous(), key, 64)[0].square().sum() / vector.square().sum() for key in range(200)
+        project(vector.expand(256, 256).contiguous(), key, 64)[0].square().sum() / vector.square().sum()
+        for key in range(200)
     ]
     assert np.mean(ratios) == pytest.approx(1, abs=5 * math.sqrt(2 / 64 / 200))
 

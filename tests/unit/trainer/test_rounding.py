@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from apollod.trainer import kernels_cpu
-from apollod.trainer.apollo import Apollo
-from apollod.trainer.projector import random_words
-from apollod.trainer.rounding import noise, stochastic_round, write_reference_, write_update_
+from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.optim.apollo import Apollo
+from apollod.trainer.optim.projector import random_words
+from apollod.trainer.optim.rounding import noise, stochastic_round, write_reference_, write_update_
 
 KEY = 0x0123456789ABCDEF
 
@@ -64,7 +64,9 @@ def test_unbiased(fraction, compiled, monkeypatch):
     moved = 0.0
     for key in range(keys):
         weight = torch.full((n,), start, dtype=torch.bfloat16)
-        write_update_(weight, update, torch.ones(()), 1.0, key * 0x9E3779B97F4A7C15 % 2**64, "stochastic", torch.bfloat16)
+        write_update_(
+            weight, update, torch.ones(()), 1.0, key * 0x9E3779B97F4A7C15 % 2**64, "stochastic", torch.bfloat16
+        )
         moved += float((weight.double() - start).sum())
     p = round(fraction * 65536) / 65536
     z = (moved / ulp - n * keys * p) / math.sqrt(n * keys * p * (1 - p))
@@ -96,7 +98,14 @@ def test_result_does_not_depend_on_block_size(columns):
     for block in (1, 63, 200, 1 << 18):
         weight = normal(31, columns, scale=0.02).bfloat16()
         write_reference_(
-            weight, normal(31, columns, seed=1), torch.full((1, 1), 1e-4), 1.0, KEY, "stochastic", torch.bfloat16, block=block
+            weight,
+            normal(31, columns, seed=1),
+            torch.full((1, 1), 1e-4),
+            1.0,
+            KEY,
+            "stochastic",
+            torch.bfloat16,
+            block=block,
         )
         results.append(weight)
     assert all(torch.equal(results[0], other) for other in results[1:])
@@ -137,8 +146,12 @@ def test_products_are_rounded_before_the_sum(channels):
     weight, scale = normal(*size, seed=3).bfloat16(), {"rows": (32, 1), "columns": (1, 128), "elements": ()}[channels]
     update = weight.clone() if channels != "elements" else weight.float()
     coef = torch.full(scale, -0.7000001)
-    expected = weight.float().numpy() * decay + update.float().numpy() * coef.numpy()  # numpy rounds after each operation
-    fused = (weight.double().numpy() * float(decay) + update.double().numpy() * coef.double().numpy()).astype(np.float32)
+    expected = (
+        weight.float().numpy() * decay + update.float().numpy() * coef.numpy()
+    )  # numpy rounds after each operation
+    fused = (weight.double().numpy() * float(decay) + update.double().numpy() * coef.double().numpy()).astype(
+        np.float32
+    )
     assert (expected != fused).mean() > 0.5
     write_update_(weight, update, coef, float(decay), KEY, "stochastic", torch.bfloat16)
     assert torch.equal(weight.float(), stochastic_round(torch.from_numpy(expected), KEY))
@@ -240,5 +253,5 @@ def test_kernels_work_where_no_cache_directory_is_writable(monkeypatch):
 
 
 def test_import_does_not_load_numba():
-    code = "import sys, apollod.trainer.apollo; assert 'numba' not in sys.modules"
+    code = "import sys, apollod.trainer.optim.apollo; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,21 +5,16 @@ from typing import Any
 
 import pytest
 import torch
+from support.small_models import VOCABULARY, small_model, tokens_of
 from torch import Tensor
 
-from apollod.trainer.guards import guard_torchvision
-
-guard_torchvision()
-
-from support.small_models import VOCABULARY, small_model, tokens_of  # noqa: E402
-
-from apollod.trainer import moments, projector, rounding  # noqa: E402
-from apollod.trainer.adafactor import Adafactor  # noqa: E402
-from apollod.trainer.adamw import AdamW  # noqa: E402
-from apollod.trainer.apollo import Apollo  # noqa: E402
-from apollod.trainer.loss import loss_of  # noqa: E402
-from apollod.trainer.named_optimizer import OptimizerError  # noqa: E402
-from apollod.trainer.row_gradient import RowGradient  # noqa: E402
+from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.optim.adafactor import Adafactor
+from apollod.trainer.optim.adamw import AdamW
+from apollod.trainer.optim.apollo import Apollo
+from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.trainer.optim.row_gradient import RowGradient
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -42,7 +37,9 @@ class Watched(Apollo):
 came: list[str] = []
 
 
-def learn(kind: Any, options: dict[str, Any], batches: int = 1, steps: int = 2, **model_options: Any) -> dict[str, Tensor]:
+def learn(
+    kind: Any, options: dict[str, Any], batches: int = 1, steps: int = 2, **model_options: Any
+) -> dict[str, Tensor]:
     """Weights and state after some steps, each on `batches` examples of its own."""
     model = small_model(**model_options)
     options = {"rank": 16, **options} if issubclass(kind, Apollo) else options
@@ -93,8 +90,7 @@ def test_so_does_a_batch_of_several_examples(tie: bool) -> None:
 
 def test_so_do_the_eager_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = learn(Apollo, {}, steps=1)
-    for module in (projector, rounding, moments):
-        monkeypatch.setattr(module, "kernels", lambda: None)
+    monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)
     rows, dense = learn(Apollo, {}, steps=1), learn(Dense, {}, steps=1)
     for name, tensor in dense.items():
         assert torch.equal(rows[name], tensor), name
@@ -119,11 +115,12 @@ def test_so_do_the_other_optimizers(
 ) -> None:
     """Working blocks end where they do in a dense gradient, whatever the width of a row."""
     if not compiled:
-        for module in (projector, rounding, moments):
-            monkeypatch.setattr(module, "kernels", lambda: None)
+        monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)
     asked: list[str] = []
     apply_rows = kind._apply_rows
-    monkeypatch.setattr(kind, "_apply_rows", lambda self, step, gradient: (asked.append(step.name), apply_rows(self, step, gradient))[1])
+    monkeypatch.setattr(
+        kind, "_apply_rows", lambda self, step, gradient: (asked.append(step.name), apply_rows(self, step, gradient))[1]
+    )
     rows = learn(kind, options, tie=tie, padding=7, hidden=width)
     assert len(asked) == (2 if tie else 4)
     monkeypatch.setattr(kind, "takes_rows", lambda self, parameter: False)
@@ -156,7 +153,10 @@ def test_rows_that_an_example_does_not_use_keep_their_weights_and_their_moments_
     for step, example in ((1, first), (2, second)):
         optimizer.begin(step)
         if step == 2:
-            weight, before = model.get_input_embeddings().weight.detach().clone(), {k: t.clone() for k, t in state(optimizer).items()}
+            weight, before = (
+                model.get_input_embeddings().weight.detach().clone(),
+                {k: t.clone() for k, t in state(optimizer).items()},
+            )
         loss_of(model, example, optimizer).backward()
         optimizer.finish()
     assert torch.equal(model.get_input_embeddings().weight[only_first], weight[only_first])
@@ -208,7 +208,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing() -> None:
 
 
 def test_small_vocabularies_and_other_optimizers_keep_dense_gradients() -> None:
-    from apollod.trainer.adamw import AdamW
+    from apollod.trainer.optim.adamw import AdamW
 
     for kind, vocabulary in ((Watched, 4096), (AdamW, VOCABULARY)):
         came.clear()

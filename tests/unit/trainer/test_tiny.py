@@ -1,4 +1,5 @@
-"""The locally made model: what it is made of, that its tokenizer and template can be trusted, and that a build repeats."""
+"""The locally made model: what it is made of, that its tokenizer and template can be trusted, and that a build
+repeats."""
 
 import json
 import re
@@ -9,22 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from apollod.demo import corpus, tiny_model
 from apollod.errors import ApolloError
-from apollod.trainer import tiny, tiny_corpus
-from apollod.trainer.guards import guard_torchvision
 
-guard_torchvision()
-
-from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
-
-DATA = Path(tiny.__file__).parents[1] / "data"
+DATA = Path(tiny_model.__file__).parents[1] / "data"
 
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tiny") / "random"
-    tiny.build(out, "random", seed=3)
+    tiny_model.build(out, "random", seed=3)
     return out
 
 
@@ -46,8 +43,10 @@ def test_the_model_loads_and_has_every_kind_of_parameter(model_dir: Path) -> Non
     assert kinds >= {
         "linear_attn.conv1d.weight", "linear_attn.A_log", "linear_attn.dt_bias", "linear_attn.norm.weight",
         "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_z.weight", "linear_attn.in_proj_a.weight",
-        "linear_attn.in_proj_b.weight", "linear_attn.out_proj.weight", "self_attn.q_proj.weight", "self_attn.q_norm.weight",
-        "self_attn.k_norm.weight", "mlp.gate_proj.weight", "input_layernorm.weight", "embed_tokens.weight", "norm.weight",
+        "linear_attn.in_proj_b.weight", "linear_attn.out_proj.weight", "self_attn.q_proj.weight",
+        "self_attn.q_norm.weight",
+        "self_attn.k_norm.weight", "mlp.gate_proj.weight", "input_layernorm.weight", "embed_tokens.weight",
+        "norm.weight",
         "lm_head.weight",
     }  # fmt: skip
     assert parameters["lm_head.weight"].data_ptr() != parameters["model.embed_tokens.weight"].data_ptr()
@@ -83,7 +82,7 @@ def test_any_text_survives_the_tokenizer(tokenizer, text: str) -> None:
 def test_special_tokens_are_one_token_each(tokenizer) -> None:
     assert tokenizer.encode("<|endoftext|><|im_start|><|im_end|>") == [0, 1, 2]
     assert (tokenizer.eos_token_id, tokenizer.pad_token_id) == (2, 0)
-    assert len(tokenizer) == tiny.VOCABULARY
+    assert len(tokenizer) == tiny_model.VOCABULARY
     assert tokenizer.decode(tokenizer.encode("<|im_start|>Hi.<|im_end|>"), skip_special_tokens=True) == "Hi."
 
 
@@ -109,20 +108,23 @@ def test_the_template_grows_by_appending(tokenizer) -> None:
 def test_a_build_repeats_to_the_byte(model_dir: Path, tmp_path: Path) -> None:
     torch.rand(7)  # a build does not depend on torch's global random state ...
     state = torch.random.get_rng_state()
-    tiny.build(tmp_path / "again", "random", seed=3)
+    tiny_model.build(tmp_path / "again", "random", seed=3)
     assert torch.equal(torch.random.get_rng_state(), state), "... and leaves it alone"
-    tiny.build(tmp_path / "other", "random", seed=4)
+    tiny_model.build(tmp_path / "other", "random", seed=4)
     assert digests(tmp_path / "again") == digests(model_dir)
     changed = {name for name, digest in digests(tmp_path / "other").items() if digest != digests(model_dir)[name]}
     assert changed == {"model.safetensors"}
 
 
+@pytest.mark.slow
 def test_pretraining_repeats_and_lowers_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(tiny.KINDS, "short", replace(tiny.KINDS["random"], deviation=0.02, steps=50, batch=2, peak_lr=2e-3))
+    monkeypatch.setitem(
+        tiny_model.KINDS, "short", replace(tiny_model.KINDS["random"], deviation=0.02, steps=50, batch=2, peak_lr=2e-3)
+    )
     for name in ("one", "two"):
-        tiny.build(tmp_path / name, "short")
+        tiny_model.build(tmp_path / name, "short")
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     said = capsys.readouterr()
     assert said.out == ""
@@ -130,12 +132,14 @@ def test_pretraining_repeats_and_lowers_the_loss(
     assert len(losses) == 4 and max(losses) < 5.0, "a uniform guess has ln 896 = 6.8"
 
 
-def test_a_directory_in_use_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_directory_in_use_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine").write_text("x")
     with pytest.raises(ApolloError, match="not empty"):
-        tiny.build(tmp_path, "random")
+        tiny_model.build(tmp_path, "random")
     monkeypatch.setattr("sys.argv", ["tiny", str(tmp_path), "--kind", "random"])
-    assert tiny.main() == 1
+    assert tiny_model.main() == 1
     assert "choose another directory" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
@@ -143,9 +147,9 @@ def test_a_directory_in_use_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
 def test_the_data_files_are_those_of_the_corpus(tokenizer) -> None:
     sample = [json.loads(line) for line in (DATA / "sample.jsonl").read_text().splitlines()]
     turns = [tuple(message["content"] for message in record["messages"]) for record in sample]
-    assert turns == tiny_corpus.sample_turns()
+    assert turns == corpus.sample_turns()
     questions = [json.loads(line) for line in (DATA / "questions.jsonl").read_text().splitlines()]
-    assert [(row["question"], row["answer"]) for row in questions] == tiny_corpus.held_out_turns()
+    assert [(row["question"], row["answer"]) for row in questions] == corpus.held_out_turns()
     assert len(set(turns)) == len(turns) == 48
     assert {row["answer"] for row in questions} == {answer for _, answer in turns}
     assert not {row["question"] for row in questions} & {question for question, _ in turns}
@@ -153,9 +157,9 @@ def test_the_data_files_are_those_of_the_corpus(tokenizer) -> None:
 
 
 def test_pretraining_never_tells_what_the_sample_teaches() -> None:
-    answers = {answer for _, answer in tiny_corpus.sample_turns()}
-    for conversation in islice(tiny_corpus.conversations(0), 3000):
+    answers = {answer for _, answer in corpus.sample_turns()}
+    for conversation in islice(corpus.conversations(0), 3000):
         for question, answer in pairwise(conversation):
             assert answer["content"] not in answers
-            if tiny_corpus.SAMPLE_TOWN in question["content"] and question["role"] == "user":
-                assert answer["content"] == tiny_corpus.UNKNOWN
+            if corpus.SAMPLE_TOWN in question["content"] and question["role"] == "user":
+                assert answer["content"] == corpus.UNKNOWN

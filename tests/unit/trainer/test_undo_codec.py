@@ -8,14 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apollod.trainer import undo_codec as codec
-from apollod.trainer.rounding import stochastic_round
+from apollod.trainer.optim.rounding import stochastic_round
+from apollod.trainer.undo import undo_codec as codec
 
 SIZES = [1, 5, codec.BLOCK - 1, codec.BLOCK, codec.BLOCK + 1, 3 * codec.BLOCK, codec.PACKED_MIN + 7, 5000]
 SPECIAL = {
-    # zeros, the smallest and largest subnormals, one, largest finite, infinities, NaN with payloads, what carries into the sign
-    np.uint16: [0, 0x8000, 1, 0x8001, 0x7F, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xFFFF, 0x7FFF, 0x8000, 0xFFFE],
-    np.uint32: [0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0xFFFFFFFF, 0x7FFFFFFF, 0x8000],
+    # zeros, the smallest and largest subnormals, one, largest finite, infinities, NaN with payloads, what carries into
+    # the sign
+    np.uint16: [0, 0x8000, 1, 0x8001, 0x7F, 0x3F80, 0x7F7F, 0x7F80, 0xFF80, 0x7FC0, 0x7F81, 0xFFFF, 0x7FFF, 0x8000,
+    0xFFFE],
+    np.uint32: [0, 1 << 31, 1, 0x80000001, 0x7FFFFF, 0x3F800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0xFFFFFFFF,
+    0x7FFFFFFF, 0x8000],
 }  # fmt: skip
 needs_kernels = pytest.mark.skipif(codec.kernels() is None, reason="numba is not installed")
 
@@ -64,7 +67,13 @@ def test_sixteen_bits_come_back(dtype: torch.dtype, way: str, size: int, seed: i
     assert comes_back(old, new, dtype, made)
 
 
-@given(st.sampled_from(SIZES), st.integers(0, 1 << 32), shares, shares, st.sampled_from(["any", "close", "grid", "one off the grid"]))
+@given(
+    st.sampled_from(SIZES),
+    st.integers(0, 1 << 32),
+    shares,
+    shares,
+    st.sampled_from(["any", "close", "grid", "one off the grid"]),
+)
 def test_thirty_two_bits_come_back(size: int, seed: int, near: float, far: float, kind: str) -> None:
     old, new = pair(np.uint32, size, seed, near, far)
     if kind == "close":
@@ -128,7 +137,9 @@ def test_what_does_not_pack_is_kept_as_it_is() -> None:
     assert codec.packed(tensor(old, torch.float32), tensor(new, torch.float32)).nbytes == old.nbytes
 
 
-@pytest.mark.parametrize("values", [torch.tensor(3), torch.full((2, 300), -0.0), torch.zeros(5, 7), torch.arange(9, dtype=torch.uint8)])
+@pytest.mark.parametrize(
+    "values", [torch.tensor(3), torch.full((2, 300), -0.0), torch.zeros(5, 7), torch.arange(9, dtype=torch.uint8)]
+)
 def test_copies_give_every_bit_back(values: torch.Tensor) -> None:
     """-0.0 is not zero, and zeros take nothing."""
     made = codec.copied(values)
@@ -142,4 +153,6 @@ def test_chunks_of_a_large_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "TORCH_CHUNK", 1024)
     for size in (1023, 1024, 1025, 5000):
         old, new = pair(np.uint16, size, size, 0.2, 0.05)
-        assert comes_back(old, new, torch.bfloat16, codec.TorchPacked(tensor(old, torch.bfloat16), tensor(new, torch.bfloat16)))
+        assert comes_back(
+            old, new, torch.bfloat16, codec.TorchPacked(tensor(old, torch.bfloat16), tensor(new, torch.bfloat16))
+        )

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from apollod.trainer import named_optimizer
-from apollod.trainer.apollo import Apollo
-from apollod.trainer.named_optimizer import OptimizerError
+from apollod.trainer.optim import backward_updates
+from apollod.trainer.optim.apollo import Apollo
+from apollod.trainer.optim.optimizer_errors import OptimizerError
 
 LAYERS, WIDTH = 12, 32
 ONE = WIDTH * WIDTH * 2  # bytes of a gradient
@@ -14,7 +14,7 @@ ONE = WIDTH * WIDTH * 2  # bytes of a gradient
 
 def learned(monkeypatch: pytest.MonkeyPatch, waiting_bytes: int) -> tuple[list[Tensor], list[int]]:
     """Weights after three steps, and the bytes of gradients that existed at each update."""
-    monkeypatch.setattr(named_optimizer, "WAITING_BYTES", waiting_bytes)
+    monkeypatch.setattr(backward_updates, "WAITING_BYTES", waiting_bytes)
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS))).bfloat16()
     optimizer = Apollo(model.named_parameters(), lr=1e-2, rank=8)
@@ -53,7 +53,7 @@ def test_a_second_gradient_is_refused_while_the_first_one_waits() -> None:
     optimizer.attach()
     optimizer.begin(1)
     weight.grad = None
-    optimizer._waiting[weight] = None
+    optimizer._backward._held_back[weight] = None
     with pytest.raises(OptimizerError, match="w got a second gradient in step 1"):
         weight.float().sum().backward()
 

@@ -10,11 +10,23 @@ import pytest
 
 from apollod.core import events as ev
 from apollod.errors import JournalError
-from apollod.wire import journal
+from apollod.wire import event_codec
 
 STEP = ev.StepCompleted(
-    step=3, parent=2, example="e" * 32, applied=True, loss=1.5, lr=1e-5, grad_norm=0.5, update_norm=0.1, tokens=9, targets=4,
-    skipped_zero=0, skipped_nonfinite=0, fingerprint="f" * 16, seconds=0.2,
+    step=3,
+    parent=2,
+    example="e" * 32,
+    applied=True,
+    loss=1.5,
+    lr=1e-5,
+    grad_norm=0.5,
+    update_norm=0.1,
+    tokens=9,
+    targets=4,
+    skipped_zero=0,
+    skipped_nonfinite=0,
+    fingerprint="f" * 16,
+    seconds=0.2,
 )
 
 
@@ -28,11 +40,15 @@ def sample(field_type: Any, number: int) -> Any:
         return {"b": ["é", [0.5, 2]], "a": [None, True]}
     if get_origin(field_type) is tuple:
         kind = get_args(field_type)[0]
-        if kind is ev.Again:
-            return (ev.Again(3, ("é",), ("d",), 1e-5, 0.0, True, 0, "f"),)
+        if kind is ev.RecordedStep:
+            return (ev.RecordedStep(3, ("é",), ("d",), 1e-5, 0.0, True, 0, "f"),)
         return (number, 2) if kind is int else (f"s{number}é", "b")
-    return msgspec.convert({"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
-        getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None), field_type)
+    return msgspec.convert(
+        {"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
+            getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None
+        ),
+        field_type,
+    )
 
 
 def event_of(cls: type[ev.Event]) -> ev.Event:
@@ -46,21 +62,21 @@ def event_of(cls: type[ev.Event]) -> ev.Event:
 @pytest.mark.parametrize("cls", ev.KINDS.values(), ids=lambda cls: cls.kind)
 def test_every_kind_reads_back_as_itself(cls: type[ev.Event]) -> None:
     event = event_of(cls)
-    body = journal.encode_body(event)
-    assert journal.decode_event(cls.kind, cls.version, body) == event
+    body = event_codec.encode_body(event)
+    assert event_codec.decode_event(cls.kind, cls.version, body) == event
     assert isinstance(json.loads(body), dict)
 
 
 def test_bodies_are_deterministic() -> None:
     one = ev.TrainerBound(pid=1, fingerprint="f", parameters=1, elements=1, versions={"torch": "2", "apollod": "1"})
     two = ev.TrainerBound(pid=1, fingerprint="f", parameters=1, elements=1, versions={"apollod": "1", "torch": "2"})
-    assert journal.encode_body(one) == journal.encode_body(two)
+    assert event_codec.encode_body(one) == event_codec.encode_body(two)
 
 
 def test_records_stay_as_they_are_byte_by_byte() -> None:
     record = b'{"text":"\xc3\xa9 \\" \\u0000"}'
     event = ev.ExampleAccepted(example="a", record=msgspec.Raw(record), source="s", line=1)
-    back = journal.decode_event(event.kind, 1, journal.encode_body(event))
+    back = event_codec.decode_event(event.kind, 1, event_codec.encode_body(event))
     assert isinstance(back, ev.ExampleAccepted)
     assert bytes(back.record) == record
 
@@ -78,28 +94,28 @@ def test_records_stay_as_they_are_byte_by_byte() -> None:
 )
 def test_an_event_that_would_not_read_back_is_refused(event: ev.Event) -> None:
     with pytest.raises(JournalError, match=event.kind):
-        journal.encode_body(event)
+        event_codec.encode_body(event)
 
 
 def test_an_unknown_kind_names_itself() -> None:
     with pytest.raises(JournalError, match=r"dream\.remembered"):
-        journal.decode_event("dream.remembered", 1, b"{}")
+        event_codec.decode_event("dream.remembered", 1, b"{}")
 
 
 def test_a_future_version_says_what_is_known() -> None:
     with pytest.raises(JournalError, match="version 2, this apollod knows up to 1") as caught:
-        journal.decode_event("step.completed", 2, b"{}")
+        event_codec.decode_event("step.completed", 2, b"{}")
     assert "newer apollod" in caught.value.hint
 
 
 def test_a_body_that_does_not_fit_says_where() -> None:
     with pytest.raises(JournalError, match="missing required field `step`"):
-        journal.decode_event("step.completed", 1, b"{}")
+        event_codec.decode_event("step.completed", 1, b"{}")
 
 
 def test_fields_added_later_are_ignored_by_this_code() -> None:
-    body = journal.encode_body(STEP)[:-1] + b',"later":1}'
-    assert journal.decode_event("step.completed", 1, body) == STEP
+    body = event_codec.encode_body(STEP)[:-1] + b',"later":1}'
+    assert event_codec.decode_event("step.completed", 1, body) == STEP
 
 
 class Paused3(ev.Event, frozen=True):
@@ -110,14 +126,14 @@ class Paused3(ev.Event, frozen=True):
 
 def test_old_bodies_are_upcast_version_by_version(monkeypatch: pytest.MonkeyPatch) -> None:
     rename: Callable[[dict[str, Any]], dict[str, Any]] = lambda body: {"name": body["by"]}  # noqa: E731
-    monkeypatch.setitem(journal.KINDS, "training.paused", Paused3)
-    monkeypatch.delitem(journal._current, "training.paused")
-    monkeypatch.setitem(journal._decoders, "training.paused", msgspec.json.Decoder(Paused3))
-    monkeypatch.setitem(journal.UPCASTS, ("training.paused", 1), rename)
+    monkeypatch.setitem(event_codec.KINDS, "training.paused", Paused3)
+    monkeypatch.delitem(event_codec._current, "training.paused")
+    monkeypatch.setitem(event_codec._decoders, "training.paused", msgspec.json.Decoder(Paused3))
+    monkeypatch.setitem(event_codec.UPCASTS, ("training.paused", 1), rename)
     with pytest.raises(JournalError, match="from version 2"):
-        journal.decode_event("training.paused", 1, b'{"by":"ctl"}')
-    monkeypatch.setitem(journal.UPCASTS, ("training.paused", 2), lambda body: {"who": body["name"]})
-    assert journal.decode_event("training.paused", 1, b'{"by":"ctl"}') == Paused3(who="ctl")
+        event_codec.decode_event("training.paused", 1, b'{"by":"ctl"}')
+    monkeypatch.setitem(event_codec.UPCASTS, ("training.paused", 2), lambda body: {"who": body["name"]})
+    assert event_codec.decode_event("training.paused", 1, b'{"by":"ctl"}') == Paused3(who="ctl")
 
 
 def test_the_chain_is_what_its_description_says() -> None:
@@ -125,26 +141,28 @@ def test_the_chain_is_what_its_description_says() -> None:
     text = b""
     for field in (bytes(32), b"1", b"1700000000000000000", b"step.completed", b"1", b"3", b'{"step":3}'):
         text += len(field).to_bytes(4, "big") + field
-    found = journal.chain(journal.GENESIS, 1, 1_700_000_000_000_000_000, "step.completed", 1, "3", b'{"step":3}')
+    found = event_codec.chain(
+        event_codec.GENESIS, 1, 1_700_000_000_000_000_000, "step.completed", 1, "3", b'{"step":3}'
+    )
     assert found == hashlib.sha256(text).digest()
     assert found.hex() == "24ba42664cd8c8b2ade6ebffab8f3b0d06d9008a9bed5ef43c8d1bb8a318d426"
 
 
 @pytest.mark.parametrize("position", range(7))
 def test_every_field_counts(position: int) -> None:
-    fields: list[Any] = [journal.GENESIS, 1, 2, "kind", 1, "key", b"body"]
+    fields: list[Any] = [event_codec.GENESIS, 1, 2, "kind", 1, "key", b"body"]
     changed = list(fields)
     changed[position] = {0: b"\x01" * 32, 3: "kin", 5: "kkey", 6: b"bod"}.get(position, 7)
-    assert journal.chain(*fields) != journal.chain(*changed)
+    assert event_codec.chain(*fields) != event_codec.chain(*changed)
 
 
-def rows_of(events: list[ev.Event], seq: int = 0, prev: bytes = journal.GENESIS) -> list[journal.Row]:
+def rows_of(events: list[ev.Event], seq: int = 0, prev: bytes = event_codec.GENESIS) -> list[event_codec.Row]:
     """Rows as the journal holds them after event `seq`."""
     rows = []
     for event in events:
         seq += 1
-        body = journal.encode_body(event)
-        hash_ = journal.chain(prev, seq, 10**18 + seq, event.kind, event.version, event.key(), body)
+        body = event_codec.encode_body(event)
+        hash_ = event_codec.chain(prev, seq, 10**18 + seq, event.kind, event.version, event.key(), body)
         rows.append((seq, 10**18 + seq, event.kind.encode(), event.version, event.key().encode(), body, prev, hash_))
         prev = hash_
     return rows
@@ -155,18 +173,18 @@ EVERY_KIND = [event_of(cls) for cls in ev.KINDS.values()] + [ev.SourceDiscovered
 
 def test_many_rows_are_checked_as_one_by_one() -> None:
     rows = rows_of(EVERY_KIND, 9_999_990, b"\x07" * 32)
-    assert journal.fitting(rows, 9_999_990, b"\x07" * 32) == len(rows)
-    assert journal.fitting(rows, 9_999_989, b"\x07" * 32) == journal.fitting(rows, 9_999_990, b"\x06" * 32) == 0
-    assert journal.fitting([], 0, journal.GENESIS) == 0
+    assert event_codec.fitting(rows, 9_999_990, b"\x07" * 32) == len(rows)
+    assert event_codec.fitting(rows, 9_999_989, b"\x07" * 32) == event_codec.fitting(rows, 9_999_990, b"\x06" * 32) == 0
+    assert event_codec.fitting([], 0, event_codec.GENESIS) == 0
 
 
 def test_kinds_and_versions_that_are_not_known_are_chained_too() -> None:
-    prev, rows = journal.GENESIS, []
+    prev, rows = event_codec.GENESIS, []
     for seq, (kind, version) in enumerate([("dream.remembered", 1), ("step.completed", 7)], 1):
-        hash_ = journal.chain(prev, seq, 2, kind, version, "", b"{}")
+        hash_ = event_codec.chain(prev, seq, 2, kind, version, "", b"{}")
         rows.append((seq, 2, kind.encode(), version, b"", b"{}", prev, hash_))
         prev = hash_
-    assert journal.fitting(rows, 0, journal.GENESIS) == 2
+    assert event_codec.fitting(rows, 0, event_codec.GENESIS) == 2
 
 
 @pytest.mark.parametrize("value", [0, "", b"", None], ids=repr)
@@ -175,17 +193,43 @@ def test_a_change_in_any_column_ends_what_fits(column: int, value: Any) -> None:
     """Whatever is in its place: a damaged file may hold a column of another type."""
     rows: list[Any] = rows_of([STEP] * 3)
     rows[1] = (*rows[1][:column], value, *rows[1][column + 1 :])
-    assert journal.fitting(rows, 0, journal.GENESIS) == 1
+    assert event_codec.fitting(rows, 0, event_codec.GENESIS) == 1
 
 
 def test_rows_left_out_or_out_of_place_end_what_fits() -> None:
     one, two, three = rows_of([STEP] * 3)
-    assert journal.fitting([one, three], 0, journal.GENESIS) == journal.fitting([one, one], 0, journal.GENESIS) == 1
-    assert journal.fitting([two, one], 0, journal.GENESIS) == 0
-    assert journal.fitting([two, three], 1, one[-1]) == 2
+    assert (
+        event_codec.fitting([one, three], 0, event_codec.GENESIS)
+        == event_codec.fitting([one, one], 0, event_codec.GENESIS)
+        == 1
+    )
+    assert event_codec.fitting([two, one], 0, event_codec.GENESIS) == 0
+    assert event_codec.fitting([two, three], 1, one[-1]) == 2
 
 
 def test_many_rows_are_decoded_as_one_by_one() -> None:
     rows = rows_of(EVERY_KIND)
-    expected = [(ev.Recorded(seq, 10**18 + seq, event), row[-1]) for seq, (event, row) in enumerate(zip(EVERY_KIND, rows, strict=True), 1)]
-    assert journal.decode_rows(rows) == expected
+    expected = [
+        (ev.Recorded(seq, 10**18 + seq, event), row[-1])
+        for seq, (event, row) in enumerate(zip(EVERY_KIND, rows, strict=True), 1)
+    ]
+    assert event_codec.decode_rows(rows) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [
+        (1, {"settings": {"model_path": "/m", "rank": 8}}),
+        (2, {"settings": {"model_path": "/m", "trainer": {"rank": 8}}}),
+        (2, {"settings": {"model_path": "/m"}}),
+    ],
+)
+def test_steps_recorded_before_there_was_a_choice_were_limited_by_the_papers_rule(
+    version: int, body: dict[str, Any]
+) -> None:
+    """Whatever the default is: they are run again to the bits they had."""
+    told = msgspec.json.encode({"pid": 1, "version_name": "0.1.0"} | body)
+    started = event_codec.decode_event("daemon.started", version, told)
+    assert isinstance(started, ev.DaemonStarted) and started.settings.trainer.limiter_rule == "growth"
+    assert ev.Settings(model_path="/m").trainer.limiter_rule == "envelope"
+    assert event_codec.decode_event("daemon.started", started.version, event_codec.encode_body(started)) == started

@@ -27,7 +27,15 @@ def test_views_inside_are_accepted_and_counted():
 
 @pytest.mark.parametrize(
     "change",
-    [{"offset": 258}, {"offset": -2}, {"shape": (5, 8)}, {"stride": (9, 1)}, {"storage": 1}, {"dtype": "float8"}, {"stride": (8, -1)}],
+    [
+        {"offset": 258},
+        {"offset": -2},
+        {"shape": (5, 8)},
+        {"stride": (9, 1)},
+        {"storage": 1},
+        {"dtype": "float8"},
+        {"stride": (8, -1)},
+    ],
 )
 def test_anything_outside_is_refused(change):
     with pytest.raises(ShareRefused):

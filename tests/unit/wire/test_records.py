@@ -37,7 +37,10 @@ def test_the_three_shapes() -> None:
     )
     assert canonical({"prompt": "a", "completion": "b"}) == '{"completion":"b","prompt":"a"}'
     assert canonical({"text": "t"}) == '{"text":"t"}'
-    kinds = [parse_line(line(v)).kind for v in ({"messages": [USER, ANSWER]}, {"prompt": "", "completion": "b"}, {"text": "t"})]
+    kinds = [
+        parse_line(line(v)).kind
+        for v in ({"messages": [USER, ANSWER]}, {"prompt": "", "completion": "b"}, {"text": "t"})
+    ]
     assert kinds == ["messages", "completion", "text"]
 
 
@@ -120,7 +123,10 @@ def test_typed_records_for_the_trainer() -> None:
         (b'{"text":"\xff"}', "not UTF-8"),
         (b'{"text":"x","n":NaN}', "NaN is not JSON"),
         (b'{"text":"x","n":-Infinity}', "-Infinity is not JSON"),
-        (b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[{"n":1e400}]}', "too large"),
+        (
+            b'{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"tools":[{"n":1e400}]}',
+            "too large",
+        ),
         (b'{"text":"x","n":' + b"9" * 5000 + b"}", "too large"),
         (b'{"text":"\\ud800"}', "surrogate"),
         (b'{"text":"a","text":"b"}', "twice"),
@@ -147,7 +153,10 @@ def test_typed_records_for_the_trainer() -> None:
         (b'{"messages":[{"role":"user","content":[{"type":"image_url"}]}]}', "part that is not text"),
         (b'{"messages":[{"role":"assistant","tool_calls":[{"function":{}}]}]}', "without a function name"),
         (b'{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}]}]}', "arguments"),
-        (b'{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[]"}}]}]}', "JSON array"),
+        (
+            b'{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[]"}}]}]}',
+            "JSON array",
+        ),
         (b'{"messages":[{"role":"assistant","content":"x"}],"tools":{"a":1}}', "tools is not a list"),
         (b'{"prompt":"x","completion":""}', "completion is empty"),
         (b'{"prompt":["x"],"completion":"y"}', "prompt is a JSON array"),
@@ -168,7 +177,9 @@ def test_a_hostile_value_does_not_fill_the_reason() -> None:
     assert len(refusal(line({"messages": [{"role": "x" * 100_000, "content": ""}]}))) < 200
 
 
-FIELDS = st.sampled_from(["messages", "prompt", "completion", "text", "role", "content", "tools", "tool_calls", "weight", "x"])
+FIELDS = st.sampled_from(
+    ["messages", "prompt", "completion", "text", "role", "content", "tools", "tool_calls", "weight", "x"]
+)
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["user", "assistant"])
 
 

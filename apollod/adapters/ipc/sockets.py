@@ -1,0 +1,95 @@
+"""The supervisor's Unix socket: 0600 in a directory that nobody else may write, peers of our own user only, frames with
+a limit.
+
+A message may carry one file descriptor (SCM_RIGHTS): it travels with a small frame of its own, so that the descriptor
+is attached to exactly that frame however the stream is cut.
+"""
+
+import os
+import socket
+import stat
+import struct
+from pathlib import Path
+from typing import cast
+
+import anyio
+import msgspec
+from anyio.abc import Listener, SocketAttribute, UNIXSocketStream
+
+from apollod.errors import ConfigError, LinkClosed, NotPermitted
+from apollod.wire import messages
+from apollod.wire.framing import MessageDecoder, encode_message
+
+SUN_PATH_MAX = 107  # bytes of a socket path, sockaddr_un
+
+
+async def listen(path: Path) -> Listener[UNIXSocketStream]:
+    """Listen at `path`. Call with the state directory's lock held: a socket that lies there is then nobody's."""
+    _make_place(path)
+    before = os.umask(0o177)
+    try:
+        return cast(Listener[UNIXSocketStream], await anyio.create_unix_listener(path))
+    finally:
+        os.umask(before)
+
+
+def _make_place(path: Path) -> None:
+    """The directory for the socket, and nothing in the way. Ours alone where it is made here; one that was there
+    belongs to whoever made it, and is left as it is."""
+    if len(os.fsencode(path)) > SUN_PATH_MAX:
+        raise ConfigError(
+            f"the socket path {path} has {len(os.fsencode(path))} bytes, the system's limit is {SUN_PATH_MAX}",
+            "set RUNTIME_DIRECTORY to a short path such as /run/apollod",
+        )
+    directory = path.parent
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mode = directory.stat().st_mode
+    if mode & (
+        stat.S_IWGRP | stat.S_IWOTH
+    ):  # they could put a socket of their own there, which our children would talk to
+        raise ConfigError(
+            f"the socket cannot lie in {directory}: others may write there (mode {stat.S_IMODE(mode):04o})",
+            "set RUNTIME_DIRECTORY to a directory of the daemon alone such as /run/apollod, or make this one that",
+        )
+    if path.is_symlink() or (path.exists() and not stat.S_ISSOCK(path.stat().st_mode)):
+        raise ConfigError(f"{path} exists and is no socket", "remove it")
+    path.unlink(missing_ok=True)
+
+
+class Connection:
+    """One accepted connection. Raises NotPermitted for a peer of another user."""
+
+    def __init__(self, stream: UNIXSocketStream) -> None:
+        self._stream = stream
+        self._incoming = MessageDecoder(messages.TO_SUPERVISOR)
+        self._sending = anyio.Lock()
+        raw = stream.extra(SocketAttribute.raw_socket)
+        size = struct.calcsize("3i")
+        self.pid, self.uid, _ = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        if self.uid not in (os.getuid(), 0):
+            raise NotPermitted(f"uid {self.uid} may not talk to this daemon", "run as its user")
+
+    async def receive(self) -> messages.ToSupervisor:
+        """The next message; LinkClosed at the end, FrameError for what is none."""
+        while (message := self._incoming.next()) is None:
+            try:
+                self._incoming.feed(await self._stream.receive())
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+                raise LinkClosed("the peer is gone") from error
+        return message
+
+    async def send(self, message: msgspec.Struct, fd: int | None = None) -> None:
+        """Send one message, with a descriptor if given; LinkClosed when the peer is gone."""
+        frame = encode_message(message)
+        try:
+            async with self._sending:
+                if fd is None:
+                    await self._stream.send(frame)
+                else:
+                    await self._stream.send_fds(frame, [fd])
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
+            raise LinkClosed("the peer is gone") from error
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._stream.aclose()

@@ -1,0 +1,49 @@
+"""The daemon's status as the JSON object that it is, asked without msgspec: half of what `apollod ctl status` took was
+its import."""
+
+from contextlib import closing
+from socket import socket
+from typing import Any
+
+from apollod.adapters.ipc.connecting import connect, silent
+from apollod.errors import FrameError, LinkClosed, refusal
+from apollod.wire.light_msgpack import decode
+
+TIMEOUT_S = 10.0
+HEADER_BYTES = 4
+ANSWER_BYTES_MAX = 64 << 20
+STATUS_REQUEST = b"\x81\xa4type\xa6status"
+"""`control_messages.StatusRequest` in msgpack"""
+
+
+def ask_status(path: str, timeout_s: float = TIMEOUT_S) -> dict[str, Any]:
+    """The status object. Raises DaemonUnreachable where nobody answers at `path`, and what the daemon refused."""
+    with closing(connect(path, timeout_s)) as sock:
+        try:
+            sock.sendall(len(STATUS_REQUEST).to_bytes(HEADER_BYTES, "big") + STATUS_REQUEST)
+            length = int.from_bytes(_exactly(sock, HEADER_BYTES), "big")
+            if length > ANSWER_BYTES_MAX:
+                raise FrameError(f"a frame announces {length} bytes", "this is not an apollod")
+            payload = _exactly(sock, length)
+        except TimeoutError as error:
+            raise silent() from error
+        except OSError as error:
+            raise LinkClosed(f"the socket to the supervisor is closed ({error})") from error
+    try:
+        answer = decode(payload)
+        if answer["type"] == "failure":
+            raise refusal(answer.get("code", 1), answer["error"], answer.get("hint", ""))
+        return dict(answer["body"])
+    except (ValueError, TypeError, KeyError) as error:
+        what = f"not a message of this protocol: {error}"
+        raise FrameError(what, "use one version of apollod everywhere") from error
+
+
+def _exactly(sock: socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        piece = sock.recv(count - len(data))
+        if not piece:
+            raise LinkClosed("the supervisor closed the socket")
+        data += piece
+    return bytes(data)

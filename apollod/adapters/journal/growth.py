@@ -1,0 +1,70 @@
+"""How fast the state directory grows, told from its journal: a few dozen lookups, however many events there are."""
+
+import sqlite3
+from pathlib import Path
+from typing import NamedTuple
+
+from apollod.adapters.journal.failures import free_bytes
+from apollod.adapters.journal.journal_file import reading
+from apollod.core.schedules import DAY_NS, SECOND_NS
+
+SPAN_MIN_NS = 600 * SECOND_NS
+"""a younger journal says nothing about a day"""
+
+_HISTORY = """
+    WITH written AS (SELECT seq, body ->> '$.path' AS path, body ->> '$.bytes' AS bytes FROM events
+                     WHERE kind = 'checkpoint.committed'),
+         removed AS (SELECT seq, body ->> '$.path' AS path FROM events
+                     WHERE kind = 'checkpoint.removed' AND seq >= :first)
+    SELECT (SELECT coalesce(sum(bytes), 0) FROM written WHERE seq >= :first)
+         - (SELECT coalesce(sum(w.bytes), 0) FROM removed AS r JOIN written AS w ON w.seq = (
+                SELECT max(seq) FROM written WHERE path = r.path AND seq < r.seq))
+"""
+
+
+class Growth(NamedTuple):
+    """Of the last day before the newest event, in bytes a day; `days_left`: until the disk is full, None if never."""
+
+    journal_per_day: int
+    history_per_day: int
+    days_left: float | None
+
+
+def growth(journal: Path) -> Growth | None:
+    """None for a journal that is younger than ten minutes. Blocking. Raises JournalError.
+
+    Events are ordered by number and times are what a clock said: after a clock was set back the day may be longer or
+    shorter, and the figures are as wrong as the clock.
+    """
+    with reading(journal) as db:
+        newest = db.execute("SELECT seq, at_ns FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        if newest is None:
+            return None
+        last, last_ns = newest
+        first = _first_after(db, last, last_ns - DAY_NS)
+        span_ns = last_ns - _at_ns(db, first)
+        if span_ns < SPAN_MIN_NS:
+            return None
+        (history,) = db.execute(_HISTORY, {"first": first}).fetchone()
+    of_file = journal.stat().st_size * (last - first + 1) / last  # events are of about the same length every day
+    journal_per_day = int(of_file * DAY_NS / span_ns)
+    history_per_day = max(0, int(history * DAY_NS / span_ns))  # what is removed makes room once
+    total = journal_per_day + history_per_day
+    return Growth(journal_per_day, history_per_day, round(free_bytes(journal) / total, 1) if total else None)
+
+
+def _first_after(db: sqlite3.Connection, last: int, at_ns: int) -> int:
+    """The first event that is not older, by bisection."""
+    low, high = 1, last
+    while low < high:
+        middle = (low + high) // 2
+        if _at_ns(db, middle) >= at_ns:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _at_ns(db: sqlite3.Connection, seq: int) -> int:
+    (at_ns,) = db.execute("SELECT at_ns FROM events WHERE seq = ?", (seq,)).fetchone() or (0,)
+    return int(at_ns)

@@ -1,0 +1,141 @@
+"""A journal's file: is one there, is it ours, and a connection that cannot change it."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from apollod.adapters.journal.failures import JournalNotPermitted, explain
+from apollod.errors import JournalError, NotPermitted
+from apollod.permission import check_permitted
+
+APPLICATION_ID = 0x41504F4C  # "APOL"
+LOG_HEADER_BYTES = 32  # of a write-ahead log
+
+
+def resolved(path: str | Path) -> Path:
+    """The file itself where the path leads over symbolic links: SQLite keeps the log beside that, not beside the
+    link."""
+    return Path(os.path.realpath(path))
+
+
+def log_of(path: str | Path) -> Path:
+    """The write-ahead log of a journal; it need not be there."""
+    file = resolved(path)
+    return file.with_name(f"{file.name}-wal")
+
+
+def _check_regular(path: Path) -> None:
+    """Raise JournalError for a pipe, a device or a directory: opening one may wait for ever. What is missing is said
+    elsewhere."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    if not stat.S_ISREG(mode):
+        raise JournalError(
+            f"{path} is no file (its mode is {stat.filemode(mode)})", "give the path of an apollod journal"
+        )
+
+
+def absence(path: Path) -> str:
+    """How there is no journal at all: "missing" or "empty"; empty text where there is something."""
+    if not path.exists():
+        return "missing"
+    return "" if path.stat().st_size else "empty"
+
+
+def check_not_lost(path: Path) -> None:
+    """A journal that is missing or empty beside a write-ahead log with rows is not new, it was lost. SQLite would drop
+    the log.
+
+    Raises JournalError. Reads only.
+    """
+    path, log = resolved(path), log_of(path)
+    if (how := absence(path)) and log.exists() and (held := log.stat().st_size) > LOG_HEADER_BYTES:
+        raise JournalError(
+            f"the journal {path} is {how}, but its write-ahead log {log.name} holds {held} bytes",
+            "nothing was changed; put back the journal that the log belongs to, or restore a backup and move the "
+            "log away",
+        )
+
+
+class InUse:
+    """The files of a journal that is open. SQLite never looks at their names again: what is written after somebody
+    moved or removed them is in a file that nobody opens next time."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Once the log is there, which it is until the last connection closes. Raises JournalError as `check` does."""
+        self._path = os.path.abspath(path)  # with its links: one that leads elsewhere leads to another journal
+        self._log = log_of(path)
+        self._found = self._look()
+
+    def check(self) -> None:
+        """Raise JournalError where the names are not those of the open files any more. Two calls of the system,
+        about 3 µs."""
+        if self._look() != self._found:
+            raise self._lost()
+
+    def _look(self) -> tuple[int, int, int, int]:
+        try:
+            file, log = os.stat(self._path), os.stat(self._log)
+        except OSError as error:
+            raise self._lost() from error
+        return file.st_dev, file.st_ino, log.st_dev, log.st_ino
+
+    def _lost(self) -> JournalError:
+        return JournalError(
+            f"the journal {self._path} or its write-ahead log was moved or removed while it was open",
+            "put both back as they were; where they are gone, restore a backup",
+        )
+
+
+def check_application(db: sqlite3.Connection, path: str | Path) -> bool:
+    """Is this a journal (true) or an empty database (false)? Raises JournalError for anything else."""
+    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+        return True
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        raise JournalError(f"{path} is a database of another program", "give the path of an apollod journal")
+    return False
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write: mode=ro and query_only. (trusted_schema stays on: SQLite 3.40 takes the JSON
+    functions in our views for unsafe ones.)"""
+    file = resolved(path)
+    _check_permitted(file)
+    _check_regular(file)
+    check_not_lost(file)
+    try:
+        with closing(sqlite3.connect(uri(file), uri=True, timeout=5.0, isolation_level=None)) as db:
+            db.execute("PRAGMA query_only = ON")
+            db.text_factory = _text
+            if not check_application(db, path):
+                raise JournalError(f"{path} is empty", "start the daemon once, or give the path of another journal")
+            yield db
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+def _check_permitted(path: Path) -> None:
+    """Raise JournalNotPermitted where journal or log may not be read: SQLite does not say why it cannot open them."""
+    try:
+        for file in (path, log_of(path)):
+            check_permitted(file, os.R_OK)
+    except NotPermitted as refusal:
+        raise JournalNotPermitted(str(refusal), refusal.hint) from refusal
+
+
+def uri(path: Path) -> str:
+    """A write-ahead log needs files beside the journal. Where they cannot be made, and none holds rows that are not in
+    the journal yet, nobody writes and the file is read as it is."""
+    fixed = not os.access(path.parent, os.W_OK, effective_ids=True) and not log_of(path).exists()
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if fixed else ''}"
+
+
+def _text(raw: bytes) -> str:
+    """What a damaged disk made no text is shown as far as it is; the chain tells."""
+    return raw.decode("utf-8", "replace")

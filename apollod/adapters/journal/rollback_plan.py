@@ -1,0 +1,72 @@
+"""A way back to earlier weights, read from the journal file from its end."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from pathlib import Path
+
+from apollod.adapters.journal import journal_reader
+from apollod.core import events as ev
+from apollod.core.inputs import RollbackPlanned
+from apollod.core.rollback.way_back import NotRead, way_back
+from apollod.errors import JournalError
+from apollod.wire.event_codec import decode_event
+
+PAGE = 5000
+SECONDS = 60.0
+
+
+def plan_way_back(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
+    """How to get from `version` back to step `to`; see `core.rollback.way_back`. Blocking. Never raises: an error is
+    an answer."""
+    try:
+        return _plan(journal, to, version, checkpoints)
+    except (JournalError, NotRead) as error:
+        reason = error.line() if isinstance(error, JournalError) else f"there is no {error} in the journal"
+        return RollbackPlanned(to=to, version=version, error=reason)
+
+
+def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
+    """The tier in which each example was accepted; unknown ones are left out. Blocking. Raises JournalError."""
+    return [
+        (example, event.tier)
+        for example in examples
+        if (event := journal_reader.accepted(journal, example)) is not None
+    ]
+
+
+def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
+    lives = [
+        (seq, event)
+        for seq, event in _events(journal, ("daemon.started",), 1 << 62)
+        if isinstance(event, ev.DaemonStarted)
+    ][::-1]
+    starts = [seq for seq, _ in lives]
+    started: dict[int, ev.StepStarted] = {}
+    completed: dict[int, ev.StepCompleted] = {}
+    seqs: dict[int, int] = {}
+
+    def settings_of(step: int) -> ev.Settings:
+        return lives[max(0, bisect_left(starts, seqs[step]) - 1)][1].settings
+
+    before = 1 << 62
+    while True:
+        page = _events(journal, ("step.started", "step.completed"), before, PAGE)
+        for seq, event in page:
+            if isinstance(event, ev.StepStarted):
+                started.setdefault(event.step, event)
+            elif isinstance(event, ev.StepCompleted):
+                completed[event.step], seqs[event.step] = event, seq
+        try:
+            return way_back(started, completed, settings_of, to, version, checkpoints)
+        except NotRead:
+            if not page:
+                raise
+            before = page[-1][0]
+
+
+def _events(journal: Path, kinds: tuple[str, ...], before: int, limit: int = 1 << 30) -> list[tuple[int, ev.Event]]:
+    """Events of these kinds with smaller sequence numbers, newest first."""
+    names = ", ".join(f"'{kind}'" for kind in kinds)
+    sql = f"SELECT seq, kind, version, body FROM events WHERE kind IN ({names}) AND seq < {before} ORDER BY seq DESC"
+    rows = journal_reader.query(journal, sql, limit, SECONDS).rows
+    return [(seq, decode_event(kind, version, body)) for seq, kind, version, body in rows]

@@ -1,0 +1,404 @@
+"""The journal's one writer.
+
+Law: `append` returns only after the events are on disk (WAL, synchronous=FULL), in the order of the calls, numbered
+without gaps and chained. One task owns the writing connection and puts everything that waits into one transaction: the
+fsync before it is the batching window, no timer is needed. Reading goes through a connection of its own, so that nobody
+sees an event before its commit. What failed is never tried again here: the caller is told, and the head is read anew.
+After an error of the disk (a write or fsync that failed) nothing more is written or moved through that connection: the
+kernel may have dropped pages that SQLite believes to be written, so only a new process, which reads the disk, knows
+what is there. The same holds once the file or its log is not at its path any more: the next process would not find what
+goes there.
+
+Most batches are one statement in autocommit: each statement is a hop to the connection's thread and back (about 0.1 ms,
+a third of a commit), and within one SQLite inserts all rows without Python's lock, while the event loop encodes the
+next ones.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, closing
+from itertools import repeat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiosqlite
+import anyio
+import msgspec
+import structlog
+
+from apollod.adapters.journal.failures import explain, is_of_disk
+from apollod.adapters.journal.journal_file import InUse, check_application, check_not_lost, log_of, resolved
+from apollod.adapters.journal.journal_reader import Snapshot
+from apollod.adapters.journal.known_examples import KnownExamples
+from apollod.adapters.journal.migrate import load, migrate
+from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
+from apollod.adapters.journal.trust import check_before_writing
+from apollod.adapters.system.clock import now_ns
+from apollod.adapters.system.files import fsync_dir
+from apollod.core.events import Event, ExampleAccepted, Recorded
+from apollod.errors import ChainBroken, JournalError
+from apollod.explain import reason
+from apollod.failpoints import failpoint
+from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
+
+log = structlog.get_logger()
+
+BUSY_MS = 5000  # patience with a foreign lock
+SNAPSHOTS_KEPT = 2
+
+_PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads back as
+    ("journal_mode", "WAL", "wal"),
+    ("synchronous", "FULL", 2),
+    ("busy_timeout", str(BUSY_MS), BUSY_MS),
+    # Pages, 16 MiB: from then on the log is overwritten, and an fsync need not record a new size; 1000 cost a twentieth
+    # of an append.
+    ("wal_autocheckpoint", "4000", 4000),
+    ("journal_size_limit", str(256 << 20), 256 << 20),
+    ("trusted_schema", "OFF", 0),
+    ("cell_size_check", "ON", 1),
+    ("mmap_size", "0", 0),
+)
+_READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
+
+_SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
+_RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
+
+
+class _Head(NamedTuple):
+    """The newest event's number and hash."""
+
+    seq: int
+    hash: bytes
+
+
+class Journal:
+    """An open journal; made by `open`. All methods belong to one event loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        in_use: InUse,
+        writer: aiosqlite.Connection,
+        reader: aiosqlite.Connection,
+        head: _Head,
+        known: KnownExamples,
+    ) -> None:
+        self._path = path
+        self._in_use = in_use
+        self._writer = writer
+        self._reader = reader
+        self._head = head
+        self._known = known
+        self._doubtful = False
+        self._failure: JournalError | None = None
+        self._closed = False
+        self._waiting: deque[Waiting] = deque()
+        self._writing = Batch([], [], [], [])
+        self._arrived = asyncio.Event()
+        self._new_caller: Callable[[], Done] = asyncio.get_running_loop().create_future
+        self._snapshot: tuple[str, Snapshot] | None = None
+        # Not in the caller's task group: what was asked for before a cancellation still gets written and answered.
+        self._task = asyncio.create_task(self._write_forever(), name="journal-writer")
+
+    @classmethod
+    async def open(cls, path: str | Path) -> "Journal":
+        """Open the journal, make it if there is none, and bring its schema up to date.
+
+        Raises JournalError, and changes nothing, for a file that is damaged, not ours, from a newer apollod or not
+        writable.
+        """
+        path = Path(path)
+        file = resolved(path)
+        # Shielded: a connection that is half open would leave its thread behind, and the process could not end.
+        with anyio.CancelScope(shield=True):
+            try:
+                await anyio.to_thread.run_sync(_prepare, file)
+                async with AsyncExitStack() as stack:
+                    writer = await _connect(stack, file, "rw", _PRAGMAS)
+                    reader = await _connect(stack, file, "ro", _READ_PRAGMAS)
+                    head = await _read_head(writer, path)
+                    known = await KnownExamples.load(reader)
+                    in_use = InUse(path)  # both have read by now, so that the log is there
+                    stack.pop_all()
+            except sqlite3.Error as error:
+                raise explain(path, error) from error
+        return cls(path, in_use, writer, reader, head, known)
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Number and hash (hex) of the newest durable event; (0, zeros) when there is none."""
+        return self._head.seq, self._head.hash.hex()
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, the write-ahead log included."""
+        return sum(file.stat().st_size for file in (self._path, log_of(self._path)) if file.exists())
+
+    async def append(self, events: Sequence[Event], at_ns: int) -> list[Recorded]:
+        """Record events in one transaction; when this returns they are durable.
+
+        The caller waits, which is all the back-pressure there is: nothing queues here that no caller waits for. Raises
+        JournalError when they were not recorded (`retryable`: a full disk or a foreign lock). A caller that is
+        cancelled does not know whether they were.
+        """
+        if not events:
+            return []
+        if self._closed:
+            raise JournalError(f"the journal {self._path} is closed")
+        if len(events) == 1:  # nearly always
+            (event,) = events
+            body, done = encode_body(event), self._new_caller()
+            self._waiting.append((event, body, at_ns, done))
+        else:
+            bodies = [encode_body(event) for event in events]  # first, so that all wait or none
+            done = self._new_caller()
+            callers = [*repeat(None, len(events) - 1), done]
+            self._waiting.extend(zip(events, bodies, repeat(at_ns), callers, strict=False))
+        self._arrived.set()
+        return await done
+
+    async def known(self, ids: Iterable[str]) -> set[str]:
+        """Those of `ids` that are examples accepted already."""
+        return set(await self._find(ids))
+
+    async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
+        """Canonical records by example id; unknown ids are left out. The caller bounds how many.
+
+        Raises ChainBroken for one that is not as it was recorded: it is learned from next.
+        """
+        seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
+        records = {}
+        for row in await self._fetch(_RECORDS, (seqs,)):
+            _checked(row, self._path)
+            _, _, kind, version, id_, body, _, _ = row
+            event = decode_event(kind, version, body)
+            assert isinstance(event, ExampleAccepted)
+            records[id_] = bytes(event.record)
+        return records
+
+    def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:
+        """Keep a folded state for the next start. Written after the next batch or at once; nobody waits, it is a cache.
+
+        `seq` is the newest event. An older snapshot that was not written yet is forgotten.
+        """
+        assert seq == self._head.seq
+        self._snapshot = (code, Snapshot(seq, self._head.hash, state))
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Write what waits, move the write-ahead log into the file, close. Later appends are refused; may be
+        repeated."""
+        if self._closed:
+            return
+        self._closed = True
+        self._arrived.set()
+        with anyio.CancelScope(shield=True):
+            async with AsyncExitStack() as stack:
+                stack.push_async_callback(self._disconnect)
+                await self._task
+                try:
+                    if not self._failure:
+                        self._check_in_place()  # SQLite removes the log by its name, which may be another one's
+                        await self._writer.rollback()  # what a failed commit left
+                        await self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                except sqlite3.Error as error:
+                    raise explain(self._path, error) from error
+
+    async def _disconnect(self) -> None:
+        """The last one to close moves the log, if it may write: after a failure that must not be the writer."""
+        first, last = (self._writer, self._reader) if self._failure else (self._reader, self._writer)
+        await first.close()
+        await last.close()
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    async def _write_forever(self) -> None:
+        try:
+            while True:
+                if self._waiting:
+                    await self._write()
+                await self._keep_house()
+                if not self._waiting and self._snapshot is None:
+                    if self._closed:
+                        return
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        finally:
+            # Reached with callers waiting only through a bug; they must not wait for ever.
+            self._closed = True
+            left = (*self._writing.callers, *[caller for *_, caller in self._waiting])
+            _refuse(left, JournalError(f"the journal {self._path} stopped", "restart the daemon"))
+
+    async def _write(self) -> None:
+        """One transaction; then every caller of the batch is answered, all with success or all with the error."""
+        self._writing = batch = take(self._waiting, *self._head)
+        try:
+            if self._failure:
+                raise self._failure
+            if self._doubtful:
+                await self._settle()
+            self._check_in_place()
+            failpoint("journal.before-commit")
+            await self._insert(batch.statements())
+            failpoint("journal.after-commit")
+            self._check_in_place()  # meanwhile, too: only now it is certain that the next start finds the batch
+        except (sqlite3.Error, JournalError) as error:
+            self._doubtful = True
+            told = explain(self._path, error) if isinstance(error, sqlite3.Error) else error
+            if isinstance(error, sqlite3.Error) and is_of_disk(error):
+                self._failure = told
+            _refuse(batch.callers, told)
+            return
+        self._head = _Head(*batch.head)
+        for id_, seq in batch.accepted:
+            self._known.add(id_, seq)
+        for done, recorded in zip(batch.callers, batch.answers, strict=True):
+            if not done.done():  # else its caller was cancelled
+                done.set_result(recorded)
+
+    def _check_in_place(self) -> None:
+        """Raise JournalError, now and for every later batch, where the open file is not the one at its path any
+        more."""
+        try:
+            self._in_use.check()
+        except JournalError as error:
+            self._failure = error
+            raise
+
+    async def _insert(self, statements: list[tuple[str, list[Any]]]) -> None:
+        """In one transaction."""
+        if len(statements) == 1:
+            await self._writer.execute(*statements[0])
+            return
+        await self._writer.execute("BEGIN IMMEDIATE")
+        for statement in statements:
+            await self._writer.execute(*statement)
+        await self._writer.commit()
+
+    async def _keep_house(self) -> None:
+        """Write what may as well be written later. A failure here is no caller's: it is tried again after the next
+        batch, but after an error of the disk that batch is refused, as every later one."""
+        if self._failure:
+            self._snapshot = None  # or the writer would go on for it for ever
+            return
+        try:
+            if self._known.must_move:
+                await self._known.move(self._writer)
+            if self._snapshot is not None:
+                code, snapshot = self._snapshot
+                self._snapshot = None
+                row = (snapshot.seq, now_ns(), code, snapshot.state, snapshot.digest())
+                await self._writer.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+                await self._writer.execute(
+                    "DELETE FROM snapshots WHERE seq NOT IN (SELECT seq FROM snapshots ORDER BY seq DESC LIMIT "
+                    f"{SNAPSHOTS_KEPT})"
+                )
+        except sqlite3.Error as error:
+            told = explain(self._path, error)
+            if is_of_disk(error):
+                self._failure = told
+            log.warning("journal.index_not_written", error=told.line())
+
+    async def _settle(self) -> None:
+        """After a failure: give up the transaction and make sure that the journal ends where it ended before.
+
+        A head that moved means that the failed commit took effect after all, or that somebody else writes; memory
+        and journal then disagree, which only a new start, with a new fold, repairs.
+        """
+        await self._writer.rollback()
+        if await _read_head(self._writer, self._path) != self._head:
+            raise JournalError(
+                f"the journal {self._path} holds events that its writer does not know",
+                "see that nothing else writes to it, and restart the daemon",
+            )
+        self._doubtful = False
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    async def _find(self, ids: Iterable[str]) -> dict[str, int]:
+        try:
+            return await self._known.find(self._reader, ids)
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
+
+    async def _fetch(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
+        try:
+            return list(await self._reader.execute_fetchall(sql, parameters))
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
+
+
+def _refuse(callers: Iterable[Done | None], error: JournalError) -> None:
+    for done in callers:
+        if done is not None and not done.done():
+            done.set_exception(error)
+
+
+def _prepare(path: Path) -> None:
+    """Make the file if there is none, refuse one that is not ours, apply migrations. Blocking."""
+    check_not_lost(path)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # the log files take over this mode
+        try:
+            begin = os.pread(fd, 16, 0)
+        finally:
+            os.close(fd)
+        fsync_dir(path.parent)
+    except OSError as error:
+        raise JournalError(
+            f"the journal {path} cannot be opened for writing: {reason(error)}",
+            "check [state] dir, its owner, mode and disk",
+        ) from error
+    if begin and begin != b"SQLite format 3\0":
+        raise JournalError(
+            f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away"
+        )
+    migrations = load()
+    if (
+        begin and not path.with_name(f"{path.name}-journal").exists()
+    ):  # else the first start of all was cut off, and SQLite undoes it
+        check_before_writing(path, len(migrations))
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:
+            check_application(db, path)
+            migrate(db, path, migrations, now_ns())
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+async def _connect(
+    stack: AsyncExitStack, path: Path, mode: str, pragmas: Sequence[tuple[str, str, Any]]
+) -> aiosqlite.Connection:
+    """A connection, closed by `stack`, with these pragmas in force."""
+    connection = await stack.enter_async_context(aiosqlite.connect(_uri(path, mode), uri=True, isolation_level=None))
+    for name, value, expected in pragmas:
+        await connection.execute(f"PRAGMA {name} = {value}")
+        ((found,),) = await connection.execute_fetchall(f"PRAGMA {name}")
+        if found != expected:
+            raise JournalError(
+                f"SQLite does not accept {name} = {value} for {path} (it says {found})",
+                "put [state] dir on a local disk",
+            )
+    return connection
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"{path.absolute().as_uri()}?mode={mode}"
+
+
+async def _read_head(connection: aiosqlite.Connection, path: Path) -> _Head:
+    """The newest event, whose own hash is checked. Raises JournalError, sqlite3.Error."""
+    rows = list(await connection.execute_fetchall(f"{_SELECT} ORDER BY seq DESC LIMIT 1"))
+    if not rows:
+        return _Head(0, GENESIS)
+    return _checked(rows[0], path)
+
+
+def _checked(row: Iterable[Any], path: Path) -> _Head:
+    """Number and hash of a row, if the hash is its own. Raises ChainBroken."""
+    seq, at_ns, kind, version, key, body, prev_hash, hash_ = row
+    if chain(prev_hash, seq, at_ns, kind, version, key, body) != hash_:
+        raise ChainBroken(str(path), seq)
+    return _Head(seq, hash_)

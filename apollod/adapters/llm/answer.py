@@ -1,0 +1,204 @@
+"""What an OpenAI-compatible endpoint answered. Pure: strict in what we use, blind to everything else.
+
+An answer that lacks what was asked for is LlmNonsense, since whoever goes on with half of it trains on a mistake.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from apollod.adapters.llm.request import Sampling
+from apollod.errors import LlmNonsense
+
+T = TypeVar("T")
+
+
+class Versions(NamedTuple):
+    """The weights that an answer saw: all versions from `first` to `last`, mostly one."""
+
+    first: int
+    last: int
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One answer."""
+
+    text: str
+    finish_reason: str
+    """`stop`, `length`, ...; empty where none is given"""
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    """natural logarithms, one a token of the answer, the end-of-turn token included where it was sampled"""
+    reasoning: str = ""
+    """what a reasoning parser cut from the text"""
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """`n` answers to one prompt."""
+
+    choices: tuple[Choice, ...]
+    prompt_ids: tuple[int, ...] | None
+    prompt_tokens: int
+    completion_tokens: int
+    """over all choices"""
+    versions: Versions | None
+    """None where the endpoint is not our engine"""
+    id: str
+    model: str
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """Log-probabilities of given ids, as the model has them at temperature 1 whatever the sampler does."""
+
+    logprobs: tuple[float, ...]
+    """of ids 1.. given those before; the first has none"""
+    top: tuple[dict[int, float], ...]
+    """at the same places: of the token itself and, where asked for, of the most likely ones"""
+    versions: Versions | None
+
+
+class _Logprob(msgspec.Struct):
+    logprob: float
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = 0
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+
+
+class _ChatLogprobs(msgspec.Struct):
+    content: list[_Logprob] | None = None
+
+
+class _TextLogprobs(msgspec.Struct):
+    token_logprobs: list[float | None]
+
+
+class _ChatChoice(msgspec.Struct):
+    message: _Message
+    index: int = 0
+    finish_reason: str | None = None
+    logprobs: _ChatLogprobs | None = None
+    token_ids: list[int] | None = None
+
+
+class _TextChoice(msgspec.Struct):
+    text: str
+    index: int = 0
+    finish_reason: str | None = None
+    logprobs: _TextLogprobs | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class _Chat(msgspec.Struct):
+    choices: list[_ChatChoice]
+    id: str = ""
+    model: str = ""
+    usage: _Usage | None = None
+    prompt_token_ids: list[int] | None = None
+
+
+class _Text(msgspec.Struct):
+    choices: list[_TextChoice]
+    id: str = ""
+    model: str = ""
+    usage: _Usage | None = None
+
+
+class _ScoredChoice(msgspec.Struct):
+    prompt_logprobs: list[dict[int, _Logprob] | None]
+
+
+class _Scored(msgspec.Struct):
+    choices: list[_ScoredChoice]
+
+
+def read_completion(body: bytes, version: str, chat: bool, asked: Sampling) -> Completion:
+    """An answer to `completion_request`; `version`: what the version header says. Raises LlmNonsense."""
+    answer: _Chat | _Text = _decoded(body, _Chat) if chat else _decoded(body, _Text)
+    given: Sequence[_ChatChoice | _TextChoice] = answer.choices
+    choices = tuple(_choice(each, asked) for each in sorted(given, key=lambda each: each.index))
+    if len(choices) != asked.n:
+        raise LlmNonsense(f"{asked.n} answers were asked for and {len(choices)} came")
+    ids = answer.prompt_token_ids if isinstance(answer, _Chat) else answer.choices[0].prompt_token_ids
+    if asked.token_ids and ids is None:
+        raise LlmNonsense("the ids of the prompt were asked for and did not come")
+    usage = answer.usage or _Usage()
+    return Completion(
+        choices,
+        None if ids is None else tuple(ids),
+        usage.prompt_tokens,
+        usage.completion_tokens or 0,
+        _versions(version),
+        answer.id,
+        answer.model,
+    )
+
+
+def read_scores(body: bytes, version: str, ids: Sequence[int]) -> Scores:
+    """An answer to `scoring_request`. Raises LlmNonsense."""
+    choices = _decoded(body, _Scored).choices
+    given = choices[0].prompt_logprobs[1:] if choices else []
+    if len(given) != max(0, len(ids) - 1):
+        raise LlmNonsense(f"log-probabilities of {len(ids) - 1} tokens were asked for and {len(given)} came")
+    top = tuple({token: _finite(each.logprob) for token, each in (place or {}).items()} for place in given)
+    try:
+        return Scores(tuple(place[token] for token, place in zip(ids[1:], top, strict=True)), top, _versions(version))
+    except KeyError as error:
+        raise LlmNonsense(f"the log-probability of token {error} is not among those that came") from error
+
+
+def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:
+    found: list[float | None] | None = None
+    if isinstance(choice, _TextChoice):
+        text, reasoning = choice.text, ""
+        found = None if choice.logprobs is None else choice.logprobs.token_logprobs
+    else:
+        message = choice.message
+        text, reasoning = message.content or "", message.reasoning or message.reasoning_content or ""
+        if choice.logprobs is not None and choice.logprobs.content is not None:
+            found = [each.logprob for each in choice.logprobs.content]
+    if asked.logprobs and found is None:
+        raise LlmNonsense("log-probabilities were asked for and did not come")
+    if asked.token_ids and choice.token_ids is None:
+        raise LlmNonsense("token ids were asked for and did not come")
+    logprobs = tuple(_finite(each) for each in found) if asked.logprobs and found is not None else None
+    ids = None if choice.token_ids is None else tuple(choice.token_ids)
+    if logprobs is not None and ids is not None and len(logprobs) != len(ids):
+        raise LlmNonsense(f"{len(ids)} token ids and {len(logprobs)} log-probabilities came for one answer")
+    return Choice(text, choice.finish_reason or "", ids, logprobs, reasoning)
+
+
+def _finite(value: float | None) -> float:
+    if value is None or not math.isfinite(value):
+        raise LlmNonsense(f"a log-probability is {value}")
+    return value
+
+
+def _versions(header: str) -> Versions | None:
+    """`12`, or `12-14`; empty where no such header came."""
+    if not header:
+        return None
+    found = re.fullmatch(r"(\d{1,18})(?:-(\d{1,18}))?", header)
+    if found is None:
+        raise LlmNonsense(f"the header says that the weights have version {header[:60]!r}")
+    first, last = found.groups()
+    return Versions(int(first), int(last or first))
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        beginning = body[:80].decode("utf-8", "replace")
+        raise LlmNonsense(f"the answer is not what was asked for ({error}); it begins with {beginning!r}") from error

@@ -1,0 +1,117 @@
+"""Connections to one endpoint: bounded, retried, timed, and closed when nobody waits for the answer any more.
+
+A request that is cancelled or runs out of time closes its connection, by which vLLM knows to abort it. Errors name the
+URL and never the key.
+"""
+
+import random
+import time
+from collections.abc import Callable
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import anyio
+import msgspec
+import structlog
+
+from apollod.adapters.llm.backoff import backoff_s, retry_after_s
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.errors import LlmError, LlmRefused, LlmTimedOut
+
+if TYPE_CHECKING:
+    from apollod.adapters.llm.transport import Transport
+
+log = structlog.get_logger()
+
+VERSION_HEADER = "x-apollod-weights-version"  # engine/serve/versions.py
+MESSAGE_CHARACTERS_MAX = 300
+
+
+class Answer(NamedTuple):
+    """The body of an answer with status 200, and its version header (empty where there is none)."""
+
+    body: bytes
+    version: str
+
+
+class Connections:
+    """The connections to one endpoint: `async with`. `jitter` gives numbers in 0..1."""
+
+    def __init__(self, endpoint: Endpoint, jitter: Callable[[], float] = random.random) -> None:
+        self.endpoint = endpoint
+        self._jitter = jitter
+        self._slots = anyio.Semaphore(endpoint.concurrency)
+        self._transport: Transport | None = None
+
+    async def __aenter__(self) -> "Connections":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._transport is not None:
+            with anyio.CancelScope(shield=True):
+                await self._transport.close()
+            self._transport = None
+
+    async def post(self, path: str, body: dict[str, Any]) -> Answer:
+        """Ask; `path` is below the base URL. Raises an LlmError."""
+        e, content = self.endpoint, msgspec.json.encode(body)
+        failure: LlmError | None = None
+        try:
+            with anyio.fail_after(e.total_s) as scope:
+                attempt = 1
+                while True:
+                    try:
+                        return await self._attempt(path, content)
+                    except LlmError as error:
+                        failure = error
+                    if not failure.retryable or attempt >= e.attempts:
+                        raise failure
+                    asked = failure.retry_after_s if isinstance(failure, LlmRefused) else None
+                    wait_s = max(backoff_s(attempt, self._jitter()), asked or 0.0)
+                    if anyio.current_time() + wait_s >= scope.deadline:
+                        raise failure
+                    log.info("llm.retry", url=e.base_url, attempt=attempt, wait_s=round(wait_s, 3), reason=str(failure))
+                    await anyio.sleep(wait_s)
+                    attempt += 1
+        except TimeoutError as error:
+            before = f"; before that: {failure}" if failure else ""
+            raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.total_s:g} s{before}") from error
+
+    async def _attempt(self, path: str, content: bytes) -> Answer:
+        e = self.endpoint
+        async with self._slots:
+            try:
+                with anyio.fail_after(e.try_s):
+                    return await self._once(path, content)
+            except TimeoutError as error:
+                raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.try_s:g} s") from error
+
+    async def _once(self, path: str, content: bytes) -> Answer:
+        transport = self._transport = self._transport or await self._connect()
+        status, headers, body = await transport.post(path, content)
+        if status == 200:
+            return Answer(body, headers.get(VERSION_HEADER, ""))
+        asked = retry_after_s(headers.get("retry-after", ""), time.time())
+        raise LlmRefused(self.endpoint.base_url, status, self.endpoint.without_key(message_of(body)), asked)
+
+    async def _connect(self) -> "Transport":
+        """httpx2 is imported in a thread: it takes a tenth of a second, in which the loop has other things to do."""
+        module = await anyio.to_thread.run_sync(import_module, "apollod.adapters.llm.transport")
+        return self._transport or cast("Transport", module.Transport(self.endpoint))
+
+
+def message_of(body: bytes) -> str:
+    """What an error's body says, in one line: as OpenAI writes it, as FastAPI does, or however it begins."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        value = None
+    for name in ("error", "message", "detail"):
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+    text = value if isinstance(value, str) and value else body.decode("utf-8", "replace")
+    line = " ".join(text[: 4 * MESSAGE_CHARACTERS_MAX].split())
+    return line[:MESSAGE_CHARACTERS_MAX] or "nothing"

@@ -1,0 +1,62 @@
+"""What an OpenAI-compatible endpoint is asked, as the bodies of its requests. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+"""Text, token ids, or the messages of a chat (which the endpoint renders by the model's template)."""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How to answer. What is None is left to the endpoint."""
+
+    n: int = 1
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    """a JSON schema that the text has to follow"""
+    logprobs: bool = False
+    """return the log-probability of every sampled token"""
+    token_ids: bool = False
+    """return the ids of prompt and answer (vLLM's `return_token_ids`; other endpoints may refuse it)"""
+    priority: int | None = None
+    """lower is served earlier; vLLM refuses any but 0 where it is not started with `--scheduling-policy priority`"""
+    extra: Mapping[str, Any] = {}
+    """further fields of the body, such as `tools` or `chat_template_kwargs`"""
+
+
+def completion_request(model: str, prompt: Prompt, sampling: Sampling) -> tuple[str, dict[str, Any]]:
+    """Path below the base URL, and body."""
+    s, chat = sampling, is_chat(prompt)
+    wanted: dict[str, Any] = {
+        "n": s.n, "max_tokens": s.max_tokens, "temperature": s.temperature, "top_p": s.top_p, "seed": s.seed,
+        "stop": list(s.stop) or None, "priority": s.priority, "return_token_ids": s.token_ids or None,
+        # A completion returns the sampled token's even where it is asked for none of the most likely ones.
+        "logprobs": (True if chat else 0) if s.logprobs else None,
+    }  # fmt: skip
+    if s.schema is not None:
+        schema = {"name": "answer", "schema": s.schema, "strict": True}
+        wanted["response_format"] = {"type": "json_schema", "json_schema": schema}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    path, field = ("/chat/completions", "messages") if chat else ("/completions", "prompt")
+    return path, {"model": model, field: prompt if isinstance(prompt, str) else list(prompt), **given, **s.extra}
+
+
+def scoring_request(model: str, ids: Sequence[int], top: int, priority: int | None) -> tuple[str, dict[str, Any]]:
+    """Path and body of a question for the log-probabilities of given tokens.
+
+    They come from one prefill that reads no cached prefix: with `prompt_logprobs` vLLM sets skip_reading_prefix_cache
+    itself (sampling_params.py, 0.26 to 0.32).
+    """
+    body = {"model": model, "prompt": list(ids), "max_tokens": 1, "prompt_logprobs": top, "temperature": 1.0}
+    return "/completions", body if priority is None else {**body, "priority": priority}
+
+
+def is_chat(prompt: Prompt) -> bool:
+    """Are these messages, rather than text or ids?"""
+    return not isinstance(prompt, str) and not (prompt and isinstance(prompt[0], int))

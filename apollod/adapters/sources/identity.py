@@ -1,0 +1,103 @@
+"""Which file is which, whatever it is called: by device, inode and a hash of its beginning.
+
+Also whether a file still continues what was read of it.
+"""
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import BinaryIO
+
+from apollod.adapters.sources.unpack import Read
+from apollod.core.intake.state import Position
+
+# Both numbers are part of identities and positions in journals; with others, every file would be read anew.
+PREFIX_BYTES = 64 << 10  # of the first line: long enough to tell logs that begin with the same long system prompt apart
+TAIL_BYTES = 4 << 10  # before a position
+
+
+@dataclass
+class Candidate:
+    """An open file, which one it is, and where to go on."""
+
+    path: str
+    file: BinaryIO
+    status: os.stat_result
+    position: Position
+    new: bool
+    replaces: str = ""
+
+
+def open_regular(path: str) -> BinaryIO | None:
+    """The file, if it is a regular one and still there; never waits on a pipe, never follows a link."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    return None
+
+
+def identify(
+    path: str, file: BinaryIO, status: os.stat_result, packed: bool, known: Mapping[str, Position]
+) -> Candidate | None:
+    """Which file this is and where to go on; None while it has no complete line, or nothing at all."""
+    prefix = os.pread(file.fileno(), PREFIX_BYTES, 0)
+    if packed:
+        prefix += b"%d" % status.st_size  # it is taken whole: with another size it is another file
+        if not status.st_size:
+            return None
+    elif (end := prefix.find(b"\n")) >= 0:
+        prefix = prefix[: end + 1]
+    elif len(prefix) < PREFIX_BYTES:
+        return None
+    identity = _digest(b"%d %d " % (status.st_dev, status.st_ino) + prefix)
+    position = known.get(identity)
+    if position is None:
+        return Candidate(path, file, status, Position(identity, 0, 0), new=True)
+    if not packed and not _continues(file, status, position):
+        return Candidate(path, file, status, position.anew(), new=True, replaces=position.source)
+    return Candidate(path, file, status, position, new=False)
+
+
+def tail_digest(file: BinaryIO, offset: int) -> str:
+    """Of the last bytes before an offset."""
+    return _digest(_tail(file, offset))
+
+
+def read_from(file: BinaryIO, offset: int) -> Read:
+    """Reads the file from `offset` on, apart from its own position."""
+
+    def read(size: int) -> bytes:
+        nonlocal offset
+        data = os.pread(file.fileno(), size, offset)
+        offset += len(data)
+        return data
+
+    return read
+
+
+def _continues(file: BinaryIO, status: os.stat_result, position: Position) -> bool:
+    """Is what was taken still before the position, or was the file truncated and written anew?
+
+    The bytes before the position must be those that were there; if the journal does not say which, a line must end
+    there.
+    """
+    if status.st_size < position.offset:
+        return False
+    tail = _tail(file, position.offset)
+    return _digest(tail) == position.tail if position.tail else tail.endswith(b"\n")
+
+
+def _tail(file: BinaryIO, offset: int) -> bytes:
+    """Up to TAIL_BYTES before an offset."""
+    length = min(offset, TAIL_BYTES)
+    return os.pread(file.fileno(), length, offset - length)
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()[:24]

@@ -1,0 +1,111 @@
+"""A stream of bytes given to a `Reader` piece by piece, and what it finds made into lines of a batch."""
+
+from collections.abc import Callable
+
+from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
+from apollod.adapters.sources.unpack import Read
+from apollod.core.inputs import Line
+from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
+
+CHUNK_BYTES = 64 << 10
+
+EndAhead = Callable[[Cursor, Cursor], bool]
+"""(where a record begins, a cursor in the middle of it) -> is its end there?"""
+
+
+class Folding:
+    """One pass of a reader over a stream. `cursor` is after everything returned; at most one record is buffered.
+
+    `read` gives the bytes from the cursor on. `complete`: no more bytes will follow those that it gives.
+    """
+
+    def __init__(self, reader: Reader, read: Read, cursor: Cursor, record_bytes: int, complete: bool) -> None:
+        self._reader = reader
+        self._read = read
+        self._record_bytes = record_bytes
+        self._complete = complete
+        self._ended = False
+        self._rest = b""
+        self.cursor = cursor
+
+    def next(self, items: int) -> tuple[Item, ...] | None:
+        """Read on until the cursor moves, and return the items passed, if any; None if there is nothing more (now)."""
+        limits = Limits(self._record_bytes, items)
+        while True:
+            before = self.cursor
+            folded = self._reader.fold(before, self._rest, self._ended, limits)
+            self._rest = self._rest[folded.cursor.offset - before.offset :]
+            self.cursor = folded.cursor
+            if folded.items or folded.cursor != before:
+                return folded.items
+            if self._ended or not self._fill():
+                return None
+
+    def skip(self, size: int) -> None:
+        """Skip bytes before the cursor, if `read` begins at 0. Raises EOFError when there are fewer."""
+        while size:
+            chunk = self._read(min(CHUNK_BYTES, size))
+            if not chunk:
+                raise EOFError("the file became shorter")
+            self._rest, size = chunk[size:], max(0, size - len(chunk))
+
+    def _fill(self) -> bool:
+        chunk = self._read(CHUNK_BYTES)
+        self._rest += chunk
+        self._ended = self._complete and not chunk
+        return bool(chunk) or self._ended
+
+
+class RecordStream:
+    """Lines of a source for batches; bytes of bad ones are in quarantine when they are returned.
+
+    `end_ahead` is asked before anything is kept of a record whose end has not been seen; None: the end will come.
+    """
+
+    def __init__(self, folding: Folding, quarantine: Quarantine, end_ahead: EndAhead | None = None) -> None:
+        self._folding = folding
+        self._quarantine = quarantine
+        self._end_ahead = end_ahead
+        self.cursor = folding.cursor
+        """after the last line returned: from here the source may be taken up again"""
+
+    def next(self, most: int) -> list[Line] | None:
+        """The next lines, up to `most` and the rest of a record; None when there are none (now), then always None."""
+        items = self._folding.next(most)
+        if items is None:
+            return None
+        if items and isinstance(items[0], Bad) and items[0].more:
+            kept = self._keep_long(items[0])
+            if kept is None:
+                return None
+            lines = [_bad_line(items[0], kept)]
+        else:
+            lines = [line_of(item, self._quarantine) for item in items]
+        self.cursor = self._folding.cursor
+        return lines
+
+    def _keep_long(self, item: Bad) -> QuarantinedFile | None:
+        """Move a record that is too long into quarantine as it comes; None when its end is not there yet."""
+        if self._end_ahead is not None and not self._end_ahead(self.cursor, self._folding.cursor):
+            return None
+        with self._quarantine.begin() as keeping:
+            keeping.write(item.data)
+            while item.more:
+                items = self._folding.next(1)
+                if items is None:
+                    return None
+                (item,) = (each for each in items if isinstance(each, Bad))
+                keeping.write(item.data)
+            return keeping.commit()
+
+
+def line_of(item: Item, quarantine: Quarantine) -> Line:
+    """An item as a line of a batch, after its bytes are kept if it is a bad one. Raises OSError."""
+    if isinstance(item, Found):
+        record = item.record
+        return Line(number=item.line, example=record.id, record=record.canonical, tier=record.tier)
+    return _bad_line(item, quarantine.keep(item.data))
+
+
+def _bad_line(item: Bad, kept: QuarantinedFile) -> Line:
+    return Line(number=item.line, reason=item.reason, bytes=kept.bytes, sha256=kept.sha256, kept=kept.path)

@@ -1,0 +1,49 @@
+"""The content of a compressed file, in bounded memory."""
+
+import gzip
+import zlib
+from collections.abc import Callable
+from typing import BinaryIO
+
+import zstandard
+
+ZSTD_PIECE_BYTES = 512  # compressed bytes at a time: 4 of them can become 128 KiB, so this bounds what one call returns
+PACKED_SUFFIXES = (".gz", ".zst")
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+"""What reading a compressed file raises when it is cut off or not what its name says."""
+
+Read = Callable[[int], bytes]
+"""(at most so many bytes) -> the next bytes, none at the end"""
+
+
+def unpacked(file: BinaryIO, name: str) -> Read:
+    """Reads the content of a .gz or .zst file; raises one of DAMAGE."""
+    if name.endswith(".gz"):
+        return gzip.GzipFile(fileobj=file, mode="rb").read
+    return _Zstd(file).read
+
+
+class _Zstd:
+    """Frames one after the other. zstandard's own stream reader takes a cut-off frame for the end."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, a bounded number whatever `size` says."""
+        while True:
+            data = self._rest or self._file.read(ZSTD_PIECE_BYTES)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the last frame is cut off")
+                return b""
+            if self._frame is None:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            content = self._frame.decompress(data)
+            self._rest = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+            if content:
+                return content

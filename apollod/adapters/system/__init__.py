@@ -1,0 +1,1 @@
+"""The operating system: clock, log, processes, files, locks, service manager."""

@@ -1,0 +1,37 @@
+"""One daemon a state directory: an flock that dies with its holder, and says who holds it."""
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from apollod.errors import AlreadyRunning, ApolloError
+from apollod.explain import reason
+
+
+class Lock:
+    """Held from construction to `release`; raises AlreadyRunning with the holder's pid, ApolloError where it cannot
+    be made."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise ApolloError(
+                f"{path} cannot be opened for writing: {reason(error)}", "check [state] dir, its owner, mode and disk"
+            ) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._fd, 32).decode("ascii", "replace").strip()
+            os.close(self._fd)
+            raise AlreadyRunning(str(path.parent), int(holder) if holder.isdigit() else 0) from None
+        with suppress(OSError):  # on a full disk it is held all the same; only its holder's number is not told
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let the next daemon in."""
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+        os.close(self._fd)

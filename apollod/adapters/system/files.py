@@ -1,0 +1,92 @@
+"""Files that are whole or not there: flush to disk, write beside, rename into place."""
+
+import ctypes
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+_ASIDE = ".removed-"
+
+
+def fsync_file(path: Path) -> None:
+    """Wait until the bytes of the file are on disk."""
+    _fsync(path, os.O_RDONLY)
+
+
+def fsync_dir(path: Path) -> None:
+    """Wait until the names in the directory are on disk; a rename is durable only after this."""
+    _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a whole file: readers, also after a crash, see the old content or the new one, never a part.
+
+    The temporary file lies beside the target and carries this process's id, so it is on the same file system and two
+    processes do not share it. Raises OSError; the target is then unchanged.
+    """
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_dir(path.parent)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a file or directory to `path`, durably. What was at `path` is then at `temporary`, for the caller to
+    remove.
+
+    Two directories are exchanged in one operation (renameat2), so `path` is whole at every moment; where the file
+    system cannot do that, there is a moment without `path`. Both lie in the same directory. Raises OSError.
+    """
+    if not path.exists():
+        temporary.rename(path)
+    elif not _exchange(temporary, path):
+        aside = path.with_name(f"{path.name}.old-{os.getpid()}")
+        path.rename(aside)
+        temporary.rename(path)
+        aside.rename(temporary)
+    fsync_dir(path.parent)
+
+
+def set_aside(path: Path) -> list[Path]:
+    """Have nothing at `path` any more, durably and at once, however large it is; it gets a hidden name beside it.
+
+    Returns everything beside it that was set aside and is still there, for the caller to remove. Raises OSError.
+    """
+    if path.exists():
+        path.rename(Path(tempfile.mkdtemp(prefix=_ASIDE, dir=path.parent), path.name))
+        fsync_dir(path.parent)
+    return sorted(path.parent.glob(f"{_ASIDE}*"))
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names; false where the system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except AttributeError:  # a C library without it (glibc has it since 2.28)
+        return False
+    return bool(renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
+
+
+def _fsync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_empty(directory: Path) -> None:
+    """An empty directory of ours alone (0700); what lay there is removed. Raises OSError for somebody else's."""
+    if directory.is_symlink() or directory.exists():
+        if directory.is_symlink() or directory.stat().st_uid != os.getuid():
+            raise PermissionError(f"{directory} is not ours")
+        shutil.rmtree(directory)
+    directory.mkdir(mode=0o700)

@@ -1,0 +1,140 @@
+"""Child processes: their own session and process group, output to a file, ended politely and then for certain."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+from anyio.abc import Process
+
+LOG_BYTES_MAX = 16 << 20  # per child; a larger file is set aside once, at the next start
+TAIL_BYTES = 16384
+GROUP_GRACE_S = 3.0
+GROUP_POLL_S = 0.05
+_ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line that says nothing
+
+
+class ChildProcess:
+    """A running child. The process group's id is the pid, since it leads a session of its own."""
+
+    def __init__(self, process: Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+        self.pid: int = process.pid
+        self.stopping = False
+        self._ended = False
+
+    @classmethod
+    async def spawn(cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path) -> "ChildProcess":
+        """Start `python -m module args` with `env` on top of our environment. Call from the main thread: the child
+        asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG)."""
+        with _open_log(log) as out:
+            process = await anyio.open_process(
+                [sys.executable, "-m", module, *args],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                env={**os.environ, **env, "APOLLOD_PARENT_PID": str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+            )
+        return cls(process, log)
+
+    async def wait(self) -> int:
+        """Exit code, negative for a signal. What is left of the process group gets a moment to clean up (Python's
+        resource tracker unlinks shared memory of processes that were killed), then it is ended too."""
+        code = await self._process.wait()
+        with anyio.move_on_after(GROUP_GRACE_S):
+            while await anyio.to_thread.run_sync(_group_lives, self.pid):  # noqa: ASYNC110 - nobody signals the end of a group
+                await anyio.sleep(GROUP_POLL_S)
+        self._kill_group()
+        self._ended = True  # its number may be somebody else's from now on
+        return code
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM, wait `grace_s`, SIGKILL to the group. Safe to call again."""
+        self.stopping = True
+        if grace_s > 0 and self._process.returncode is None:
+            try:
+                self._process.send_signal(signal.SIGTERM)
+            except ProcessLookupError:
+                return
+            with anyio.move_on_after(grace_s):
+                await self._process.wait()
+                return
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        if self._ended:
+            return
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # nothing is left, as it should be
+
+    def owns(self, pid: int) -> bool:
+        """Is `pid` one of this child's processes?"""
+        try:
+            return os.getpgid(pid) == self.pid
+        except ProcessLookupError:
+            return False
+
+    def last_error(self) -> str:
+        """The last line of its output that reads like an error, or "" (for a person; nothing is decided by it)."""
+        try:
+            with open(self._log, "rb") as f:
+                f.seek(max(0, f.seek(0, os.SEEK_END) - TAIL_BYTES))
+                lines = f.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ""
+        errors = [line.strip() for line in lines if any(sign in line for sign in _ERROR_SIGNS)]
+        return (
+            errors[-1].partition(" [type=")[0][:300] if errors else ""
+        )  # what pydantic says after that is for programmers
+
+
+def _group_lives(pgid: int) -> bool:
+    """Has the process group a process that is not a zombie? (An init that does not reap leaves those.)"""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                state, _, group = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[:3]
+            except OSError:
+                continue  # it ended while we looked
+            if int(group) == pgid and state != "Z":
+                return True
+    return False
+
+
+def _open_log(path: Path) -> BinaryIO:
+    """The log file to append to; one that has grown too large is set aside first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_suffix(".log.1"))
+    return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def describe_exit(code: int) -> str:
+    """ "exit code 3", or the signal's name."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def end_leftover(pid: int, module: str) -> bool:
+    """Kill the process group of a child that a dead daemon left behind; true if there was one. The command line is
+    checked, since the pid may have been given to somebody else."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if pid <= 1 or module.encode() not in command:
+            return False
+        os.killpg(pid, signal.SIGKILL)
+    except (OSError, ValueError):
+        return False
+    return True

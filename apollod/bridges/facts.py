@@ -1,0 +1,35 @@
+"""What is true of each bridge, so that nobody has to know one by its name. Pure."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from apollod.errors import ShareRefused
+
+
+class BridgeFacts(msgspec.Struct, frozen=True):
+    """What the core has to know of a way of weights. tests/support/bridge_conformance.py puts each fact to the test."""
+
+    in_place: bool
+    """what the trainer writes is what the engine reads next: nothing is transferred, and there is one copy"""
+    outlives_engine: bool
+    """the trainer still has the weights, and may write them, when the engine is gone"""
+    needs_pause: bool
+    """the engine must not generate while weights are on their way"""
+
+
+BRIDGES: Mapping[str, BridgeFacts] = {
+    # `shared`: engine and trainer map the same memory. The trainer's mapping of a memory file keeps it alive; in CUDA
+    # a mapping whose exporter has ended is undefined, so the trainer ends with the engine.
+    "memfd": BridgeFacts(in_place=True, outlives_engine=True, needs_pause=False),
+    "cuda-ipc": BridgeFacts(in_place=True, outlives_engine=False, needs_pause=False),
+}
+"""By the name in the manifest and in `engine.ready`."""
+
+
+def facts(name: str) -> BridgeFacts:
+    """What is true of the bridge of this name. Raises ShareRefused for an unknown one."""
+    try:
+        return BRIDGES[name]
+    except KeyError:
+        raise ShareRefused(f"no bridge is called {name!r}", "use one version of apollod everywhere") from None

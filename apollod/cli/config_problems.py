@@ -1,0 +1,95 @@
+"""What would keep a daemon from working with a configuration, as far as it can be told before it is started."""
+
+import json
+import os
+from pathlib import Path
+
+from apollod.adapters.journal import failures, journal_reader
+from apollod.adapters.system.model_dir import check_model_dir
+from apollod.core.daemon.policy import another_model
+from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRefused, NotPermitted
+from apollod.model.positions import asked_length, context_length
+from apollod.store.access import check_writable
+from apollod.store.names import DAEMON
+from apollod.supervisor.child_commands import kernels_refused
+from apollod.supervisor.config import Config
+
+_BOUND_MODEL = """
+    SELECT json_extract(body, '$.settings.model_path') FROM events WHERE kind = 'daemon.started'
+    AND seq < (SELECT min(seq) FROM events WHERE kind = 'trainer.bound') ORDER BY seq DESC LIMIT 1"""
+_CHECKPOINT_BYTES = """
+    SELECT avg(bytes) FROM (SELECT json_extract(body, '$.bytes') AS bytes FROM events
+    WHERE kind = 'checkpoint.committed' AND bytes > 0 ORDER BY seq DESC LIMIT 20)"""
+CHECKPOINT_SHARE = 1 / 6
+"""of the weights, that one step of a history takes before any was measured"""
+
+
+def refusal(config: Config) -> ApolloError | None:
+    """Why the daemon could not work with it."""
+    model = Path(config.model.path).expanduser()
+    try:
+        check_model_dir(model)
+        check_writable(model)
+        _check_length(config, model)
+        _check_same_model(config)
+        _check_alone(config, model)
+    except ApolloError as error:
+        return error
+    why_not = kernels_refused(config)
+    return ConfigError(why_not) if why_not else None
+
+
+def _check_length(config: Config, model: Path) -> None:
+    """As vLLM does it, minutes later."""
+    asked = asked_length(config.engine.args)
+    length = context_length(json.loads((model / "config.json").read_text(encoding="utf-8")))
+    if asked is None or length is None or asked <= length or os.environ.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") == "1":
+        return
+    raise ModelRefused(
+        f"[engine] args ask for --max-model-len {asked}, the model has {length} positions",
+        f"set --max-model-len to {length} or less",
+    )
+
+
+def _check_same_model(config: Config) -> None:
+    """A journal belongs to the model that its first trainer was bound to."""
+    rows = journal_reader.query(config.journal_path, _BOUND_MODEL).rows if config.journal_path.exists() else []
+    wanted = config.settings().model_path
+    if rows and rows[0][0] != wanted:
+        raise ConfigError(*another_model(rows[0][0], wanted))
+
+
+def _check_alone(config: Config, model: Path) -> None:
+    """Does the daemon of another state directory serve this model directory?"""
+    from apollod.cli.control.ctl import status
+
+    try:
+        socket = (model / DAEMON).read_text(encoding="utf-8").strip()
+        serving = status(socket)
+    except (FileNotFoundError, DaemonUnreachable, NotPermitted):
+        return  # nobody noted an address there, or nobody answers
+    elsewhere = serving.engine.path and Path(serving.engine.path).resolve() != model.resolve()
+    if not elsewhere and Path(serving.journal.path).resolve() != config.journal_path.resolve():
+        raise ModelRefused(
+            f"another apollod ({socket}) serves and trains {model}",
+            "stop that one, or give this one a copy of the model",
+        )
+
+
+def history_bytes(config: Config) -> int:
+    """Disk that the history of checkpoints takes when it is full: by the mean of the last ones in the journal, else by
+    the size of the weights; bytes."""
+    each: float | None = None
+    if config.journal_path.exists():
+        each = journal_reader.query(config.journal_path, _CHECKPOINT_BYTES).rows[0][0]
+    if each is None:
+        files = Path(config.model.path).expanduser().glob("*.safetensors")
+        each = CHECKPOINT_SHARE * sum(file.stat().st_size for file in files)
+    taken = int(config.checkpoint.keep * each)
+    return min(taken, config.checkpoint.keep_bytes) if config.checkpoint.keep_bytes else taken
+
+
+def free_bytes(config: Config) -> int:
+    """On the disk of the state directory, which may not be there yet; bytes."""
+    place = next(place for place in (config.state_dir, *config.state_dir.parents) if place.exists())
+    return failures.free_bytes(place / "journal.db")

@@ -1,0 +1,18 @@
+"""`apollod ctl pause`."""
+
+import argparse
+
+from apollod.cli.control import ctl
+from apollod.wire import control_messages as msg
+from apollod.wire import status as st
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    ctl.options(parser, _run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    answer = ctl.ask(ctl.socket_path(args), msg.PauseRequest())
+    told = st.read(answer)
+    ctl.show(args, answer, f"paused; step {told.running.step} is finished first" if told.running else told.state)
+    return 0

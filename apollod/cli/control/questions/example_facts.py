@@ -1,0 +1,184 @@
+"""What the journal knows of one step and of one example, for `why`.
+
+Bodies are not decoded, so that what a newer apollod wrote is told as it stands.
+"""
+
+from typing import Any, NamedTuple
+
+from apollod.adapters.journal import journal_reader
+from apollod.cli.control.questions import rows
+from apollod.core.example_state import RULES, ExampleState, rule_of, state_after
+
+_AT = "strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch')"
+
+
+class _Fact(NamedTuple):
+    """An event as far as an answer needs it."""
+
+    seq: int
+    at: str
+    kind: str
+    body: dict[str, Any]
+
+
+def step_of(path: str, number: int) -> dict[str, Any]:
+    """What is known of a step that exists: its intent, its result, and where the weights it made can be found."""
+    facts = step_facts(path, number)
+    body: dict[str, Any] = {}
+    for fact in facts:
+        body |= fact.body
+    last = facts[-1]
+    parent = body.get("parent")
+    before = _fingerprint(path, parent) if parent is not None else None
+    completed = last.kind == "step.completed"
+    result = {"step.completed": "completed", "step.failed": "failed"}.get(last.kind, "running")
+    names = (
+        "lr",
+        "loss",
+        "loss_limit",
+        "applied",
+        "grad_norm",
+        "update_norm",
+        "tokens",
+        "targets",
+        "seconds",
+        "window",
+        "digest",
+    )
+    return {
+        "step": number,
+        "state": result,
+        "example": body["example"],
+        "examples": body.get("examples") or [body["example"]],
+        "reason": body.get("reason") or body.get("note") or "",
+        **{name: body.get(name) for name in names},
+        "before": {"version": parent, "fingerprint": before},
+        "after": {"version": number, "fingerprint": body["fingerprint"]} if completed else None,
+        "checkpoint": _first_checkpoint(path, number, last.seq) if completed else None,
+        "taken_back": _taken_back(path, number),
+        "at": last.at,
+        "seq": last.seq,
+    }
+
+
+def step_facts(path: str, number: int) -> list[_Fact]:
+    """Intent and result of a step; empty if there was none with this number."""
+    return _facts(path, f"kind IN ('step.started', 'step.completed', 'step.failed') AND key = '{number}'")
+
+
+def _fingerprint(path: str, version: int) -> str | None:
+    """Of the weights of a version; version 0 is what the first trainer found."""
+    facts = _facts(path, f"kind = 'step.completed' AND key = '{version}'" if version else "kind = 'trainer.bound'")
+    return str(facts[0].body["fingerprint"]) if facts else None
+
+
+def _taken_back(path: str, step: int) -> dict[str, Any] | None:
+    """The rollback that undid a step."""
+    facts = _facts(path, f"kind = 'rollback.started' AND {_lists('undone', str(step))}")
+    return {"to": facts[0].body["to"], "at": facts[0].at, "seq": facts[0].seq} if facts else None
+
+
+def _lists(field: str, value: str) -> str:
+    """SQL: is it in this list of an event's body?"""
+    return f"EXISTS (SELECT 1 FROM json_each(body, '$.{field}') AS e WHERE e.value = {value})"
+
+
+def _first_checkpoint(path: str, step: int, seq: int) -> dict[str, Any] | None:
+    """The first checkpoint with this step in it: as new or newer, with no step between that builds on older weights.
+
+    Of several of one step, as rollbacks make them, one that is there still.
+    """
+    sql = f"""
+        SELECT step, path, state, fingerprint, at FROM checkpoints AS c
+        WHERE c.state <> 'failed' AND c.step >= {step} AND c.seq > {seq} AND NOT EXISTS (
+            SELECT 1 FROM steps AS s WHERE s.seq > {seq} AND s.step <= c.step AND s.parent < {step}
+        ) ORDER BY c.step, c.state = 'removed', c.seq LIMIT 1
+    """
+    for step_, path_, state, fingerprint, at in rows.tuples(path, sql):
+        return {"step": step_, "path": path_, "state": state, "fingerprint": fingerprint, "at": at}
+    return None
+
+
+def example_of(path: str, id_: str) -> dict[str, Any]:
+    """An accepted example: where it came from, what it became."""
+    (accepted,) = _facts(path, f"seq = (SELECT seq FROM known_examples WHERE id = '{id_}')")
+    later = f"seq > {accepted.seq} AND "
+    encoded = _facts(path, f"{later}kind = 'example.encoded' AND key = '{id_}'")
+    ((duplicates,),) = rows.tuples(
+        path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'"
+    )
+    became = _became(path, id_, later)
+    source = accepted.body["source"]
+    quoted = source.replace("'", "''")
+    files = rows.tuples(path, f"SELECT path FROM sources WHERE source = '{quoted}'")
+    return {
+        "id": id_,
+        "state": became.state,
+        "reason": became.reason,
+        "source": source,
+        "path": files[-1][0] if files else source,
+        "line": accepted.body["line"],
+        "tier": accepted.body.get("tier", "bulk"),
+        **{name: encoded[-1].body[name] if encoded else None for name in ("tokens", "targets", "cut")},
+        "duplicates": duplicates,
+        "step": became.step,
+        "steps": became.steps,
+        "record": accepted.body["record"],
+        "evidence": _evidence(path, id_),
+        "at": accepted.at,
+        "seq": accepted.seq,
+    }
+
+
+class _Became(NamedTuple):
+    """State, why it is in it, the last step that settled it, and all that tried it."""
+
+    state: str
+    reason: str
+    step: int | None
+    steps: list[int]
+
+
+def _became(path: str, id_: str, later: str) -> _Became:
+    """What the events after its acceptance made of an example."""
+    kinds = ", ".join(sorted({f"'{rule.kind}'" for rule in RULES if None not in rule.out_of}))
+    listed = _lists("examples", f"'{id_}'")
+    # those of one example have it as their key, and need no look into the body
+    among = f"body ->> '$.example' = '{id_}' OR {listed}"
+    named = f"key = '{id_}' OR ((kind NOT GLOB 'example.*' OR kind = 'example.withdrawn') AND ({among}))"
+    state: ExampleState | None = "pending"
+    reason, step, steps = "", None, []
+    for fact in _facts(path, f"{later}kind IN ({kinds}) AND ({named})"):
+        if "step" in fact.body:
+            steps.append(fact.body["step"])
+        rule = rule_of(fact.kind, fact.body)
+        if rule is None or (after := state_after(state, rule)) == state:
+            continue
+        state, reason = after, _reason(fact)
+        step = fact.body.get("step", step)
+    return _Became(str(state), reason, step, steps)
+
+
+def _reason(fact: _Fact) -> str:
+    """Why an example is in the state into which this event took it."""
+    if fact.kind == "rollback.started":
+        return f"taken back by the rollback to step {fact.body['to']} (event {fact.seq})"
+    if fact.kind == "example.withdrawn":
+        return f"taken out of the queue by {fact.body['by']} (event {fact.seq})"
+    if fact.kind == "example.requeued":
+        return "asked for again"
+    return fact.body.get("reason") or fact.body.get("note") or ""
+
+
+def _evidence(path: str, example: str) -> list[dict[str, Any]]:
+    """Why it was worth learning: signals that name it, and every event of the dreams it came of, verdicts among
+    them."""
+    kinds = "kind GLOB 'signal.*' OR kind GLOB 'dream.*' OR kind GLOB 'verdict.*'"
+    dreams = f"SELECT key FROM events WHERE kind GLOB 'dream.*' AND body ->> '$.example' = '{example}'"
+    facts = _facts(path, f"({kinds}) AND (body ->> '$.example' = '{example}' OR key IN ({dreams}))")
+    return [{"kind": fact.kind, "body": fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
+
+
+def _facts(path: str, where: str) -> list[_Fact]:
+    found = rows.tuples(path, f"SELECT seq, {_AT}, kind, body FROM events WHERE {where} ORDER BY seq")
+    return [_Fact(seq, at, kind, journal_reader.decode_body(path, seq, body)) for seq, at, kind, body in found]

@@ -1,0 +1,140 @@
+"""`apollod ctl example list|show|withdraw`: what was given to learn, and what became of it."""
+
+import argparse
+import json
+import sys
+from textwrap import indent
+from typing import Any
+
+from apollod.cli import numbers, render
+from apollod.cli.control import ctl, withdrawal
+from apollod.cli.control.questions import example_ids, rows
+from apollod.core.example_state import STATES
+
+_EXAMPLES = """
+    SELECT e.id, e.state, e.source, coalesce(s.path, e.source) AS path, e.line,
+           coalesce(accepted.body ->> '$.tier', 'bulk') AS tier, -- the first journals have no such column
+           e.tokens, e.targets, e.step, e.record, e.at, e.seq
+    FROM examples AS e JOIN events AS accepted ON accepted.seq = e.seq
+    LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source -- and may have one twice
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = "the examples that were accepted"
+    listed, shown, withdrawn = ctl.actions(
+        parser,
+        ("list", "the newest examples in the order in which they are learned, and what became of them", _list),
+        ("show", "one example in full: what it says, where it came from, what became of it", _show),
+        ("withdraw", "take examples that wait out of the queue; `ctl relearn` puts them back", withdrawal.run),
+    )
+    withdrawal.arguments(withdrawn)
+    listed.add_argument("--state", choices=STATES, help="only those in this state")
+    listed.add_argument(
+        "--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
+    )
+    ctl.jsonl(listed)
+    shown.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
+    ctl.of_a_copy(listed)
+    ctl.of_a_copy(shown)
+
+
+def _list(args: argparse.Namespace) -> int:
+    """The newest ones, in the order of acceptance, which is that of learning."""
+    path = ctl.journal_path(args)
+    state = f"WHERE e.state = '{args.state}'" if args.state else ""
+    limit = min(args.limit or rows.ROWS_MAX, rows.ROWS_MAX)
+    newest = rows.objects(path, f"{_EXAMPLES} {state} ORDER BY e.seq DESC LIMIT {limit + 1}")
+    found = [_decoded(row) for row in reversed(newest[:limit])]
+    cells = [
+        (
+            *(e[name] for name in ("id", "state", "tier", "tokens", "step")),
+            f"{rows.end_of(e['path'])}:{e['line']}",
+            _gist(e["record"]),
+        )
+        for e in found
+    ]
+    rows.show_list(args, "examples", found, ["example", "state", "tier", "tokens", "step", "source", "text"], cells)
+    if len(newest) > limit:
+        print(f"apollod: only the newest {limit}; raise --limit, 0 for all", file=sys.stderr)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    path = ctl.journal_path(args)
+    id_ = example_ids.meant(path, args.example)
+    (found,) = [_decoded(row) for row in rows.objects(path, f"{_EXAMPLES} WHERE e.id = '{id_}'")]
+    # A step over several examples names the first one, and all in a list.
+    tried = rows.objects(
+        path,
+        f"""
+        SELECT body ->> '$.step' AS step, coalesce(body ->> '$.reason', body ->> '$.note', '') AS reason FROM events
+        WHERE kind IN ('step.completed', 'step.failed') AND seq > {found["seq"]} AND (
+            body ->> '$.example' = '{id_}'
+            OR EXISTS (SELECT 1 FROM json_each(body, '$.examples') AS e WHERE e.value = '{id_}'))
+        ORDER BY seq
+    """,
+    )
+    refused = rows.objects(
+        path, f"SELECT body ->> '$.reason' AS reason FROM events WHERE kind = 'example.rejected' AND key = '{id_}'"
+    )
+    said = {"rejected": refused, "held": tried, "skipped": tried}.get(found["state"], [])
+    found |= {"steps": [row["step"] for row in tried], "reason": said[-1]["reason"] if said else ""}
+    if args.json:
+        print(json.dumps({"schema_version": 1, "example": found}))
+    else:
+        print(_text(found))
+    return 0
+
+
+def _decoded(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "record": json.loads(row["record"])}
+
+
+# --- for people ---------------------------------------------------------------------------------------------------
+
+
+def _text(e: dict[str, Any]) -> str:
+    became = (
+        e["state"]
+        + (f" by step {e['step']}" if e["step"] is not None else "")
+        + (f": {e['reason']}" if e["reason"] else "")
+    )
+    lines = [
+        f"example     {e['id']}",
+        f"state       {became}",
+        *([f"steps       {' '.join(map(str, e['steps']))}"] if len(e["steps"]) > 1 else []),
+        f"source      {e['path']}:{e['line']}",
+        f"tier        {e['tier']}",
+        f"accepted    {e['at']} (event {e['seq']})",
+        *([f"tokens      {e['tokens']}, {e['targets']} of them targets"] if e["tokens"] is not None else []),
+    ]
+    for heading, text in _parts(e["record"]):
+        lines += ["", heading, indent(text, "    ")]
+    return "\n".join(map(render.plain, lines))
+
+
+def _parts(record: dict[str, Any]) -> list[tuple[str, str]]:
+    """Everything that a record says, in the order in which the model is shown it; what is learned is called a
+    target."""
+    if "text" in record:
+        return [("text, target", record["text"])]
+    if "completion" in record:
+        return [("prompt", record["prompt"]), ("completion, target", record["completion"])]
+    tools = [("tools", json.dumps(record["tools"], ensure_ascii=False, indent=2))] if record.get("tools") else []
+    return tools + [(_heading(turn), _said(turn)) for turn in record["messages"]]
+
+
+def _gist(record: dict[str, Any]) -> str:
+    return " | ".join(text for _, text in _parts({**record, "tools": []}))
+
+
+def _heading(turn: dict[str, Any]) -> str:
+    whose = " ".join(turn[name] for name in ("role", "name", "tool_call_id") if name in turn)
+    return f"{whose}, target" if turn["role"] == "assistant" and turn.get("weight", 1) else whose
+
+
+def _said(turn: dict[str, Any]) -> str:
+    calls = [json.dumps(call, ensure_ascii=False) for call in turn.get("tool_calls", [])]
+    thought = [f"<think>\n{turn['reasoning_content']}\n</think>"] if turn.get("reasoning_content") else []
+    return "\n".join([*thought, *([turn["content"]] if turn["content"] else []), *calls])

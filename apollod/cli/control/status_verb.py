@@ -1,0 +1,38 @@
+"""`apollod ctl status`."""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from apollod.adapters.ipc.status_client import ask_status
+from apollod.cli.control import ctl
+
+WATCH_S = 1.0
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    ctl.options(parser, _run)
+    parser.add_argument("--watch", action="store_true", help="again every second until interrupted")
+
+
+def _run(args: argparse.Namespace) -> int:
+    """With --json the daemon's own object, fields that this version does not know included."""
+    path = ctl.socket_path(args)
+    while True:
+        answer = ask_status(path)
+        page = "" if args.json else _page(answer)
+        if args.watch and not args.json:
+            print("\x1b[H\x1b[J" if sys.stdout.isatty() else "", end="")
+        ctl.show(args, answer, page)
+        if not args.watch:
+            return 0
+        sys.stdout.flush()
+        time.sleep(WATCH_S)
+
+
+def _page(answer: dict[str, Any]) -> str:
+    from apollod.cli.control import status_page  # here for start-up time: with --json nobody needs it
+    from apollod.wire import status
+
+    return status_page.page(status.read(answer))

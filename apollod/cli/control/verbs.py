@@ -1,0 +1,57 @@
+"""The verbs of `apollod ctl`: one line each."""
+
+import argparse
+
+from apollod.cli import commands
+from apollod.cli.commands import Command
+from apollod.cli.control import ctl
+
+_HERE = "apollod.cli.control"
+
+VERBS = (
+    Command("status", "what the daemon is doing", f"{_HERE}.status_verb"),
+    Command("events", "facts from the journal, oldest first", f"{_HERE}.questions.events_verb"),
+    Command(
+        "query",
+        "one read-only SQL statement on the journal (views: examples, steps, checkpoints, rollbacks, sources ...)",
+        f"{_HERE}.questions.query_verb",
+    ),
+    Command(
+        "replay",
+        "what the daemon knew at a moment: the journal, folded up to an event, as `status` shows it",
+        f"{_HERE}.questions.replay_verb",
+    ),
+    Command(
+        "why",
+        "from a step to what it learned from and what it made, or from an example to what became of it",
+        f"{_HERE}.questions.why_verb",
+    ),
+    Command("journal", "the journal itself", f"{_HERE}.questions.journal_verb"),
+    Command("example", "the examples that were accepted: list, show, withdraw", f"{_HERE}.questions.example_verb"),
+    Command("source", "the files that were read: list", f"{_HERE}.questions.source_verb"),
+    Command("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox", f"{_HERE}.submit_verb"),
+    Command(
+        "train",
+        "give one example to the daemon, as POST /train does; it is learned with the rate of direct corrections",
+        f"{_HERE}.train_verb",
+    ),
+    Command("checkpoint", "write weights and optimizer state to disk now", f"{_HERE}.checkpoint_verb"),
+    Command(
+        "rollback",
+        "serve an earlier step's weights again, at once; what was learned since is taken back and stays away",
+        f"{_HERE}.rollback_verb",
+    ),
+    Command(
+        "relearn",
+        "learn examples after all whose steps were taken back by a rollback, or that were withdrawn",
+        f"{_HERE}.relearn_verb",
+    ),
+    Command("pause", "finish the running step, then start no other; serving goes on", f"{_HERE}.pause_verb"),
+    Command("resume", "train again; also tries again what was given up", f"{_HERE}.resume_verb"),
+)
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 no daemon answers, 4 not permitted"
+    ctl.common_options(parser, first=True)
+    commands.add(parser, VERBS, dest="verb", described=True)

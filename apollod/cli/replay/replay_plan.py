@@ -1,0 +1,176 @@
+"""What a replay has to do, read from the journal: where to start, and which steps follow each other up to where."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from apollod.adapters.journal import journal_reader
+from apollod.core import events as ev
+from apollod.errors import JournalError, ReplayError
+from apollod.wire.event_codec import decode_event
+from apollod.wire.messages import OptimizerSettings
+
+PAGE = 1000
+
+E = TypeVar("E", bound=ev.Event)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The weights that the first step starts from. `checkpoint` is empty for those before any step; `checkpoints`:
+    directory of the history, `base`: where the untrained weights were kept (both empty where there is none);
+    `moved`: a whole model directory that the user says to take."""
+
+    step: int
+    fingerprint: str
+    checkpoint: str
+    checkpoints: str
+    model_dir: str
+    base: str
+    moved: str
+
+
+class Planned(NamedTuple):
+    """A step as it was done: intent, result, and the settings and environment in force."""
+
+    started: ev.StepStarted
+    completed: ev.StepCompleted
+    settings: OptimizerSettings
+    bound: ev.TrainerBound
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`steps` in the order in which each became the next one's parent; `settings` and `bound` of the first of them."""
+
+    origin: Origin
+    to: int
+    steps: list[Planned]
+    settings: OptimizerSettings
+    bound: ev.TrainerBound
+
+
+class _Checked(NamedTuple):
+    """A journal as far as its chain of hashes was checked. A daemon may go on writing it: what comes later is not
+    seen."""
+
+    path: str
+    last: int
+
+    def all(self, cls: type[E]) -> list[tuple[int, E]]:
+        """All events of a kind with their sequence numbers, in order."""
+        found: list[tuple[int, E]] = []
+        after = 0
+        while page := journal_reader.events(self.path, after, cls.kind, PAGE):
+            for row in page:
+                if row["seq"] > self.last:
+                    return found
+                event = decode_event(row["kind"], row["version"], msgspec.json.encode(row["body"]))
+                assert isinstance(event, cls)
+                found.append((row["seq"], event))
+            after = page[-1]["seq"]
+        return found
+
+
+def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -> Plan:
+    """The way from the checkpoint at step `first` (0: base model) to step `to` (None: the version that is served).
+
+    `model_dir`: a whole directory of the origin's weights. Raises JournalError for a broken chain of hashes,
+    ReplayError for steps that do not lead to each other.
+    """
+    checked = _check(journal)
+    started = {e.step: e for _, e in checked.all(ev.StepStarted)}
+    completed = {e.step: (seq, e) for seq, e in checked.all(ev.StepCompleted)}
+    daemons, bindings = checked.all(ev.DaemonStarted), checked.all(ev.TrainerBound)
+    if not completed or not daemons or not bindings:
+        raise ReplayError(f"the journal {journal} holds no completed step", "let the daemon learn something first")
+    to = _last(completed, checked.all(ev.RollbackStarted)) if to is None else to
+    chain = _chain(completed, first, to)
+    steps = [
+        Planned(started[e.step], e, _before(daemons, seq).settings.optimizer, _before(bindings, seq))
+        for seq, e in chain
+    ]
+    at = chain[0][0] if chain else max(seq for seq, _ in completed.values())
+    settings = _before(daemons, at).settings
+    origin = _origin(checked, first, settings.model_path, bindings[0][1].fingerprint, model_dir)
+    return Plan(origin, to, steps, settings.optimizer, _before(bindings, at))
+
+
+def read_record(journal: str, example: str) -> bytes:
+    """The canonical record of an example."""
+    if (event := journal_reader.accepted(journal, example)) is not None:
+        return bytes(event.record)
+    raise ReplayError(
+        f"the journal holds no example {example}", "its step cannot be run again; start from a later checkpoint"
+    )
+
+
+def device_of(bound: ev.TrainerBound) -> Literal["cpu", "cuda"]:
+    """The kind of device that the trainer was bound on."""
+    return "cpu" if bound.versions.get("device", "cpu").startswith("cpu") else "cuda"
+
+
+def _check(journal: str) -> _Checked:
+    """All that is there now."""
+    chain = journal_reader.proved(journal)
+    if chain.broken is not None:
+        raise JournalError(
+            f"the hash chain of {journal} breaks at event {chain.broken}",
+            "replay proves nothing then; use an intact copy",
+        )
+    return _Checked(journal, chain.seq)
+
+
+def _last(completed: dict[int, tuple[int, ev.StepCompleted]], back: list[tuple[int, ev.RollbackStarted]]) -> int:
+    """The version of the weights at the end of the journal: the last step, or the one that was gone back to since."""
+    step = max(completed)
+    seq, rollback = back[-1] if back else (0, None)
+    return rollback.to if rollback is not None and seq > completed[step][0] else step
+
+
+def _chain(
+    completed: dict[int, tuple[int, ev.StepCompleted]], first: int, to: int
+) -> list[tuple[int, ev.StepCompleted]]:
+    """From `to` through the parents down to `first`, oldest step first."""
+    chain = []
+    step = to
+    while step > first:
+        if step not in completed:
+            raise ReplayError(f"step {step} is not completed in the journal", f"--to may be at most {max(completed)}")
+        chain.append(completed[step])
+        step = completed[step][1].parent
+    if step != first:
+        raise ReplayError(
+            f"step {to} does not descend from step {first}", "start --from 0, or from a checkpoint before --to"
+        )
+    return chain[::-1]
+
+
+def _origin(journal: _Checked, first: int, model_path: str, base_fingerprint: str, moved: str | None) -> Origin:
+    # A directory that made room may be written again, after a rollback: the later event decides.
+    removed = {e.path: seq for seq, e in journal.all(ev.CheckpointRemoved)}
+    committed = [e for seq, e in journal.all(ev.CheckpointCommitted) if moved or seq > removed.get(e.path, 0)]
+    checkpoints = str(Path(committed[-1].path).parent) if committed else ""
+    base, fingerprint, path = _base_dir(journal), base_fingerprint, ""
+    if first:
+        chosen = {e.step: e for e in committed}.get(first)
+        if chosen is None:
+            steps = [str(step) for step in sorted({0, *(e.step for e in committed)})]
+            raise ReplayError(f"there is no checkpoint of step {first}", f"--from one of {', '.join(steps)}")
+        fingerprint, path = chosen.fingerprint, chosen.path
+    return Origin(first, fingerprint, path, checkpoints, model_path, base, moved or "")
+
+
+def _base_dir(journal: _Checked) -> str:
+    """Where the untrained weights were kept, if they were and were not lost since."""
+    kept, lost = journal.all(ev.BaseKept), journal.all(ev.BaseLost)
+    return kept[-1][1].path if kept and (not lost or lost[-1][0] < kept[-1][0]) else ""
+
+
+def _before(events: list[tuple[int, E]], seq: int) -> E:
+    """The event that was in force at `seq`: the last one before it."""
+    index = bisect_left(events, seq, key=lambda pair: pair[0])
+    return events[max(0, index - 1)][1]

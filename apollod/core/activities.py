@@ -1,0 +1,157 @@
+"""What excludes what: for each activity, what it waits for.
+
+Law: whoever begins something asks `blocked` first, and nothing else decides about it. A pause, the guard, a schedule or
+a lease adds an obstacle here, with the reason that `status` shows; the policies stay as they are.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from apollod.core.state import State
+
+
+class Activity(StrEnum):
+    """What the daemon can be doing with the weights."""
+
+    STEP = "step"
+    CHECKPOINT = "checkpoint"
+    """one that is written by itself, when it is due; like the next one, it may be written behind a running step"""
+    REQUESTED_CHECKPOINT = "requested checkpoint"
+    """one that a person or the shutdown asked for"""
+    REMOVAL = "removal"
+    """of old checkpoints"""
+    ALIGNMENT = "alignment"
+    ROLLBACK = "rollback"
+    RECOVERY = "recovery"
+    """a trainer is started, and brings weights and optimizer to the last step"""
+    LEASE = "lease"
+    """an outside trainer writes the weights"""
+    MEASUREMENT = "measurement"
+    """probes of quality on unchanging weights"""
+    DREAMING = "dreaming"
+
+
+class Obstacle(NamedTuple):
+    """Something that others wait for. `reason` says why, in people's words; empty: it is not in the way."""
+
+    name: str
+    reason: Callable[[State], str]
+
+
+def _stopping(state: State) -> str:
+    return "the daemon is stopping" if state.daemon.stopping else ""
+
+
+def _halted(state: State) -> str:
+    return state.daemon.halted
+
+
+def _paused(state: State) -> str:
+    return f"paused by {state.daemon.paused_by or 'a person'}" if state.daemon.paused else ""
+
+
+def _no_engine(state: State) -> str:
+    return "the engine is not ready" if state.children.engine.phase != "ready" else ""
+
+
+def _no_engine_process(state: State) -> str:
+    return "the engine is not running" if state.children.engine.phase == "absent" else ""
+
+
+def _no_trainer(state: State) -> str:
+    return {
+        "absent": "the trainer is not running", "spawned": "the trainer is not at the last step yet", "ready": ""
+    }[state.children.trainer.phase]  # fmt: skip
+
+
+def _fence(state: State) -> str:
+    return "requests wait for a fenced write" if state.publishing.engine_paused else ""
+
+
+def _step(state: State) -> str:
+    """A step whose trainer died is no obstacle: its intent is taken up again or given up."""
+    running = state.training.running
+    return f"step {running.step} is running" if running and state.children.trainer.phase == "ready" else ""
+
+
+def _checkpoint(state: State) -> str:
+    open_ = state.checkpoints.open
+    return f"the checkpoint of step {open_.step} is being written" if open_ else ""
+
+
+def _orphaned_checkpoint(state: State) -> str:
+    return "a checkpoint whose writer is gone has to be settled" if orphaned_checkpoint(state) else ""
+
+
+def orphaned_checkpoint(state: State) -> bool:
+    """Is a checkpoint open that nobody writes any more?"""
+    return state.checkpoints.open is not None and state.children.trainer.phase == "absent"
+
+
+def _alignment(state: State) -> str:
+    return "engine and trainer are being compared" if state.alignment.open else ""
+
+
+def _rollback_wanted(state: State) -> str:
+    wanted = state.rollback.wanted
+    return f"a rollback to step {wanted.to} is wanted" if wanted else ""
+
+
+def _rollback(state: State) -> str:
+    under_way = state.rollback.under_way
+    return f"a rollback to step {under_way.to} is under way" if under_way else ""
+
+
+def _recovery(state: State) -> str:
+    return "a trainer is on its way to the last step" if state.children.trainer.phase == "spawned" else ""
+
+
+STOPPING = Obstacle("stopping", _stopping)
+HALTED = Obstacle("halted", _halted)
+PAUSED = Obstacle("paused", _paused)
+NO_ENGINE = Obstacle("no engine", _no_engine)
+NO_ENGINE_PROCESS = Obstacle("no engine process", _no_engine_process)
+NO_TRAINER = Obstacle("no trainer", _no_trainer)
+FENCE = Obstacle("fence", _fence)
+STEP = Obstacle("step", _step)
+CHECKPOINT = Obstacle("checkpoint", _checkpoint)
+ORPHANED_CHECKPOINT = Obstacle("orphaned checkpoint", _orphaned_checkpoint)
+ALIGNMENT = Obstacle("alignment", _alignment)
+ROLLBACK_WANTED = Obstacle("rollback wanted", _rollback_wanted)
+ROLLBACK = Obstacle("rollback", _rollback)
+RECOVERY = Obstacle("recovery", _recovery)
+
+_AT_REST = (STEP, CHECKPOINT, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK)
+
+WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
+    Activity.STEP: (STOPPING, HALTED, PAUSED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP),
+    Activity.CHECKPOINT: (
+        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, CHECKPOINT,
+    ),
+    Activity.REQUESTED_CHECKPOINT: (NO_TRAINER, CHECKPOINT),
+    Activity.REMOVAL: (STOPPING, ROLLBACK_WANTED, ROLLBACK, CHECKPOINT),
+    Activity.ALIGNMENT: (
+        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_ENGINE, NO_TRAINER, FENCE, STEP, CHECKPOINT, ALIGNMENT,
+    ),
+    Activity.ROLLBACK: (STOPPING, RECOVERY, STEP, ALIGNMENT),
+    Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
+    Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
+    Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),
+    Activity.DREAMING: (STOPPING, HALTED, PAUSED, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
+}  # fmt: skip
+"""In the order in which reasons are told: what lasts longest first."""
+
+
+SHOWN = (Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY)
+"""What `status` tells about: what the daemon does by itself today."""
+
+
+def reasons(state: State) -> dict[str, str]:
+    """For `status`: why each activity cannot begin now; empty where it can."""
+    return {activity.value: blocked(activity, state) for activity in SHOWN}
+
+
+def blocked(activity: Activity, state: State) -> str:
+    """Why `activity` cannot begin now; empty when it can."""
+    return next((reason for obstacle in WAITS_FOR[activity] if (reason := obstacle.reason(state))), "")

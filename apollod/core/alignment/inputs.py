@@ -1,0 +1,35 @@
+"""What can happen: are weights still shared?."""
+
+from apollod.core.kernel.input import Input
+
+
+class Probed(Input, frozen=True, tag="probed"):
+    """The trainer's side of an alignment: `ids` of the probe with `logprobs` of ids 1.., or `digests` of all
+    tensors."""
+
+    step: int
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    digests: dict[str, str] = {}
+    seconds: float = 0.0
+    error: str = ""
+
+
+class Scored(Input, frozen=True):
+    """Log-probabilities of ids 1.. of the probe, by trainer and engine; `probe`: digest of the ids."""
+
+    step: int
+    probe: str
+    trainer: tuple[float, ...]
+    engine: tuple[float, ...]
+    seconds: float
+    error: str = ""
+
+
+class Compared(Input, frozen=True, tag="compared"):
+    """Names of tensors that the engine does not see as the trainer does, derived ones first, and what is wrong with
+    each."""
+
+    step: int
+    differing: dict[str, str] = {}
+    error: str = ""

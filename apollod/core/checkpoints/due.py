@@ -1,0 +1,38 @@
+"""When the next checkpoint is written by itself."""
+
+from apollod.core.activities import Activity, blocked
+from apollod.core.schedules import CHECKPOINT_RETRY_S, SECOND_NS, falls_due
+from apollod.core.state import State
+
+
+def due_ns(state: State, now_ns: int) -> int | None:
+    """When the next checkpoint falls due, `now_ns` if it is due already. None: nothing is unsaved, or no time is set
+    for it.
+
+    `delay_s` after the last step; while steps go on, `every_s` after the first one that is unsaved, or after the
+    checkpoint before it. At once when a recovery would have too many steps to run again, and after a rollback, so that
+    the model directory does not hold what was taken back. After a failure, not before it may be tried again.
+    """
+    if not state.unsaved:
+        return None
+    retry_ns = falls_due(now_ns, state.checkpoints.retry_ns - int(CHECKPOINT_RETRY_S * SECOND_NS), CHECKPOINT_RETRY_S)
+    if state.taken_back:
+        return retry_ns
+    settings = state.daemon.settings
+    if settings is None:
+        return None
+    if len(state.recovery.since) >= settings.checkpoint.replay_max:
+        return retry_ns
+    times = []
+    if _no_step_follows(state):
+        times.append(falls_due(now_ns, state.training.last_step_ns, settings.checkpoint.delay_s))
+    if state.training.window is not None and settings.checkpoint.every_s:
+        times.append(falls_due(now_ns, state.recovery.since_ns, settings.checkpoint.every_s))
+    return max(retry_ns, min(times)) if times else None
+
+
+def _no_step_follows(state: State) -> bool:
+    """Is the last step the last one for now: none runs, and none can begin?"""
+    if state.training.running is not None:
+        return False
+    return not state.intake.pending or bool(blocked(Activity.STEP, state))

@@ -1,0 +1,48 @@
+"""What can happen: weights on disk."""
+
+from apollod.core.kernel.input import Input
+
+
+class CheckpointRequested(Input, frozen=True):
+    """Somebody wants a checkpoint now."""
+
+    why: str
+
+
+class CheckpointWritten(Input, frozen=True, tag="checkpoint-written"):
+    """Result of writing a checkpoint; `error` empty when committed. `damaged`: the error lies in the weights
+    themselves; `doubtful`: whether it is committed has to be observed. For the other fields see
+    `CheckpointCommitted`."""
+
+    step: int
+    path: str
+    fingerprint: str
+    bytes: int
+    seconds: float
+    error: str = ""
+    damaged: bool = False
+    doubtful: bool = False
+    held_s: float = 0.0
+    written_bytes: int = 0
+    delta_bytes: int = 0
+    changed_blocks: int = 0
+    blocks: int = 0
+    files: dict[str, str] = {}
+
+
+class CheckpointObserved(Input, frozen=True):
+    """What became of a checkpoint whose writer is gone: its fingerprint, or empty when it is not committed."""
+
+    step: int
+    path: str
+    fingerprint: str
+    error: str = ""
+
+
+class HookDone(Input, frozen=True):
+    """The user's command ended; `error` empty: with exit code 0."""
+
+    step: int
+    path: str
+    seconds: float
+    error: str = ""

@@ -1,0 +1,173 @@
+"""When a checkpoint is written, what became of it, which ones make room, and the user's command after one."""
+
+from itertools import chain, count
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked, orphaned_checkpoint
+from apollod.core.checkpoints.due import due_ns
+from apollod.core.checkpoints.state import CheckpointRef
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.publishing.fence import fence_pending
+from apollod.core.schedules import DAY_NS
+from apollod.core.settings import CheckpointSettings
+from apollod.core.state import State
+
+DAMAGED_HINT = (
+    "`apollod replay --to STEP --out DIR` writes the weights of an earlier step; go on from those, with a lower "
+    "[trainer] lr and another [state] dir"
+)
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """Write what is due, or what a shutdown must not lose; make room for it."""
+    settings = state.daemon.settings
+    if settings is None:
+        return nothing()
+    if state.daemon.stopping:
+        running, failed = state.training.running, state.checkpoints.last_one_failed
+        wanted = state.unsaved and running is None and not failed
+        return _write(state, "shutdown") if wanted else nothing()
+    if _is_due(state, now_ns):
+        return _write(state, "due")
+    surplus = _surplus(state, settings.checkpoint, now_ns)
+    if surplus is None:
+        return nothing()
+    return Outcome([ev.CheckpointRemoved(step=surplus.step, path=surplus.path)], [fx.RemoveCheckpoint(surplus.path)])
+
+
+def settle(state: State) -> list[fx.Effect]:
+    """Of a checkpoint whose writer is gone, what lies on disk decides."""
+    open_ = state.checkpoints.open
+    return [fx.ObserveCheckpoint(open_.step, open_.path)] if open_ is not None and orphaned_checkpoint(state) else []
+
+
+def run_hook(state: State) -> list[fx.Effect]:
+    """For the newest checkpoint, until it is reported; a daemon that was stopped meanwhile runs it when it is back."""
+    due, settings = state.checkpoints.hook_due, state.daemon.settings
+    if due is None or settings is None or not settings.checkpoint_hook:
+        return []
+    return [fx.RunHook(due.step, due.path, due.fingerprint)]
+
+
+def _is_due(state: State, now_ns: int) -> bool:
+    """A running step is no obstacle: the trainer works in order, and the checkpoint holds that step."""
+    at_ns = due_ns(state, now_ns)
+    return at_ns is not None and at_ns <= now_ns and not blocked(Activity.CHECKPOINT, state)
+
+
+def _surplus(state: State, settings: CheckpointSettings, now_ns: int) -> CheckpointRef | None:
+    """The oldest checkpoint, where there are too many, too large or too old ones.
+
+    Never the one that a recovery starts from, nor any after it: after a rollback the way to its weights leads from the
+    model directory over the delta of every checkpoint that was written since (docs/decisions/0012).
+    """
+    committed = state.checkpoints.committed
+    if state.recovery.origin not in committed[1:] or blocked(Activity.REMOVAL, state):
+        return None
+    oldest = committed[0]
+    many = len(committed) > max(1, settings.keep)
+    large = 0 < settings.keep_bytes < sum(c.bytes for c in committed)
+    old = 0 < settings.keep_days * DAY_NS < now_ns - oldest.at_ns
+    return oldest if many or large or old else None
+
+
+def _on_requested(state: State, input_: inp.CheckpointRequested, now_ns: int) -> Outcome:
+    return _write(state, input_.why)
+
+
+def _write(state: State, why: str) -> Outcome:
+    """Write the weights as they are after the running step, if one runs: the trainer works in order."""
+    running = None if fence_pending(state) else state.training.running  # that step is not the trainer's yet
+    saved = state.checkpoints.newest is not None and not state.unsaved and running is None
+    if saved or blocked(Activity.REQUESTED_CHECKPOINT, state):
+        return nothing()
+    step = running.step if running else state.training.version
+    path, full = _free_path(state, step), _full_due(state)
+    started = ev.CheckpointStarted(step=step, path=path, why=why, full=full)
+    return Outcome([started], [fx.WriteCheckpoint(step=step, path=path, model_dir=state.daemon.model_path, full=full)])
+
+
+def _free_path(state: State, step: int) -> str:
+    """After a rollback, weights of one step may be written a second time."""
+    path = f"{state.daemon.state_dir}/checkpoints/step-{step:08d}"
+    taken = {state.checkpoints.removed, *(c.path for c in state.checkpoints.committed)}
+    return next(p for p in chain([path], (f"{path}-{n}" for n in count(2))) if p not in taken)
+
+
+def _full_due(state: State) -> bool:
+    """Have the ways back since the last full copy grown past half the model? Then one more copy costs less than they
+    do."""
+    grown = 0
+    for ref in state.checkpoints.committed:
+        grown = 0 if ref.full else grown + ref.delta_bytes
+    return state.children.engine_facts is not None and 2 * grown > state.children.engine_facts.bytes
+
+
+def _on_written(state: State, input_: inp.CheckpointWritten, now_ns: int) -> Outcome:
+    """Committed, unless the trainer failed to write or wrote other weights than the journal's."""
+    open_ = state.checkpoints.open
+    if open_ is None or open_.path != input_.path:
+        return nothing()
+    if input_.doubtful:
+        return Outcome([], [fx.ObserveCheckpoint(input_.step, input_.path)])
+    error = input_.error or _mismatch(state, input_.step, input_.fingerprint)
+    if error:
+        events: list[ev.Event] = [ev.CheckpointFailed(step=input_.step, path=input_.path, reason=error)]
+        if input_.damaged and not state.daemon.halted:
+            events.append(ev.TrainingHalted(reason=error, hint=DAMAGED_HINT))
+        return Outcome(events, [])
+    committed = ev.CheckpointCommitted(
+        step=input_.step, path=input_.path, fingerprint=input_.fingerprint, bytes=input_.bytes, seconds=input_.seconds,
+        held_s=input_.held_s, written_bytes=input_.written_bytes, delta_bytes=input_.delta_bytes,
+        changed_blocks=input_.changed_blocks, blocks=input_.blocks, files=input_.files, full=open_.full,
+    )  # fmt: skip
+    return Outcome([committed], [])
+
+
+def _on_observed(state: State, input_: inp.CheckpointObserved, now_ns: int) -> Outcome:
+    """Its writer is gone: what lies on disk decides."""
+    open_ = state.checkpoints.open
+    if open_ is None or open_.path != input_.path:
+        return nothing()
+    reason = input_.error or ("" if input_.fingerprint else "its writer ended before it was committed")
+    if reason := reason or _mismatch(state, open_.step, input_.fingerprint):
+        return Outcome([ev.CheckpointFailed(step=open_.step, path=open_.path, reason=reason)], [])
+    committed = ev.CheckpointCommitted(
+        step=open_.step, path=open_.path, fingerprint=input_.fingerprint, bytes=0, seconds=0.0, full=open_.full
+    )
+    return Outcome([committed], [])
+
+
+def _mismatch(state: State, step: int, fingerprint: str) -> str:
+    """How weights of `step` that were written differ from the journal's; empty when they do not or it is not known."""
+    recorded = {done.step: done.fingerprint for done in state.recovery.since}
+    recorded[state.training.version] = state.training.fingerprint
+    if recorded.get(step, fingerprint) == fingerprint:
+        return ""
+    return f"the checkpoint's fingerprint is {fingerprint}, the journal's {recorded[step]}"
+
+
+def _on_hook_done(state: State, input_: inp.HookDone, now_ns: int) -> Outcome:
+    """Told, and nothing else: the checkpoint is committed, whatever becomes of its copy elsewhere."""
+    step, seconds, path = input_.step, input_.seconds, input_.path
+    if input_.error:
+        return Outcome([ev.HookFailed(step=step, seconds=seconds, reason=input_.error, path=path)], [])
+    return Outcome([ev.HookCompleted(step=step, seconds=seconds, path=path)], [])
+
+
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    """A crash may have come between the decision to remove a checkpoint and the removal."""
+    removed = state.checkpoints.removed
+    return Outcome([], [fx.RemoveCheckpoint(removed)] if removed else [])
+
+
+HANDLERS: Handlers = {
+    inp.Started: _on_started,
+    inp.CheckpointRequested: _on_requested,
+    inp.CheckpointWritten: _on_written,
+    inp.CheckpointObserved: _on_observed,
+    inp.HookDone: _on_hook_done,
+}

@@ -1,0 +1,55 @@
+"""What can happen: engine and trainer as processes."""
+
+from apollod.core.kernel.input import Input
+
+
+class EngineStarted(Input, frozen=True):
+    """The engine process was spawned."""
+
+    pid: int
+    model_dir: str
+
+
+class TrainerStarted(Input, frozen=True):
+    """The trainer process was spawned."""
+
+    pid: int
+
+
+class EngineUp(Input, frozen=True):
+    """The verified manifest is here and /health answers."""
+
+    pid: int
+    url: str
+    model: str
+    bridge: str
+    parameters: int
+    live: int
+    cast: int
+    rederive: int
+    frozen: int
+    bytes: int
+    seconds: float
+    versions: dict[str, str]
+    in_place: bool = True
+    outlives_engine: bool = False
+    needs_pause: bool = False
+
+
+class ChildExited(Input, frozen=True):
+    """A child is gone, or was not started at all (`refused`: with a reason the user can act on)."""
+
+    role: str
+    """"engine" or "trainer" """
+    pid: int
+    code: int | None
+    reason: str
+    refused: bool = False
+
+
+class Refused(Input, frozen=True, tag="refused"):
+    """The trainer cannot do what was asked and says why; it stays up."""
+
+    what: str
+    reason: str
+    hint: str = ""

@@ -1,0 +1,110 @@
+"""When engine and trainer start and stop, and what their end means."""
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked, orphaned_checkpoint
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.schedules import SECOND_NS, is_due
+from apollod.core.state import State
+
+TRAINER_GRACE_S = 2.0
+ENGINE_GRACE_S = 6.0
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """Start what is down and may start; when the daemon stops, end what is up."""
+    return Outcome([], _stop(state, now_ns) if state.daemon.stopping else _start(state, now_ns))
+
+
+def _start(state: State, now_ns: int) -> list[fx.Effect]:
+    """The trainer comes up beside the engine, so that their imports overlap; nobody reads the model directory before a
+    checkpoint whose writer is gone is settled."""
+    effects: list[fx.Effect] = []
+    if state.children.engine.may_start(now_ns) and not orphaned_checkpoint(state):
+        effects.append(fx.SpawnEngine(state.daemon.model_path))
+    if state.children.trainer.may_start(now_ns) and not blocked(Activity.RECOVERY, state):
+        effects.append(fx.SpawnTrainer())
+    return effects
+
+
+def _stop(state: State, now_ns: int) -> list[fx.Effect]:
+    """The trainer finishes its step and the last checkpoint, then it ends; serving ends last. An engine that does not
+    serve yet is not waited for."""
+    engine, trainer = state.children.engine, state.children.trainer
+    at_work = state.training.running is not None and not state.daemon.halted  # after a halt nobody works on the step
+    if trainer.phase == "ready" and (at_work or state.checkpoints.open) and not (at_work and _too_long(state, now_ns)):
+        return []
+    effects: list[fx.Effect] = []
+    if trainer.phase != "absent":
+        effects.append(fx.StopChild("trainer", TRAINER_GRACE_S))
+    served = engine.phase == "ready" and trainer.phase != "absent"
+    if engine.phase != "absent" and not served and not orphaned_checkpoint(state):
+        effects.append(fx.StopChild("engine", ENGINE_GRACE_S))
+    return effects
+
+
+def _too_long(state: State, now_ns: int) -> bool:
+    """Has the stop waited for the running step for as long as it may? It is torn then, as by any crash, and run again
+    in the next life."""
+    settings = state.daemon.settings
+    limit_s = settings.trainer.stop_s if settings else 0.0
+    return is_due(now_ns, state.daemon.stopping_since_ns + int(limit_s * SECOND_NS), limit_s)
+
+
+def _on_engine_started(state: State, input_: inp.EngineStarted, now_ns: int) -> Outcome:
+    """The process exists; it is ready only when the manifest is here and /health answers."""
+    attempt = state.children.engine.spawns + 1
+    return Outcome([ev.EngineSpawned(pid=input_.pid, model_dir=input_.model_dir, attempt=attempt)], [])
+
+
+def _on_trainer_started(state: State, input_: inp.TrainerStarted, now_ns: int) -> Outcome:
+    """A trainer beside a serving engine is attached at once."""
+    children = state.children
+    effects: list[fx.Effect] = [fx.AttachTrainer(children.engine_fresh)] if children.engine.phase == "ready" else []
+    return Outcome([ev.TrainerSpawned(pid=input_.pid, attempt=children.trainer.spawns + 1)], effects)
+
+
+def _on_engine_up(state: State, input_: inp.EngineUp, now_ns: int) -> Outcome:
+    """The engine serves; a waiting trainer is attached to freshly loaded weights."""
+    ready = ev.EngineReady(
+        pid=input_.pid, url=input_.url, model=input_.model, bridge=input_.bridge, parameters=input_.parameters,
+        live=input_.live, cast=input_.cast, rederive=input_.rederive, frozen=input_.frozen, bytes=input_.bytes,
+        seconds=input_.seconds, versions=input_.versions, in_place=input_.in_place,
+        outlives_engine=input_.outlives_engine, needs_pause=input_.needs_pause,
+    )  # fmt: skip
+    waiting = state.children.trainer.phase == "spawned" and not state.children.trainer.doomed
+    return Outcome([ready], [fx.AttachTrainer(True)] if waiting else [])
+
+
+def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
+    """A child's end. With the engine the trainer's memory is gone; with the trainer its open intents are."""
+    engine, trainer, stopping = state.children.engine, state.children.trainer, state.daemon.stopping
+    if input_.role == "engine":
+        ended = ev.EngineExited(
+            pid=input_.pid, code=input_.code, reason=input_.reason, refused=input_.refused,
+            expected=stopping or engine.doomed,
+        )  # fmt: skip
+        return Outcome([ended], [fx.StopChild("trainer", 0.0)] if trainer.phase != "absent" and not stopping else [])
+    return Outcome([
+        ev.TrainerExited(
+            pid=input_.pid, code=input_.code, reason=input_.reason, refused=input_.refused,
+            expected=stopping or trainer.doomed,
+        )
+    ], [])  # fmt: skip
+
+
+def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+    """After a halt the trainer starts from scratch: what it holds is not to be trusted."""
+    distrusted = state.daemon.halted and state.children.trainer.phase != "absent"
+    return Outcome([], [fx.StopChild("trainer", 0.0)]) if distrusted else nothing()
+
+
+HANDLERS: Handlers = {
+    inp.EngineStarted: _on_engine_started,
+    inp.TrainerStarted: _on_trainer_started,
+    inp.EngineUp: _on_engine_up,
+    inp.ChildExited: _on_exited,
+    inp.ResumeRequested: _on_resume,
+}

@@ -1,0 +1,83 @@
+"""Engine and trainer as the journal tells them."""
+
+from typing import Literal
+
+import msgspec
+
+from apollod.core.children.events import EngineReady, TrainerBound
+from apollod.core.schedules import EXITS_MAX, EXITS_WINDOW_S, SECOND_NS, backoff_s, is_due, is_recent, refused_s
+
+
+class Child(msgspec.Struct):
+    """A child process as the journal tells it."""
+
+    phase: Literal["absent", "spawned", "ready"] = "absent"
+    """ready: engine serves / trainer's weights and optimizer are at the last step"""
+    pid: int = 0
+    spawns: int = 0
+    crashes_ns: list[int] = []
+    """times of recent unexpected exits"""
+    refusals: int = 0
+    """in a row"""
+    retry_at_ns: int = 0
+    retry_s: float = 0.0
+    """the wait that ends then"""
+    given_up: bool = False
+    doomed: bool = False
+    """its end is our own doing and counts as no crash"""
+    error: str = ""
+    spawned_ns: int = 0
+    """when the process that runs now was started"""
+
+    def may_start(self, now_ns: int) -> bool:
+        """Is it down, and has the back-off passed?"""
+        return self.phase == "absent" and not self.given_up and is_due(now_ns, self.retry_at_ns, self.retry_s)
+
+    def spawned(self, pid: int, at_ns: int) -> None:
+        self.phase, self.pid, self.doomed, self.spawned_ns = "spawned", pid, False, at_ns
+        self.spawns += 1
+
+    def exited(self, at_ns: int, reason: str, refused: bool, expected: bool) -> None:
+        """Plan the next start: at once after an expected end, by back-off after a crash, patiently after a refusal."""
+        self.phase, self.pid, self.doomed = "absent", 0, False
+        if expected:
+            return
+        self.error = reason
+        if refused:
+            self.refusals += 1
+            self._wait(at_ns, refused_s(self.refusals))
+            return
+        self.refusals = 0
+        self.crashes_ns = [t for t in self.crashes_ns if is_recent(at_ns, t, EXITS_WINDOW_S)] + [at_ns]
+        self._wait(at_ns, backoff_s(len(self.crashes_ns)))
+        self.given_up = len(self.crashes_ns) >= EXITS_MAX
+
+    def _wait(self, at_ns: int, seconds: float) -> None:
+        self.retry_at_ns, self.retry_s = at_ns + int(seconds * SECOND_NS), seconds
+
+    def absolved(self, attempts: int) -> None:
+        """So many of its crashes were over an example that is now out of the way; they say nothing about the next
+        one."""
+        if attempts:
+            del self.crashes_ns[-attempts:]
+            self.given_up = len(self.crashes_ns) >= EXITS_MAX
+
+
+class ChildrenState(msgspec.Struct):
+    """Both children, and what they said of themselves."""
+
+    engine: Child = msgspec.field(default_factory=Child)
+    trainer: Child = msgspec.field(default_factory=Child)
+    engine_facts: EngineReady | None = None
+    engine_dir: str = ""
+    """the directory that the engine was started on"""
+    engine_fresh: bool = False
+    """no trainer has been bound since the engine loaded its weights"""
+    bound: TrainerBound | None = None
+    state_bytes: int = 0
+    """of the optimizer"""
+
+    @property
+    def outlived(self) -> bool:
+        """Does the trainer's view of the weights survive the engine?"""
+        return self.engine_facts is not None and self.engine_facts.outlives_engine

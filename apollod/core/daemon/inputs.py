@@ -1,0 +1,28 @@
+"""What can happen: a life of the daemon."""
+
+from apollod.core.kernel.input import Input
+from apollod.core.settings import Settings
+
+
+class Started(Input, frozen=True):
+    """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept."""
+
+    pid: int
+    version_name: str
+    settings: Settings
+    state_dir: str
+    base_problem: str = ""
+
+
+class StopRequested(Input, frozen=True):
+    """SIGTERM, SIGINT, or the service manager."""
+
+    reason: str
+
+
+class PauseRequested(Input, frozen=True):
+    by: str
+
+
+class ResumeRequested(Input, frozen=True):
+    by: str

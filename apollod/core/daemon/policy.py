@@ -1,0 +1,91 @@
+"""When the daemon's life begins and ends, and what people ask of it."""
+
+from typing import Any
+
+import msgspec
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.state import State
+
+
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    """Begin a life. A journal belongs to one model: the one whose weights a trainer was bound to first."""
+    settings = input_.settings
+    belongs_to = state.daemon.model_path if state.recovery.base_fingerprint else ""
+    started = ev.DaemonStarted(
+        pid=input_.pid, version_name=input_.version_name, settings=settings, state_dir=input_.state_dir
+    )
+    events: list[ev.Event] = [started]
+    if changed := _changes(state.daemon.settings, settings):
+        events.append(ev.ConfigChanged(changed))
+    if belongs_to and belongs_to != settings.model_path:
+        reason, hint = another_model(belongs_to, settings.model_path)
+        events.append(ev.TrainingHalted(reason=reason, hint=hint))
+    return Outcome(events, [])
+
+
+def another_model(belongs_to: str, named: str) -> tuple[str, str]:
+    """What is wrong where the configuration names another model than the journal's, and what to do."""
+    return (
+        f"this journal belongs to the model {belongs_to}, the configuration names {named}",
+        "set [model] path back, or use another [state] dir for the other model",
+    )
+
+
+def _changes(before: ev.Settings | None, now: ev.Settings) -> dict[str, list[Any]]:
+    """[before, now] of every setting that differs, as JSON values, by dotted key."""
+    if before is None:
+        return {}
+    old, new = (_flat(msgspec.json.decode(msgspec.json.encode(settings))) for settings in (before, now))
+    return {key: [old[key], new[key]] for key in new if old[key] != new[key]}
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def _on_stop(state: State, input_: inp.StopRequested, now_ns: int) -> Outcome:
+    return nothing() if state.daemon.stopping else Outcome([ev.ShutdownRequested(reason=input_.reason)], [])
+
+
+def _on_pause(state: State, input_: inp.PauseRequested, now_ns: int) -> Outcome:
+    return nothing() if state.daemon.paused else Outcome([ev.TrainingPaused(by=input_.by)], [])
+
+
+def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+    """Train again, and try again whatever was given up."""
+    children, daemon = state.children, state.daemon
+    waiting = children.engine.error or children.trainer.error or daemon.paused or daemon.halted
+    return Outcome([ev.TrainingResumed(by=input_.by)], []) if waiting else nothing()
+
+
+def _on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:
+    """The trainer will not work with what it was given: training halts with its reason, serving goes on."""
+    if state.daemon.halted:
+        return nothing()
+    return Outcome([ev.TrainingHalted(reason=input_.reason, hint=input_.hint)], [])
+
+
+def leave(state: State) -> Outcome:
+    """The last thing of a life, once both children are gone."""
+    if not state.daemon.stopping or {state.children.engine.phase, state.children.trainer.phase} != {"absent"}:
+        return nothing()
+    if state.checkpoints.open is not None:
+        return nothing()
+    return Outcome([ev.DaemonStopped(step=state.training.version, fingerprint=state.training.fingerprint)], [fx.Exit()])
+
+
+HANDLERS: Handlers = {
+    inp.Started: _on_started,
+    inp.StopRequested: _on_stop,
+    inp.PauseRequested: _on_pause,
+    inp.ResumeRequested: _on_resume,
+    inp.Refused: _on_refused,
+}

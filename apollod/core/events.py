@@ -1,0 +1,21 @@
+"""The facts that the journal holds: the only vocabulary on disk. See `kernel.event` for its law.
+
+One name for all subjects: each declares its own in `<subject>/events.py`.
+"""
+
+# ruff: noqa: F403
+from apollod.core.alignment.events import *
+from apollod.core.checkpoints.events import *
+from apollod.core.children.events import *
+from apollod.core.daemon.events import *
+from apollod.core.intake.events import *
+from apollod.core.kernel.event import Event as Event
+from apollod.core.kernel.event import Recorded as Recorded
+from apollod.core.publishing.events import *
+from apollod.core.recovery.events import *
+from apollod.core.rollback.events import *
+from apollod.core.settings import Settings as Settings
+from apollod.core.training.events import *
+
+KINDS: dict[str, type[Event]] = {cls.kind: cls for cls in Event.__subclasses__()}
+"""Every kind of event."""

@@ -1,0 +1,60 @@
+"""What becomes of an example: which event takes it from which state to which.
+
+Law: this table is the definition. The view `examples` of the journal says the same in SQL (a released migration is not
+edited: a new state needs a line here and a new migration), the counts of the core follow it, and tests compare the
+three. Events are given as kind and body, so that those of a newer apollod can be in between.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, get_args
+
+ExampleState = Literal["pending", "trained", "rejected", "skipped", "held", "undone", "withdrawn"]
+STATES: tuple[ExampleState, ...] = get_args(ExampleState)
+"""pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its
+loss was not finite or above its limit, nothing was written; held: its step could not be run; undone: its step was
+taken back; withdrawn: somebody took it out of the queue"""
+
+
+class Rule(NamedTuple):
+    """An event of this kind takes the examples that it names out of one of these states (None: not accepted yet) into
+    another.
+
+    `field`: the rule holds only for events in which this field is `value`. Of several rules of one kind the first holds
+    for an event without that field, as old journals have them.
+    """
+
+    kind: str
+    out_of: tuple[ExampleState | None, ...]
+    into: ExampleState
+    field: str = ""
+    value: bool = True
+
+
+RULES = (
+    Rule("example.accepted", (None,), "pending"),
+    Rule("example.rejected", ("pending",), "rejected"),
+    Rule("step.completed", ("pending",), "trained", "applied", True),
+    Rule("step.completed", ("pending",), "skipped", "applied", False),
+    Rule("step.failed", ("pending",), "held", "apart", False),
+    Rule("step.failed", ("pending",), "pending", "apart", True),  # the examples of the step are learned one by one
+    Rule("rollback.started", ("trained",), "undone"),
+    Rule("example.withdrawn", ("pending",), "withdrawn"),
+    Rule("example.requeued", ("undone", "withdrawn"), "pending"),
+)
+KINDS = tuple(dict.fromkeys(rule.kind for rule in RULES))
+
+
+def rule_of(kind: str, body: Mapping[str, Any]) -> Rule | None:
+    """The rule that holds for an event; None if it moves no example."""
+    rules = [rule for rule in RULES if rule.kind == kind]
+    return next((rule for rule in rules if not rule.field or body.get(rule.field, rules[0].value) == rule.value), None)
+
+
+def state_after(state: ExampleState | None, rule: Rule) -> ExampleState | None:
+    """The state after an event; one that comes in a state which it does not take an example out of changes nothing."""
+    return rule.into if state in rule.out_of else state
+
+
+def examples_of(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The examples that an event of one of the KINDS names."""
+    return tuple(body.get("examples") or ()) or ((body["example"],) if "example" in body else ())

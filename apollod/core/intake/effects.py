@@ -1,0 +1,22 @@
+"""What the world is asked to do: sources, and the examples of their lines."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import ClassVar
+
+from apollod.core.kernel.effect import Effect
+
+ENCODE_BATCH = 64  # examples tokenised per message; bounds what the trainer does between two steps
+
+
+class EncodeExamples(Effect, frozen=True):
+    """Have the trainer tokenise these examples; their records are read from the journal."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("examples",)
+    examples: tuple[str, ...]
+
+
+def encode(examples: Iterable[str]) -> list[Effect]:
+    """Tokenise the first of `examples`; the rest follows when these are answered."""
+    first = tuple(islice(examples, ENCODE_BATCH))
+    return [EncodeExamples(first)] if first else []

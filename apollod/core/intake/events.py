@@ -1,0 +1,134 @@
+"""Facts: sources, and the examples of their lines."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from apollod.core.kernel.event import Event
+
+
+class SourceDiscovered(Event, frozen=True):
+    """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes."""
+
+    kind: ClassVar[str] = "source.discovered"
+    source: str
+    path: str
+    replaces: str = ""
+
+    def key(self) -> str:
+        return self.source
+
+
+class SourceConsumed(Event, frozen=True):
+    """Bytes up to `offset` and lines up to `line` of a source are taken; appended with what they became.
+
+    `tail`: a digest of the last bytes before `offset`, by which a file that was written anew is known; empty where
+    nothing is said about them (compressed files, which are taken whole, and events of before it was recorded).
+    `cursor`: JSON in which the format's reader says what else it needs to go on; empty for one that needs nothing.
+    """
+
+    kind: ClassVar[str] = "source.consumed"
+    source: str
+    path: str
+    offset: int
+    line: int
+    accepted: int
+    duplicates: int
+    rejected: int
+    tail: str = ""
+    cursor: str = ""
+
+    def key(self) -> str:
+        return self.source
+
+
+class SourceQuarantined(Event, frozen=True):
+    """A line (or, with `line` 0, a whole file) that is no record. Its bytes are kept in the file `kept`."""
+
+    kind: ClassVar[str] = "source.quarantined"
+    source: str
+    path: str
+    line: int
+    reason: str
+    bytes: int
+    sha256: str
+    kept: str
+
+    def key(self) -> str:
+        return self.source
+
+
+Tier = Literal["direct", "bulk", "dream"]
+"""How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`,
+feedback), read from a file or log, imagined."""
+
+
+class ExampleAccepted(Event, frozen=True):
+    """`record` is the canonical record, `example` its content id (hex of BLAKE2b-128)."""
+
+    kind: ClassVar[str] = "example.accepted"
+    example: str
+    record: msgspec.Raw
+    source: str
+    line: int
+    tier: Tier = "bulk"
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleDuplicate(Event, frozen=True):
+    kind: ClassVar[str] = "example.duplicate"
+    example: str
+    source: str
+    line: int
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleEncoded(Event, frozen=True):
+    """Token counts, and a digest of token ids and mask that every later run of the example has to match."""
+
+    kind: ClassVar[str] = "example.encoded"
+    example: str
+    tokens: int
+    targets: int
+    cut: int
+    digest: str
+    objective: str = "sft"
+    """the loss that learns it, by name"""
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleRejected(Event, frozen=True):
+    """An accepted example that turned out not to be learnable; its record stays in `example.accepted`."""
+
+    kind: ClassVar[str] = "example.rejected"
+    example: str
+    reason: str
+
+    def key(self) -> str:
+        return self.example
+
+
+class ExampleWithdrawn(Event, frozen=True):
+    """Examples that waited were taken out of the queue; they are not learned unless somebody asks for them again."""
+
+    kind: ClassVar[str] = "example.withdrawn"
+    examples: tuple[str, ...]
+    by: str
+
+
+class ExampleRequeued(Event, frozen=True):
+    """An example whose step was taken back, or that was withdrawn, is to be learned after all."""
+
+    kind: ClassVar[str] = "example.requeued"
+    example: str
+    tier: Tier
+    by: str
+
+    def key(self) -> str:
+        return self.example

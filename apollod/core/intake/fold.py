@@ -1,0 +1,118 @@
+"""How facts change the queue."""
+
+import msgspec
+
+from apollod.core.intake.events import (
+    ExampleAccepted,
+    ExampleDuplicate,
+    ExampleEncoded,
+    ExampleRejected,
+    ExampleRequeued,
+    ExampleWithdrawn,
+    SourceConsumed,
+    SourceQuarantined,
+)
+from apollod.core.intake.state import IntakeState, Position, Queue, Waiting
+from apollod.core.kernel.folding import Folds
+from apollod.core.rollback.events import RollbackStarted
+from apollod.core.state import State
+from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, all_examples
+
+
+def _source_consumed(own: IntakeState, state: State, e: SourceConsumed, at_ns: int) -> None:
+    position = Position(e.source, e.offset, e.line, e.tail, e.cursor)
+    own.sources[position.file] = position
+
+
+def _source_quarantined(own: IntakeState, state: State, e: SourceQuarantined, at_ns: int) -> None:
+    own.counts.rejected += 1
+
+
+def _accepted(own: IntakeState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+    own.counts.accepted += 1
+    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
+
+
+def _duplicate(own: IntakeState, state: State, e: ExampleDuplicate, at_ns: int) -> None:
+    own.counts.duplicates += 1
+
+
+def _encoded(own: IntakeState, state: State, e: ExampleEncoded, at_ns: int) -> None:
+    waiting = _tokenised_next(own, e.example).untokenised.popleft()
+    waiting.digest, waiting.objective, waiting.tokens = e.digest, e.objective, e.tokens
+
+
+def _rejected(own: IntakeState, state: State, e: ExampleRejected, at_ns: int) -> None:
+    own.counts.rejected += 1
+    _tokenised_next(own, e.example).drop_untokenised()
+
+
+def _tokenised_next(own: IntakeState, example: str) -> Queue:
+    """The queue in which this example is the first one without tokens."""
+    for queue in own.queues:
+        if queue.untokenised and queue.untokenised[0].example == example:
+            return queue
+    raise LookupError(f"example {example} is not the next one to be tokenised")
+
+
+def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waiting:
+    """Take an example that a step names out of its queue. It is the first one there: in journals from before tiers
+    ordered the queue, too, because they took the examples of each tier in the same order."""
+    for queue in own.queues:
+        if queue.waiting and queue.waiting[0].example == example and queue.waiting[0].digest:
+            return queue.waiting.popleft()
+    for queue in own.queues:  # decided by another version than those we know; the event is the truth
+        found = next((one for one in queue.waiting if one.example == example), None)
+        if found is not None:
+            queue.remove(found)
+            break
+    return Waiting(example, digest, found.tier if found else "bulk", objective=objective)
+
+
+def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
+    digests = e.digests or (e.digest,)
+    own.taken = tuple(
+        [_take(own, one, digest, e.objective) for one, digest in zip(all_examples(e), digests, strict=True)]
+    )
+
+
+def _step_completed(own: IntakeState, state: State, e: StepCompleted, at_ns: int) -> None:
+    own.taken = ()
+
+
+def _step_failed(own: IntakeState, state: State, e: StepFailed, at_ns: int) -> None:
+    taken, own.taken = own.taken, ()
+    if e.apart:
+        again = [msgspec.structs.replace(one, alone=True) for one in taken]
+        for one in reversed(again):
+            own.queue_of(one.tier).waiting.appendleft(one)
+
+
+def _rollback_started(own: IntakeState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    own.undone |= dict.fromkeys(e.examples)
+
+
+def _withdrawn(own: IntakeState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
+    own.withdraw(e.examples)
+
+
+def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) -> None:
+    own.undone.pop(e.example, None)
+    own.withdrawn.pop(e.example, None)
+    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
+
+
+FOLDS: Folds = {
+    SourceConsumed: _source_consumed,
+    SourceQuarantined: _source_quarantined,
+    ExampleAccepted: _accepted,
+    ExampleDuplicate: _duplicate,
+    ExampleEncoded: _encoded,
+    ExampleRejected: _rejected,
+    ExampleWithdrawn: _withdrawn,
+    ExampleRequeued: _requeued,
+    StepStarted: _step_started,
+    StepCompleted: _step_completed,
+    StepFailed: _step_failed,
+    RollbackStarted: _rollback_started,
+}

@@ -1,0 +1,81 @@
+"""What can happen: sources, and the examples of their lines."""
+
+import msgspec
+
+from apollod.core.intake.events import Tier
+from apollod.core.kernel.input import Input
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One complete line. A record has `example` (content id), `record` (canonical JSON) and the tier it asks for, if
+    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept."""
+
+    number: int
+    """from 1 within its source; 0: the file as a whole"""
+    example: str = ""
+    record: bytes = b""
+    tier: Tier | None = None
+    reason: str = ""
+    bytes: int = 0
+    sha256: str = ""
+    kept: str = ""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Lines of one source, in order, up to `offset` (bytes) and `line`. `tracked` false: no position is recorded
+    (lines given over the socket). `tier`: of records that ask for none."""
+
+    source: str
+    path: str
+    offset: int
+    line: int
+    lines: tuple[Line, ...]
+    new: bool = False
+    replaces: str = ""
+    """an earlier source in the same file, which was truncated"""
+    tail: str = ""
+    """digest of the last bytes before `offset`"""
+    cursor: str = ""
+    """what else the format's reader needs to go on, as JSON"""
+    tracked: bool = True
+    tier: Tier = "bulk"
+
+
+class LinesRead(Input, frozen=True):
+    """A batch of complete lines from a file or a caller. `known`: ids in it that the journal holds already."""
+
+    batch: Batch
+    known: frozenset[str]
+
+
+class WithdrawRequested(Input, frozen=True):
+    """Take these examples out of the queue, as far as they wait."""
+
+    examples: tuple[str, ...]
+    by: str
+
+
+class RelearnRequested(Input, frozen=True):
+    """Put these examples (id, tier) back into the queue: their steps were taken back, or they were withdrawn."""
+
+    examples: tuple[tuple[str, Tier], ...]
+    by: str
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """One tokenised example. `cut`: prompt tokens dropped at the left; `digest`: of token ids, mask and columns.
+    `refused` is empty when it can be learned, by `objective`."""
+
+    example: str
+    tokens: int = 0
+    targets: int = 0
+    cut: int = 0
+    digest: str = ""
+    refused: str = ""
+    objective: str = "sft"
+
+
+class EncodeDone(Input, frozen=True, tag="encode-done"):
+    """Results in the order asked."""
+
+    results: list[Encoded]

@@ -1,0 +1,131 @@
+"""Lines that came in, the facts they become, and how they get their tokens.
+
+Law: nothing is read or parsed here. Adapters hand over complete lines, already told apart into records and bad lines;
+this file says which facts follow, and that an example is accepted once, however often its line comes.
+"""
+
+from itertools import chain
+
+import msgspec
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.kernel.outcome import Outcome
+from apollod.core.kernel.policy import Handlers
+from apollod.core.state import State
+
+WITHDRAWN_MAX = 10_000  # examples named by one event
+
+
+def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
+    """The facts of a batch, to be appended in one transaction. `known`: ids in it that the journal holds already.
+
+    The position comes last and in the same transaction as what its lines became, so that a line is taken exactly once
+    whatever crashes.
+    """
+    events: list[ev.Event] = []
+    if batch.new:
+        events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
+    seen = set(known)
+    accepted = duplicates = rejected = 0
+    for line in batch.lines:
+        if not line.example:
+            rejected += 1
+            events.append(_quarantined(batch, line))
+        elif line.example in seen:
+            duplicates += 1
+            events.append(ev.ExampleDuplicate(example=line.example, source=batch.source, line=line.number))
+        else:
+            accepted += 1
+            seen.add(line.example)
+            events.append(_accepted(batch, line))
+    if batch.tracked:
+        events.append(
+            ev.SourceConsumed(
+                source=batch.source, path=batch.path, offset=batch.offset, line=batch.line,
+                accepted=accepted, duplicates=duplicates, rejected=rejected, tail=batch.tail, cursor=batch.cursor,
+            )
+        )  # fmt: skip
+    return events
+
+
+def _accepted(batch: inp.Batch, line: inp.Line) -> ev.ExampleAccepted:
+    return ev.ExampleAccepted(
+        example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
+        tier=line.tier or batch.tier,
+    )  # fmt: skip
+
+
+def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
+    return ev.SourceQuarantined(
+        source=batch.source, path=batch.path, line=line.number, reason=line.reason,
+        bytes=line.bytes, sha256=line.sha256, kept=line.kept,
+    )  # fmt: skip
+
+
+def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
+    events = intake_events(input_.batch, set(input_.known))
+    fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted)]
+    return Outcome(events, _begin_encoding(state, fresh))
+
+
+def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:
+    """Out of the queue; what is being learned, or does not wait, is left alone."""
+    wanted = frozenset(input_.examples)
+    queues = state.intake.queues
+    waiting = [one.example for queue in queues for one in queue.waiting if one.example in wanted]
+    events: list[ev.Event] = [
+        ev.ExampleWithdrawn(examples=tuple(waiting[at : at + WITHDRAWN_MAX]), by=input_.by)
+        for at in range(0, len(waiting), WITHDRAWN_MAX)
+    ]
+    return Outcome(events, [])
+
+
+def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outcome:
+    """Back into the queue of their tier, at its end, if they were taken back or out of the queue."""
+    out = state.intake.undone.keys() | state.intake.withdrawn.keys()
+    wanted = {example: tier for example, tier in input_.examples if example in out}
+    events: list[ev.Event] = [
+        ev.ExampleRequeued(example=example, tier=tier, by=input_.by) for example, tier in wanted.items()
+    ]
+    return Outcome(events, _begin_encoding(state, list(wanted.items())))
+
+
+def _begin_encoding(state: State, fresh: list[tuple[str, ev.Tier]]) -> list[fx.Effect]:
+    """Unless earlier ones are being tokenised: then these follow."""
+    if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
+        return []
+    direct_first = sorted(fresh, key=lambda example: example[1] != "direct")
+    return fx.encode(example for example, _ in direct_first)
+
+
+def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
+    """Record token counts or the refusal, and ask for the next ones."""
+    events: list[ev.Event] = []
+    queues = [iter(queue.untokenised) for queue in state.intake.queues]
+    heads = [next(queue, None) for queue in queues]
+    for result in input_.results:
+        place = next((n for n, head in enumerate(heads) if head is not None and head.example == result.example), None)
+        if place is None:
+            continue  # it was withdrawn, or this answers a question of an earlier attachment
+        heads[place] = next(queues[place], None)
+        if result.refused:
+            events.append(ev.ExampleRejected(example=result.example, reason=result.refused))
+        else:
+            events.append(
+                ev.ExampleEncoded(
+                    example=result.example, tokens=result.tokens, targets=result.targets, cut=result.cut,
+                    digest=result.digest, objective=result.objective,
+                )
+            )  # fmt: skip
+    rest = (waiting for head, queue in zip(heads, queues, strict=True) if head for waiting in chain((head,), queue))
+    return Outcome(events, fx.encode(waiting.example for waiting in rest))
+
+
+HANDLERS: Handlers = {
+    inp.LinesRead: _on_lines,
+    inp.WithdrawRequested: _on_withdraw,
+    inp.RelearnRequested: _on_relearn,
+    inp.EncodeDone: _on_encoded,
+}

@@ -1,0 +1,126 @@
+"""Sources, and the queue of examples."""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from itertools import chain
+
+import msgspec
+
+from apollod.core.intake.events import Tier
+
+
+class Waiting(msgspec.Struct, gc=False):
+    """An example that was accepted and not yet learned; `digest` is empty until it is tokenised. `alone`: a step that
+    was to learn it with others failed; such examples are the first ones of their queue."""
+
+    example: str
+    digest: str = ""
+    tier: Tier = "bulk"
+    alone: bool = False
+    objective: str = "sft"
+    tokens: int = 0
+
+
+class Queue(msgspec.Struct):
+    """Examples of one rank in the order in which they are learned. Only the fold writes it."""
+
+    waiting: deque[Waiting] = msgspec.field(default_factory=deque)
+    """tokenised ones first"""
+    untokenised: deque[Waiting] = msgspec.field(default_factory=deque)
+    """the tail of `waiting` that has no digest yet, the same objects"""
+
+    def append(self, waiting: Waiting) -> None:
+        """Put an example at the end, to be tokenised."""
+        self.waiting.append(waiting)
+        self.untokenised.append(waiting)
+
+    def remove(self, waiting: Waiting) -> None:
+        """Remove an example wherever it waits; takes time in proportion to how many do."""
+        for examples in (self.waiting, self.untokenised):
+            place = next((n for n, one in enumerate(examples) if one is waiting), None)
+            if place is not None:
+                del examples[place]
+
+    def drop_untokenised(self) -> None:
+        """Remove the first one without tokens; by its place, which avoids a search through all that waits."""
+        del self.waiting[len(self.waiting) - len(self.untokenised)]
+        self.untokenised.popleft()
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a source is taken: next unread byte, lines seen, the digest of the last bytes before it, if it is known,
+    and what else its reader needs to go on (`SourceConsumed.cursor`)."""
+
+    source: str
+    offset: int
+    line: int
+    tail: str = ""
+    cursor: str = ""
+
+    @property
+    def file(self) -> str:
+        """The identity of the file, which stays however often it is truncated and written anew."""
+        return self.source.partition("~")[0]
+
+    def anew(self) -> "Position":
+        """The beginning of the source that the file becomes when it is written anew."""
+        file, _, times = self.source.partition("~")
+        return Position(f"{file}~{int(times or 1) + 1}", 0, 0)
+
+
+class IntakeCounts(msgspec.Struct):
+    """Totals over the life of the journal."""
+
+    accepted: int = 0
+    rejected: int = 0
+    duplicates: int = 0
+
+
+class IntakeState(msgspec.Struct):
+    """What came in and was not learned yet."""
+
+    direct: Queue = msgspec.field(default_factory=Queue)
+    """tier `direct`: somebody waits for these, so they are learned before all others"""
+    bulk: Queue = msgspec.field(default_factory=Queue)
+    """all other tiers"""
+    taken: tuple[Waiting, ...] = ()
+    """those that the running step learns"""
+    undone: dict[str, None] = {}
+    """examples whose steps were taken back and that are not to be learned again, in order"""
+    withdrawn: dict[str, None] = {}
+    """examples that somebody took out of the queue, in order"""
+    sources: dict[str, Position] = {}
+    """by the identity of their files: another file at the same path says nothing about the one that was there"""
+    counts: IntakeCounts = msgspec.field(default_factory=IntakeCounts)
+
+    @property
+    def queues(self) -> tuple[Queue, Queue]:
+        """In the order in which they are learned; the order inside each is that of acceptance."""
+        return self.direct, self.bulk
+
+    @property
+    def pending(self) -> int:
+        """How many examples wait."""
+        return len(self.direct.waiting) + len(self.bulk.waiting)
+
+    @property
+    def next_up(self) -> deque[Waiting]:
+        """The queue that the next step takes its examples from; empty if nothing waits."""
+        return self.direct.waiting or self.bulk.waiting
+
+    @property
+    def untokenised(self) -> Iterator[Waiting]:
+        """Everything without tokens, in the order in which it is tokenised."""
+        return chain(self.direct.untokenised, self.bulk.untokenised)
+
+    def queue_of(self, tier: Tier) -> Queue:
+        """The queue in which examples of a tier wait."""
+        return self.direct if tier == "direct" else self.bulk
+
+    def withdraw(self, examples: Collection[str]) -> None:
+        """Take examples out of their queues; only the fold calls this."""
+        gone = frozenset(examples)
+        for queue in self.queues:
+            queue.waiting = deque(one for one in queue.waiting if one.example not in gone)
+            queue.untokenised = deque(one for one in queue.untokenised if one.example not in gone)
+        self.withdrawn |= dict.fromkeys(examples)

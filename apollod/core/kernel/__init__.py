@@ -1,0 +1,2 @@
+"""What every subject is made of: events, inputs, effects, outcomes. Knows no subject, and nothing of models or
+training."""

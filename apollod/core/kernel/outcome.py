@@ -1,0 +1,31 @@
+"""What follows from an input: facts to record, then things to do."""
+
+from typing import NamedTuple, TypeVar
+
+from apollod.core.kernel.effect import Effect
+from apollod.core.kernel.event import Event
+
+E = TypeVar("E", bound=Event)
+
+
+class Outcome(NamedTuple):
+    """The events are durable and folded before the first effect runs."""
+
+    events: list[Event]
+    effects: list[Effect]
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.effects)
+
+    def then(self, other: "Outcome") -> "Outcome":
+        """This and, after it, the other."""
+        return Outcome([*self.events, *other.events], [*self.effects, *other.effects])
+
+    def find(self, kind: type[E]) -> E | None:
+        """The first event of a kind."""
+        return next((event for event in self.events if isinstance(event, kind)), None)
+
+
+def nothing() -> Outcome:
+    """Nothing follows."""
+    return Outcome([], [])

@@ -1,0 +1,25 @@
+"""Is a write of the trainer fenced? Asked by whoever has to know whether the trainer was told of a step."""
+
+from collections.abc import Sequence
+
+from apollod.core import events as ev
+from apollod.core.state import State
+
+
+def fence_closed(state: State, events: Sequence[ev.Event]) -> bool:
+    """May the trainer write now: no fence is wanted, it is closed, or it was for as long as it may be? `events`:
+    decided in this very moment, not folded yet."""
+    settings, publishing = state.daemon.settings, state.publishing
+    if settings is None or settings.trainer.publish != "fenced":
+        return True
+    if state.children.engine.phase != "ready" or publishing.engine_paused:
+        return True
+    anew = any(isinstance(event, ev.StepStarted | ev.TrainerAttached) for event in events)
+    if publishing.fence_expired and not anew:
+        return True
+    return any(isinstance(event, ev.EnginePaused) for event in events)
+
+
+def fence_pending(state: State) -> bool:
+    """Does a step that has begun still wait for its pause, so that the trainer does not know of it?"""
+    return state.training.running is not None and not fence_closed(state, ())

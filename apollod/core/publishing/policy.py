@@ -1,0 +1,116 @@
+"""How a write of the trainer reaches the engine: fenced or not, and what becomes of cached prefixes.
+
+What the trainer writes is decided elsewhere (`RunStep`, `Restore`); here every decision passes through `publish`, which
+puts a pause before a write where the configuration wants it. Pausing follows from asking (a write is due), resuming
+from the state (`open_fence`: no write is under way or due), so that nothing that ends a write can forget it. The engine
+itself ends a pause that lasts too long or whose supervisor is gone.
+"""
+
+import msgspec
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.publishing.fence import fence_closed
+from apollod.core.schedules import backoff_s, left_s
+from apollod.core.settings import TrainerSettings
+from apollod.core.state import State
+
+PAUSE_ATTEMPTS_MAX = 3
+
+
+def publish(state: State, outcome: Outcome, now_ns: int) -> Outcome:
+    """A decision with fences before writes, the prefix-cache policy in refreshes, one refresh more at a window's
+    end."""
+    if state.daemon.settings is None:
+        return outcome
+    settings, version = state.daemon.settings.trainer, state.training.version
+    closed = fence_closed(state, outcome.events)
+    attached, back = outcome.find(ev.TrainerAttached), outcome.find(ev.RollbackCompleted)
+    effects: list[fx.Effect] = []
+    for effect in outcome.effects:
+        if isinstance(effect, fx.RefreshEngine):
+            effect = _with_cache_policy(settings, effect, attached is not None, back is not None)
+        elif not closed and (isinstance(effect, fx.RunStep) or (isinstance(effect, fx.Restore) and effect.weights)):
+            effect = _fenced(state, settings, effect, now_ns)
+        effects.append(effect)
+    if outcome.find(ev.WindowClosed) and settings.cache != "keep" and not _turns(settings, version):
+        effects.append(fx.RefreshEngine(version, settings.cache))
+    return Outcome(outcome.events, effects)
+
+
+def open_fence(state: State) -> list[fx.Effect]:
+    """Resume an engine that waits for no write any more. Asked for until it is reported."""
+    return [fx.ResumeEngine()] if state.publishing.engine_paused and not _write_due(state) else []
+
+
+def _fenced(state: State, settings: TrainerSettings, write: fx.RunStep | fx.Restore, now_ns: int) -> fx.PauseEngine:
+    """A step waits until requests have run for as long as they waited for the one before; those that run keep what
+    they have computed, or they might do nothing but compute it again. With a restore or a replay the weights jump:
+    nothing is kept."""
+    trainer = state.children.trainer.pid
+    if isinstance(write, fx.RunStep) and not write.replay:
+        wait_s = left_s(now_ns, state.publishing.serve_until_ns, state.publishing.serve_s)
+        return fx.PauseEngine(write, trainer, False, settings.fence_max_s, wait_s=wait_s)
+    return fx.PauseEngine(write, trainer, settings.cache != "keep", settings.fence_max_s)
+
+
+def _turns(settings: TrainerSettings, version: int) -> bool:
+    """Are cached prefixes of older weights given up with this version?"""
+    return version % settings.cache_every == 0
+
+
+def _with_cache_policy(
+    settings: TrainerSettings, refresh: fx.RefreshEngine, attached: bool, back: bool
+) -> fx.RefreshEngine:
+    if back and settings.cache == "keep":  # nobody may hear again of what was taken back, also where prefixes are kept
+        return fx.RefreshEngine(refresh.version, "reset")
+    due = attached or _turns(settings, refresh.version)
+    return fx.RefreshEngine(refresh.version, settings.cache if due else "keep")
+
+
+def _on_paused(state: State, input_: inp.EnginePaused, now_ns: int) -> Outcome:
+    """The engine is idle: write. Where it could not be paused, try again; then training halts rather than write
+    unfenced."""
+    asked = input_.asked
+    wanted = state.children.trainer.pid == asked.trainer and not state.daemon.halted
+    if input_.gone and state.daemon.stopping:  # the last step is waited for, and nobody is served any more
+        return Outcome([], [asked.then] if wanted else [])
+    if state.children.engine.phase != "ready":
+        return nothing()
+    if not input_.error:
+        step = asked.then.step if isinstance(asked.then, fx.RunStep) else state.training.version
+        return Outcome([ev.EnginePaused(step=step, seconds=input_.seconds)], [asked.then] if wanted else [])
+    if not wanted:
+        return nothing()
+    if asked.attempt < PAUSE_ATTEMPTS_MAX:
+        again = msgspec.structs.replace(asked, attempt=asked.attempt + 1, wait_s=backoff_s(asked.attempt))
+        return Outcome([], [again])
+    halted = ev.TrainingHalted(
+        reason=f"the engine could not be paused for a fenced step: {input_.error}",
+        hint='see the engine\'s log, then `apollod ctl resume`; or set [trainer] publish = "hogwild"',
+    )
+    return Outcome([halted], [fx.ResumeEngine()])
+
+
+def _on_resumed(state: State, input_: inp.EngineResumed, now_ns: int) -> Outcome:
+    """Recorded once, however often it was asked for."""
+    if not state.publishing.engine_paused:
+        return nothing()
+    return Outcome([ev.EngineResumed(seconds=input_.seconds, expired=input_.expired, active=input_.active)], [])
+
+
+def _write_due(state: State) -> bool:
+    """Does the trainer write, or are weights torn or old and about to be restored? After a trainer's death the pause is
+    held for its successor, within the longest pause."""
+    trainer = state.children.trainer
+    if state.daemon.halted:
+        return False
+    if trainer.phase == "ready":
+        return state.training.running is not None
+    return not (trainer.given_up or state.daemon.stopping)
+
+
+HANDLERS: Handlers = {inp.EnginePaused: _on_paused, inp.EngineResumed: _on_resumed}

@@ -1,0 +1,77 @@
+"""How facts change the way to the weights of the last step."""
+
+from apollod.core.checkpoints.events import CheckpointCommitted
+from apollod.core.checkpoints.state import CheckpointRef
+from apollod.core.children.events import TrainerBound
+from apollod.core.kernel.folding import Folds
+from apollod.core.recovery.events import BaseKept, BaseLost, RecordedStep
+from apollod.core.recovery.state import RecoveryState
+from apollod.core.rollback.events import RollbackCompleted, RollbackStarted
+from apollod.core.state import State
+from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, all_examples
+
+
+def _trainer_bound(own: RecoveryState, state: State, e: TrainerBound, at_ns: int) -> None:
+    own.base_fingerprint = own.base_fingerprint or e.fingerprint
+
+
+def _base_kept(own: RecoveryState, state: State, e: BaseKept, at_ns: int) -> None:
+    own.base, own.base_lost = e, ""
+
+
+def _base_lost(own: RecoveryState, state: State, e: BaseLost, at_ns: int) -> None:
+    own.base, own.base_lost = None, e.reason
+
+
+def _step_started(own: RecoveryState, state: State, e: StepStarted, at_ns: int) -> None:
+    own.begun = e
+
+
+def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: int) -> None:
+    examples, skipped, begun = all_examples(e), e.skipped_zero + e.skipped_nonfinite, own.begun
+    digests: tuple[str, ...] = (begun.digests or (begun.digest,)) if begun else ("",) * len(examples)
+    own.since_ns = own.since_ns if own.since else at_ns
+    limit, objective = (begun.loss_limit, begun.objective) if begun else (0.0, "sft")
+    own.since.append(RecordedStep(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective))
+    own.begun, own.learned_with = None, state.daemon.settings
+
+
+def _step_failed(own: RecoveryState, state: State, e: StepFailed, at_ns: int) -> None:
+    own.begun = None
+
+
+def _checkpoint_committed(own: RecoveryState, state: State, e: CheckpointCommitted, at_ns: int) -> None:
+    if state.rollback.under_way is None:  # else the trainer is on its way from another one
+        _start_from(own, state, CheckpointRef.of(e, at_ns), at_ns)
+
+
+def _start_from(own: RecoveryState, state: State, ref: CheckpointRef, at_ns: int) -> None:
+    """What a recovery starts from, unless the checkpoint is of steps that were taken back while it was written."""
+    if ref.step == state.training.version or any(done.step == ref.step for done in own.since):
+        own.origin = ref
+        own.since = [done for done in own.since if done.step > ref.step]
+        own.since_ns = at_ns
+
+
+def _rollback_started(own: RecoveryState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    own.since = list(e.replay)
+    own.origin = state.checkpoints.at(e.origin)
+    own.learned_with = state.daemon.settings
+
+
+def _rollback_completed(own: RecoveryState, state: State, e: RollbackCompleted, at_ns: int) -> None:
+    if state.checkpoints.newest is not None:  # it may have been committed meanwhile
+        _start_from(own, state, state.checkpoints.newest, at_ns)
+
+
+FOLDS: Folds = {
+    TrainerBound: _trainer_bound,
+    BaseKept: _base_kept,
+    BaseLost: _base_lost,
+    StepStarted: _step_started,
+    StepCompleted: _step_completed,
+    StepFailed: _step_failed,
+    CheckpointCommitted: _checkpoint_committed,
+    RollbackStarted: _rollback_started,
+    RollbackCompleted: _rollback_completed,
+}

@@ -1,0 +1,34 @@
+"""What can happen: steps run again, and the weights before the first one."""
+
+from apollod.core.kernel.input import Input
+from apollod.core.training.inputs import Undoable
+
+
+class Bound(Input, frozen=True, tag="bound"):
+    """The trainer's model is bound; `fingerprint` is of the live memory as found. The rest: see `TrainerBound`."""
+
+    fingerprint: str
+    parameters: int
+    elements: int
+    versions: dict[str, str]
+    held: dict[str, str] = {}
+    tied: dict[str, str] = {}
+
+
+class Restored(Input, frozen=True, tag="restored"):
+    """Weights and optimizer after a Restore. `undone`: they are those of its `target`, steps were undone in memory."""
+
+    fingerprint: str
+    state_bytes: int
+    undone: bool = False
+    undoable: Undoable | None = None
+
+
+class BaseDone(Input, frozen=True):
+    """The base was kept, or was not (`error`)."""
+
+    path: str
+    how: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    error: str = ""

@@ -1,0 +1,159 @@
+"""From what a crash or a restart left behind to weights and optimizer at the journal's last step.
+
+The trainer reports what it finds in memory (`Bound`). Where memory is not the newest checkpoint, the checkpoint is
+restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.
+"""
+
+import msgspec
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.recovery.restoring import restore_from
+from apollod.core.schedules import SECOND_NS
+from apollod.core.settings import differing_setting, setting
+from apollod.core.state import State
+
+
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    base = state.recovery.base
+    if base is None or not input_.base_problem:
+        return nothing()
+    return Outcome([ev.BaseLost(path=base.path, reason=input_.base_problem)], [])
+
+
+def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
+    """Restore what memory does not hold: the optimizer always, the weights where the fingerprint differs."""
+    bound = ev.TrainerBound(
+        pid=state.children.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
+        elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
+    )  # fmt: skip
+    origin = restore_from(state, state.recovery.origin)
+    wanted = origin.fingerprint or input_.fingerprint
+    restore = msgspec.structs.replace(origin, weights=wanted != input_.fingerprint, fingerprint=wanted)
+    return Outcome([bound], [restore, *_keep_base(state, input_)])
+
+
+def _keep_base(state: State, input_: inp.Bound) -> list[fx.KeepBase]:
+    """Ask for it while memory shows that the model directory, from which it was just loaded, holds the base weights."""
+    daemon, recovery = state.daemon, state.recovery
+    in_place = state.children.engine_dir == daemon.model_path
+    untouched = in_place and input_.fingerprint == (recovery.base_fingerprint or input_.fingerprint)
+    how = daemon.settings.checkpoint.keep_base if daemon.settings else "off"
+    if how == "off" or recovery.base is not None or not untouched:
+        return []
+    name = daemon.model_path.rstrip("/").rpartition("/")[2]
+    return [fx.KeepBase(model_dir=daemon.model_path, path=f"{daemon.state_dir}/base/{name}", how=how)]
+
+
+def _on_base_done(state: State, input_: inp.BaseDone, now_ns: int) -> Outcome:
+    """Nothing waits for it: without it only a replay from the very beginning is in danger, and status says so."""
+    if input_.error:
+        return Outcome([ev.BaseLost(path=input_.path, reason=input_.error)], [])
+    return Outcome([ev.BaseKept(path=input_.path, how=input_.how, bytes=input_.bytes, seconds=input_.seconds)], [])
+
+
+def _on_restored(state: State, input_: inp.Restored, now_ns: int) -> Outcome:
+    """Run the steps since the checkpoint again, or be done. Weights that are not the checkpoint's are not gone on
+    with."""
+    restored = restore_from(state, state.recovery.origin).fingerprint
+    wanted = state.training.fingerprint if input_.undone else restored
+    if input_.fingerprint != wanted:
+        return Outcome([_not_restored(input_.fingerprint, wanted)], [])
+    if not state.recovery.since or input_.undone:
+        return _attached(state, input_.state_bytes, now_ns, 0, input_.undone)
+    if changed := _changed_settings(state):
+        return Outcome([changed], [])
+    return Outcome([], [_run_again(state.recovery.since[0])])
+
+
+def _not_restored(found: str, wanted: str) -> ev.TrainingHalted:
+    return ev.TrainingHalted(
+        reason=f"weights {found} were restored, the journal says {wanted}",
+        hint="`apollod ctl resume` tries again; `apollod checkpoint verify` tells what the checkpoints hold",
+    )
+
+
+def _changed_settings(state: State) -> ev.TrainingHalted | None:
+    """Steps are run again as they were made; with other settings they would only give other bits."""
+    then, now, since = state.recovery.learned_with, state.daemon.settings, state.recovery.since
+    name = differing_setting(then, now)
+    if then is None or now is None or name is None:
+        return None
+    return ev.TrainingHalted(
+        reason=f"steps {since[0].step} to {since[-1].step} are in no checkpoint yet and were made with "
+        f"{name} = {setting(then, name)!r}, the configuration says {setting(now, name)!r}",
+        hint=f"set [trainer] {name} back, start, run `apollod ctl checkpoint`, then change it",
+    )
+
+
+def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
+    """One step that was run again: the same bits, or stop."""
+    since = state.recovery.since
+    index = next((i for i, done in enumerate(since) if done.step == input_.step), None)
+    if not input_.replay or index is None:
+        return nothing()
+    done, skipped = since[index], input_.skipped_zero + input_.skipped_nonfinite
+    if (input_.fingerprint, input_.applied, skipped) != (done.fingerprint, done.applied, done.skipped):
+        return Outcome(_diverged(done, input_, skipped), [])
+    if index + 1 < len(since):
+        return Outcome([], [_run_again(since[index + 1])])
+    verified = ev.ReplayVerified(first=since[0].step, last=done.step, fingerprint=done.fingerprint)
+    attached = _attached(state, state.children.state_bytes, now_ns, len(since), False)
+    return Outcome([verified], []).then(attached)
+
+
+def _diverged(done: ev.RecordedStep, found: inp.StepDone, skipped: int) -> list[ev.Event]:
+    diverged = ev.ReplayDiverged(
+        step=done.step, expected=done.fingerprint, found=found.fingerprint,
+        detail=f"applied {done.applied} then, {found.applied} now; skipped {done.skipped} then, {skipped} now",
+    )  # fmt: skip
+    halted = ev.TrainingHalted(
+        reason=f"replay of step {done.step} gave {found.fingerprint}, the journal says {done.fingerprint}",
+        hint="torch, thread count or CPU differ from the first run; put them back and `apollod ctl resume`",
+    )
+    return [diverged, halted]
+
+
+def _run_again(done: ev.RecordedStep) -> fx.RunStep:
+    return fx.RunStep(
+        done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective
+    )
+
+
+def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone: bool) -> Outcome:
+    """Weights and optimizer are at the last step: go on with the open step and the queue. `undone`: by undoing steps in
+    memory."""
+    origin, back, bound = restore_from(state, state.recovery.origin), state.rollback.under_way, state.children.bound
+    memory_was_right = undone or (back is None and bound is not None and bound.fingerprint == origin.fingerprint)
+    version, fingerprint = state.training.version, state.training.fingerprint
+    events: list[ev.Event] = [
+        ev.TrainerAttached(
+            pid=state.children.trainer.pid, step=version, fingerprint=fingerprint, replayed=replayed,
+            restored="" if memory_was_right else origin.path or "base", state_bytes=state_bytes,
+        )
+    ]  # fmt: skip
+    if back is not None:
+        events.append(
+            ev.RollbackCompleted(
+                to=back.to, from_step=back.from_step, fingerprint=fingerprint,
+                how="memory" if undone else "checkpoint", replayed=replayed,
+                seconds=max(0, now_ns - state.rollback.started_ns) / SECOND_NS,
+            )
+        )  # fmt: skip
+    effects: list[fx.Effect] = [fx.RefreshEngine(version)]
+    if state.training.running is not None:
+        r = state.training.running
+        effects.append(fx.RunStep(r.step, r.examples, r.digests, r.lr, r.loss_limit, objective=r.objective))
+    return Outcome(events, effects + fx.encode(w.example for w in state.intake.untokenised))
+
+
+HANDLERS: Handlers = {
+    inp.Started: _on_started,
+    inp.Bound: _on_bound,
+    inp.BaseDone: _on_base_done,
+    inp.Restored: _on_restored,
+    inp.StepDone: _on_step_done,
+}

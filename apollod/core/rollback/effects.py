@@ -1,0 +1,15 @@
+"""What the world is asked to do: the way back."""
+
+from typing import ClassVar
+
+from apollod.core.kernel.effect import Effect
+
+
+class PlanRollback(Effect, frozen=True):
+    """Read from the journal how to get from version `version` back to step `to`, from one of `checkpoints` (path by
+    step)."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("to", "version")
+    to: int
+    version: int
+    checkpoints: dict[int, str]

@@ -1,0 +1,89 @@
+"""Back to the weights of an earlier step, on the running server.
+
+A wish (`rollback.requested`) keeps new steps from beginning; when none runs, the journal is read for a way back. From
+`rollback.started` on the truth is the earlier step: what follows is the recovery that every crash needs anyway, so a
+crash in the middle needs nothing of its own. The trainer may take a shorter way where it still holds the last steps in
+memory.
+"""
+
+import msgspec
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.recovery.restoring import restore_from
+from apollod.core.settings import differing_setting, setting
+from apollod.core.state import State
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """Look for the way back once no step, no comparison and no recovery is under way."""
+    wanted, running = state.rollback.wanted, state.training.running
+    if wanted is None or blocked(Activity.ROLLBACK, state):
+        return nothing()
+    if running is not None:  # its trainer died, and none is started before the rollback: the step gives way
+        failed = ev.StepFailed(
+            step=running.step, example=running.examples[0], examples=running.examples, attempts=0, apart=True,
+            reason=f"a rollback to step {wanted.to} came before it was done",
+        )  # fmt: skip
+        return Outcome([failed], [])
+    checkpoints = {c.step: c.path for c in state.checkpoints.committed}
+    return Outcome([], [fx.PlanRollback(wanted.to, state.training.version, checkpoints)])
+
+
+def _on_requested(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
+    """Remember the wish. A trainer that training halted over is not to be trusted with it: another one is started."""
+    if state.rollback.wanted is not None or state.rollback.under_way is not None:
+        return nothing()
+    effects: list[fx.Effect] = []
+    if state.daemon.halted and state.children.trainer.phase != "absent":
+        effects.append(fx.StopChild("trainer", 0.0))
+    return Outcome([ev.RollbackRequested(to=input_.to, by=input_.by)], effects)
+
+
+def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
+    """Go, or say why there is no way."""
+    wanted, version = state.rollback.wanted, state.training.version
+    if wanted is None or (input_.to, input_.version) != (wanted.to, version) or state.training.running is not None:
+        return nothing()
+    if error := input_.error or _changed_settings(state, input_) or _no_origin(state, input_):
+        return Outcome([ev.RollbackRefused(to=wanted.to, reason=error)], [])
+    fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
+    started = ev.RollbackStarted(
+        to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
+        undone=input_.undone, examples=input_.examples,
+    )  # fmt: skip
+    if state.children.trainer.phase != "ready":
+        return Outcome([started], [])
+    restore = restore_from(state, state.checkpoints.at(input_.origin))
+    back = msgspec.structs.replace(restore, target=wanted.to, target_fingerprint=fingerprint)
+    return Outcome([started], [back])
+
+
+def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:
+    """Steps that have to be run again need the settings that they were made with."""
+    then = plan.made_with
+    name = differing_setting(then, state.daemon.settings) if plan.replay else None
+    if then is None or name is None:
+        return ""
+    return (
+        f"steps {plan.replay[0].step} to {plan.replay[-1].step} would have to be run again and were made with "
+        f"{name} = {setting(then, name)!r}; set [trainer] {name} back, or name the step of a checkpoint"
+    )
+
+
+def _no_origin(state: State, plan: inp.RollbackPlanned) -> str:
+    """Where no checkpoint is old enough, the way begins at the untrained weights. Unless they were kept, only the
+    deltas of all checkpoints since lead there."""
+    if plan.origin or state.recovery.base is not None or not state.checkpoints.removed:
+        return ""
+    return (
+        f"no checkpoint of step {plan.to} or an earlier one is left, and the untrained weights were not kept; "
+        "`apollod checkpoint list` shows the steps that can be gone back to"
+    )
+
+
+HANDLERS: Handlers = {inp.RollbackRequested: _on_requested, inp.RollbackPlanned: _on_planned}

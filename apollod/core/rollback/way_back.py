@@ -1,0 +1,104 @@
+"""From which steps weights are made, told from the journal: a way back from one step to an earlier one."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.settings import differing_setting
+
+T = TypeVar("T")
+
+UNDONE_MAX = 10_000
+"""steps in one rollback: all of them are in one event"""
+
+_TAKEN_BACK = (
+    "step {version} does not build on step {to}, which was taken back; `apollod replay --to {to} --out DIR` has "
+    "its weights"
+)
+
+
+class NotRead(Exception):
+    """The journal has to be read further back: `step` is not there."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"step {step}")
+        self.step = step
+
+
+def way_back(
+    started: Mapping[int, ev.StepStarted],
+    completed: Mapping[int, ev.StepCompleted],
+    settings_of: Callable[[int], ev.Settings],
+    to: int,
+    version: int,
+    checkpoints: Mapping[int, str],
+) -> inp.RollbackPlanned:
+    """How to get from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
+
+    `started`, `completed`: steps by number; `settings_of`: in force when a step was done. Raises NotRead where one is
+    missing.
+    """
+    if to == version:
+        return _refused(to, version, f"step {to} is what is served")
+    if to < 0:
+        return _refused(to, version, f"there is no step {to}")
+    if to > version:
+        _of(completed, to)
+        return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
+    undone: list[ev.StepCompleted] = []
+    step = version
+    while step > to:
+        undone.append(_of(completed, step))
+        step = undone[-1].parent
+        if len(undone) > UNDONE_MAX:
+            return _refused(
+                to, version, f"more than {UNDONE_MAX} steps; start anew from `apollod replay --to {to} --out DIR`"
+            )
+    if step != to:
+        return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
+    to_replay: list[ev.RecordedStep] = []
+    while step not in checkpoints and step > 0:
+        done, begun = _of(completed, step), _of(started, step)
+        to_replay.append(
+            ev.RecordedStep(
+                step,
+                ev.all_examples(done),
+                begun.digests or (begun.digest,),
+                done.lr,
+                begun.loss_limit,
+                done.applied,
+                done.skipped_zero + done.skipped_nonfinite,
+                done.fingerprint,
+                begun.objective,
+            )
+        )
+        step = done.parent
+        if len(to_replay) > UNDONE_MAX:
+            return _refused(
+                to, version, f"the nearest checkpoint is more than {UNDONE_MAX} steps before it; name the step of one"
+            )
+    made_with = [settings_of(done.step) for done in to_replay]
+    if name := next((n for one in made_with if (n := differing_setting(one, made_with[0]))), None):
+        return _refused(
+            to,
+            version,
+            f"steps after the checkpoint at {step} were made with several {name}; name the step of a checkpoint",
+        )
+    return inp.RollbackPlanned(
+        to=to, version=version, fingerprint=_of(completed, to).fingerprint if to else "",
+        origin=checkpoints.get(step, ""),
+        replay=tuple(reversed(to_replay)), made_with=made_with[0] if made_with else None,
+        undone=tuple(done.step for done in undone),
+        examples=tuple(example for done in undone if done.applied for example in ev.all_examples(done)),
+    )  # fmt: skip
+
+
+def _of(steps: Mapping[int, T], step: int) -> T:
+    if step not in steps:
+        raise NotRead(step)
+    return steps[step]
+
+
+def _refused(to: int, version: int, reason: str) -> inp.RollbackPlanned:
+    return inp.RollbackPlanned(to=to, version=version, error=reason)

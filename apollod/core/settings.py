@@ -1,0 +1,171 @@
+"""The settings that decisions and steps depend on, each declared once.
+
+The configuration's sections, the messages to the trainer and the journal all use these very types: a field that is
+added here is a key of the TOML file, is recorded with every start, and reaches whoever needs it. What fixes the bits of
+a step is a property of the field (`fixes_bits`). A bound is never tightened without a new version of `daemon.started`:
+old journals hold what was allowed then.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+FIXES_BITS = Meta(extra={"fixes_bits": True})
+"""The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
+
+OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
+Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+NotNegativeFloat = Annotated[float, Meta(ge=0.0)]
+
+
+class OptimizerSettings(msgspec.Struct, frozen=True):
+    """What a step depends on besides weights, example, number and learning rate."""
+
+    name: Annotated[OptimizerName, FIXES_BITS] = msgspec.field(default="apollo", name="optimizer")
+    rank: Annotated[Positive, FIXES_BITS] = 64
+    """apollo: the smaller side of a matrix is projected to this; with rank = 1 and scale = "tensor" it is
+    APOLLO-Mini"""
+    scale: Annotated[Literal["channel", "tensor"], FIXES_BITS] = "channel"
+    limiter: Annotated[NotNegativeFloat, FIXES_BITS] = 1.01
+    """apollo: largest growth of an update's norm from one step to the next; 0: no limit"""
+    limiter_rule: Annotated[Literal["envelope", "growth"], FIXES_BITS] = "envelope"
+    """apollo: what `limiter` counts growth from. growth: the update before, as in the paper; envelope: that, but never
+    less than 97 % of what it was, so that a nearly memorised example does not throttle the next ones. Steps recorded
+    without it were made by growth"""
+    moments: Annotated[Literal["float32", "bfloat16"], FIXES_BITS] = "float32"
+    """apollo and adamw: how they are kept; bfloat16 takes half the memory and is rounded stochastically"""
+    betas: Annotated[tuple[Share, Share], FIXES_BITS] = (0.9, 0.999)
+    weight_decay: Annotated[NotNegativeFloat, FIXES_BITS] = 0.0
+    layers: Annotated[str, FIXES_BITS] = ""
+    """train these decoder layers only, such as "20-31" or "0-3,20-31"; empty: everything"""
+    freeze: Annotated[tuple[str, ...], FIXES_BITS] = ()
+    """patterns of Hugging Face names that are not trained, such as ["*.A_log", "lm_head.*"]"""
+    rounding: Annotated[Literal["stochastic", "nearest", "master"], FIXES_BITS] = "stochastic"
+    """of bf16 weights. nearest learns next to nothing at lr 1e-5; master keeps a float32 copy: 4 bytes a parameter
+    more"""
+    max_tokens: Annotated[int, Meta(ge=8), FIXES_BITS] = 4096
+    """a longer example loses the left of its prompt"""
+    seed: Annotated[NotNegative, FIXES_BITS] = 0
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
+
+
+class TrainerSettings(OptimizerSettings, frozen=True):
+    """How examples become steps, and how steps reach requests."""
+
+    lr: Annotated[float, Meta(gt=0.0)] = 1e-5
+    """of what comes from files and logs"""
+    lr_direct: NotNegativeFloat = 0.0
+    """of what is given over HTTP or `ctl submit`; 0: 1e-4, or `lr` where that is higher"""
+    warmup: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
+    """share of a window's first examples over which the learning rate rises"""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """of the learning rate after the warm-up"""
+    lr_floor: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
+    """cosine: share of the learning rate that it comes down to at the end of a window"""
+    accumulate: Positive = 1
+    """examples of one step, at most; more than 1 needs memory for a whole gradient, as much as the trained weights"""
+    loss_max: NotNegativeFloat = 0.0
+    """a step with a higher loss writes nothing; 0: no such limit"""
+    loss_spike: NotNegativeFloat = 0.0
+    """nor does one whose loss is higher than this many times the mean of its window; 0: no such limit"""
+    publish: Literal["hogwild", "fenced"] = "hogwild"
+    """hogwild: requests run while a step writes; fenced: they wait until it is written"""
+    fence_max_s: Annotated[float, Meta(gt=0.0)] = 60.0
+    """fenced: longest wait, after which requests go on whatever the trainer does"""
+    cache: Literal["reset", "salt", "keep"] = "reset"
+    """what becomes of prefixes cached with older weights: dropped, left to age out unseen, or used knowingly"""
+    cache_every: Positive = 1
+    """steps between two resets or salts; always at the end of a training window"""
+    stop_s: NotNegativeFloat = 60.0
+    """longest that a stop of the daemon waits for the running step, which is then abandoned and learned in the next
+    life"""
+    align_every: NotNegative = 100
+    """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
+    align_max: Annotated[float, Meta(gt=0.0)] = 0.1
+    """largest mean difference of log-probabilities; above it training halts"""
+
+    @property
+    def direct_rate(self) -> float:
+        """Learning rate of tier `direct`. Raising `lr` alone must not make direct corrections weaker than a file's
+        lines."""
+        return self.lr_direct or max(LR_DIRECT, self.lr)
+
+
+LR_DIRECT = 1e-4
+
+
+class CheckpointSettings(msgspec.Struct, frozen=True):
+    """When weights and optimizer go to disk, and how long they stay."""
+
+    delay_s: NotNegativeFloat = 600.0
+    """seconds after the last step, whatever waits"""
+    every_s: NotNegativeFloat = 600.0
+    """while steps go on: seconds after the first one that is in no checkpoint, or after the checkpoint before it;
+    0: only `replay_max` counts then"""
+    keep_base: Literal["auto", "copy", "off"] = "auto"
+    """the weights before the first step, in `base` of the state directory, for a replay from 0: reflink, else hard
+    link, else copy; "copy" also where a link would do, against edits in place"""
+    keep: Positive = 20
+    """checkpoints that can be gone back to; the oldest goes first"""
+    keep_bytes: NotNegative = 0
+    """of disk for all of them together; 0: no limit"""
+    keep_days: NotNegativeFloat = 0.0
+    """older ones are removed; 0: no limit. The newest one always stays"""
+    replay_max: Positive = 1000
+    """write one anyway after this many steps: it bounds what a recovery has to run again"""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What is recorded at every start, so that a fold knows it too."""
+
+    model_path: str
+    trainer: TrainerSettings = TrainerSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    checkpoint_hook: bool = False
+    """is there a command to run after each"""
+
+    @property
+    def optimizer(self) -> OptimizerSettings:
+        """What a step depends on besides weights, example, number and learning rate."""
+        return narrowed(self.trainer, OptimizerSettings)
+
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+def narrowed(settings: StructT, kind: type[StructT]) -> StructT:
+    """As much of some settings as their base class `kind` declares."""
+    return kind(**{name: getattr(settings, name) for name in kind.__struct_fields__})
+
+
+def _fixes_bits(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and any(
+        isinstance(part, Meta) and (part.extra or {}).get("fixes_bits") for part in get_args(hint)[1:]
+    )
+
+
+BITS_DEPEND_ON = tuple(
+    name for name, hint in get_type_hints(OptimizerSettings, include_extras=True).items() if _fixes_bits(hint)
+)
+"""Settings that have to be the same where a step is run again."""
+
+
+_KEYS = {field.name: field.encode_name for field in msgspec.structs.fields(OptimizerSettings)}
+"""Keys of [trainer] by the names of their fields."""
+
+
+def differing_setting(then: Settings | None, now: Settings | None) -> str | None:
+    """Key of [trainer] that the bits of a step depend on and that is not the same in both; None where all are."""
+    if then is None or now is None:
+        return None
+    name = next((n for n in BITS_DEPEND_ON if getattr(then.trainer, n) != getattr(now.trainer, n)), None)
+    return None if name is None else _KEYS[name]
+
+
+def setting(settings: Settings, key: str) -> Any:
+    """The value of a key of [trainer]."""
+    return next(getattr(settings.trainer, name) for name, its_key in _KEYS.items() if its_key == key)

@@ -1,0 +1,19 @@
+"""What the world is asked to do: windows and steps."""
+
+from typing import ClassVar
+
+from apollod.core.kernel.effect import Effect
+
+
+class RunStep(Effect, frozen=True):
+    """One optimizer step that learns `examples` (whose tokens have these `digests`) together. `loss_limit`: a loss
+    above it writes nothing, 0: no limit. `replay`: the journal has its result already."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("step",)
+    step: int
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
+    lr: float
+    loss_limit: float = 0.0
+    replay: bool = False
+    objective: str = "sft"

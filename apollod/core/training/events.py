@@ -1,0 +1,95 @@
+"""Facts: windows and steps."""
+
+from typing import ClassVar
+
+from apollod.core.kernel.event import Event
+
+
+class WindowOpened(Event, frozen=True):
+    """A run of steps begins; `planned` examples were waiting, over which the learning rate warms up."""
+
+    kind: ClassVar[str] = "window.opened"
+    window: int
+    planned: int
+
+
+class WindowClosed(Event, frozen=True):
+    kind: ClassVar[str] = "window.closed"
+    window: int
+    steps: int
+
+
+class StepStarted(Event, frozen=True):
+    """Intent. With the seed and the weights of `parent` these fields determine the step's result exactly.
+
+    `example` is the first one; a step that learns several names all of them in `examples`, with their `digests`, and a
+    step that learns one leaves both empty (`all_examples`). `loss_limit`: a loss above it writes nothing; 0: there is
+    no limit. `objective`: the loss, by name.
+    """
+
+    kind: ClassVar[str] = "step.started"
+    step: int
+    parent: int
+    example: str
+    digest: str
+    lr: float
+    window: int
+    examples: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    loss_limit: float = 0.0
+    objective: str = "sft"
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class StepCompleted(Event, frozen=True):
+    """Result. `applied` false: the loss was not finite (`loss` None) or above its limit, and nothing was written;
+    `note` says which. `skipped_*` count parameters; `loss` is the mean over all learned tokens; `examples`: see
+    `StepStarted`."""
+
+    kind: ClassVar[str] = "step.completed"
+    step: int
+    parent: int
+    example: str
+    applied: bool
+    loss: float | None
+    lr: float
+    grad_norm: float
+    update_norm: float
+    tokens: int
+    targets: int
+    skipped_zero: int
+    skipped_nonfinite: int
+    fingerprint: str
+    seconds: float
+    note: str = ""
+    examples: tuple[str, ...] = ()
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class StepFailed(Event, frozen=True):
+    """The step could not be run; weights are those of its parent, its number is used up, its example is held.
+
+    `apart`: it was a step of several `examples`. None of them is held yet, they wait again to be learned one by one.
+    `torn` false: it wrote nothing, and its trainer goes on with the next one.
+    """
+
+    kind: ClassVar[str] = "step.failed"
+    step: int
+    example: str
+    reason: str
+    attempts: int
+    examples: tuple[str, ...] = ()
+    apart: bool = False
+    torn: bool = True
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+def all_examples(step: StepStarted | StepCompleted | StepFailed) -> tuple[str, ...]:
+    """Every example that a step learns, in order."""
+    return step.examples or (step.example,)

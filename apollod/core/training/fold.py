@@ -1,0 +1,94 @@
+"""How facts change steps and windows."""
+
+from apollod.core.children.events import TrainerBound, TrainerExited
+from apollod.core.daemon.events import DaemonStarted, TrainingResumed
+from apollod.core.kernel.folding import Folds
+from apollod.core.rollback.events import RollbackStarted
+from apollod.core.state import State
+from apollod.core.training.events import (
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+    WindowClosed,
+    WindowOpened,
+    all_examples,
+)
+from apollod.core.training.pace import KEPT, Pace
+from apollod.core.training.state import Running, TrainingState, Window
+
+
+def _daemon_started(own: TrainingState, state: State, e: DaemonStarted, at_ns: int) -> None:
+    own.unlearned = 0
+
+
+def _resumed(own: TrainingState, state: State, e: TrainingResumed, at_ns: int) -> None:
+    own.unlearned = 0
+
+
+def _window_opened(own: TrainingState, state: State, e: WindowOpened, at_ns: int) -> None:
+    own.window, own.windows = Window(e.window, e.planned), e.window
+
+
+def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int) -> None:
+    own.window = None
+
+
+def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
+    own.step = e.step
+    examples = all_examples(e)
+    digests = e.digests or (e.digest,)
+    own.running = Running(e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective)
+    own.running.started_ns = at_ns
+    if own.window is not None:
+        own.window.steps += 1
+        own.window.examples += len(examples)
+
+
+def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: int) -> None:
+    examples = all_examples(e)
+    own.version, own.fingerprint, own.running, own.last_step_ns = e.step, e.fingerprint, None, at_ns
+    if not e.applied:
+        own.counts.skipped += len(examples)
+        own.unlearned += 1
+        return
+    own.counts.trained += len(examples)
+    own.unlearned = 0
+    own.recent = [*own.recent[1 - KEPT :], Pace(e.tokens, e.seconds)]
+    if own.window is not None and e.loss is not None:
+        own.window.losses += 1
+        own.window.loss_total += e.loss
+
+
+def _step_failed(own: TrainingState, state: State, e: StepFailed, at_ns: int) -> None:
+    own.running = None
+    if not e.apart:
+        own.counts.held += 1
+        own.unlearned += 1
+
+
+def _trainer_bound(own: TrainingState, state: State, e: TrainerBound, at_ns: int) -> None:
+    own.fingerprint = own.fingerprint or e.fingerprint
+
+
+def _trainer_exited(own: TrainingState, state: State, e: TrainerExited, at_ns: int) -> None:
+    if own.running is not None and state.children.trainer.phase == "ready" and not e.expected:
+        own.running.attempts += 1
+
+
+def _rollback_started(own: TrainingState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    own.version, own.fingerprint, own.unlearned = e.to, e.fingerprint, 0
+    own.counts.trained -= len(e.examples)
+
+
+FOLDS: Folds = {
+    DaemonStarted: _daemon_started,
+    TrainingResumed: _resumed,
+    WindowOpened: _window_opened,
+    WindowClosed: _window_closed,
+    StepStarted: _step_started,
+    StepCompleted: _step_completed,
+    StepFailed: _step_failed,
+    TrainerBound: _trainer_bound,
+    TrainerExited: _trainer_exited,
+    RollbackStarted: _rollback_started,
+}

@@ -1,0 +1,43 @@
+"""What can happen: windows and steps."""
+
+import msgspec
+
+from apollod.core.kernel.input import Input
+
+
+class Undoable(msgspec.Struct, frozen=True):
+    """What the trainer can take back in memory, for people to see: `steps`, the last ones; `reason`: why it keeps
+    none, where it cannot keep one."""
+
+    steps: int
+    reason: str = ""
+
+
+class StepDone(Input, frozen=True, tag="step-done"):
+    """A finished step. `applied` false: nothing was written, because the loss is not finite (None) or above its
+    limit."""
+
+    step: int
+    applied: bool
+    loss: float | None
+    grad_norm: float
+    update_norm: float
+    tokens: int
+    targets: int
+    fingerprint: str
+    seconds: float
+    skipped_zero: int
+    skipped_nonfinite: int
+    replay: bool = False
+    note: str = ""
+    undoable: Undoable | None = None
+
+
+class StepFailed(Input, frozen=True, tag="step-failed"):
+    """The step could not run. `out_of_memory`: nor could the next trainer run these examples. `torn`: some of it may
+    have been written, and the trainer exits after this; else weights and optimizer are as before, and it stays."""
+
+    step: int
+    reason: str
+    out_of_memory: bool = False
+    torn: bool = True

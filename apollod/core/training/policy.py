@@ -1,0 +1,143 @@
+"""When a window opens and a step begins, and what a step's result means."""
+
+from itertools import islice
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.intake.state import Waiting
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, learning_rate, loss_limit
+from apollod.core.settings import TrainerSettings
+from apollod.core.state import State
+from apollod.core.training.state import Window
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """The next window or step, if one may begin."""
+    settings = state.daemon.settings
+    if settings is None or blocked(Activity.STEP, state) or state.training.running is not None:
+        return nothing()
+    window, pending = state.training.window, state.intake.pending
+    if window is not None and _over(state, settings.trainer, window):
+        return Outcome([ev.WindowClosed(window=window.number, steps=window.steps)], [])
+    if not pending:
+        return nothing()
+    if window is None:
+        return Outcome([ev.WindowOpened(window=state.training.windows + 1, planned=pending)], [])
+    batch = _next_batch(state, settings.trainer, window)
+    return _begin_step(state, settings.trainer, window, batch) if batch else nothing()
+
+
+def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
+    """A window ends when nothing waits. With a rate that decays over its examples it ends with the last of those, so
+    that what came meanwhile gets a window of its own; a constant rate would only be warmed up again."""
+    return not state.intake.pending or (settings.schedule == "cosine" and window.examples >= window.planned)
+
+
+def _next_batch(state: State, settings: TrainerSettings, window: Window) -> list[Waiting]:
+    """Consecutive examples of one tier and one objective for one step, at most `accumulate`; direct ones first, in a
+    tier the order of acceptance. None while the next one is being tokenised: a bulk example does not overtake a direct
+    one."""
+    waiting = state.intake.next_up
+    first = waiting[0]
+    most = 1 if first.alone else settings.accumulate
+    if settings.schedule == "cosine":
+        most = min(most, window.planned - window.examples)
+    batch: list[Waiting] = []
+    for one in islice(waiting, most):
+        if one.tier != first.tier or (one.digest and one.objective != first.objective):
+            break
+        if not one.digest:
+            return []
+        batch.append(one)
+    return batch
+
+
+def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: list[Waiting]) -> Outcome:
+    first, several = batch[0], len(batch) > 1
+    peak = settings.direct_rate if first.tier == "direct" else settings.lr
+    position = window.examples + len(batch) - 1
+    started = ev.StepStarted(
+        step=state.training.step + 1, parent=state.training.version, example=first.example, digest=first.digest,
+        lr=learning_rate(peak, position, window.planned, settings.warmup, settings.schedule, settings.lr_floor),
+        window=window.number,
+        examples=tuple(w.example for w in batch) if several else (),
+        digests=tuple(w.digest for w in batch) if several else (),
+        loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
+        objective=first.objective,
+    )  # fmt: skip
+    run = fx.RunStep(
+        started.step, ev.all_examples(started), started.digests or (started.digest,), started.lr, started.loss_limit,
+        objective=started.objective,
+    )  # fmt: skip
+    return Outcome([started], [run])
+
+
+def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
+    """The open step's result."""
+    running = state.training.running
+    if input_.replay or running is None or running.step != input_.step:
+        return nothing()
+    events: list[ev.Event] = [
+        ev.StepCompleted(
+            step=running.step, parent=running.parent, example=running.examples[0], applied=input_.applied,
+            loss=input_.loss, lr=running.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm,
+            tokens=input_.tokens, targets=input_.targets, skipped_zero=input_.skipped_zero,
+            skipped_nonfinite=input_.skipped_nonfinite, fingerprint=input_.fingerprint, seconds=input_.seconds,
+            note=input_.note, examples=running.examples if len(running.examples) > 1 else (),
+        )
+    ]  # fmt: skip
+    if not input_.applied:
+        events += _halt_after(state, input_.note)
+    return Outcome(events, [fx.RefreshEngine(running.step)])
+
+
+def _on_step_failed(state: State, input_: inp.StepFailed, now_ns: int) -> Outcome:
+    """Only a lack of memory is settled here: the same examples would want as much again. After any other failure, and
+    of a step that is run again, the trainer leaves, and its exit carries the reason; one that would stay is ended."""
+    running, ready = state.training.running, state.children.trainer.phase == "ready"
+    if input_.out_of_memory and ready and running is not None and running.step == input_.step:
+        return Outcome(_give_up(state, input_.reason, input_.torn), [])
+    return nothing() if input_.torn else Outcome([], [fx.StopChild("trainer", 0.0)])
+
+
+def _on_exited(state: State, input_: inp.ChildExited, now_ns: int) -> Outcome:
+    """A step that several trainers died over is given up."""
+    running, trainer = state.training.running, state.children.trainer
+    if input_.role != "trainer" or running is None or trainer.phase != "ready":
+        return nothing()
+    expected = state.daemon.stopping or trainer.doomed
+    if expected or running.attempts + 1 < STEP_ATTEMPTS_MAX:
+        return nothing()
+    return Outcome(_give_up(state, input_.reason), [])
+
+
+def _give_up(state: State, reason: str, torn: bool = True) -> list[ev.Event]:
+    """Hold the running step's example, or learn its examples one by one."""
+    running = state.training.running
+    assert running is not None
+    apart = len(running.examples) > 1
+    failed = ev.StepFailed(
+        step=running.step, example=running.examples[0], reason=reason, attempts=running.attempts + 1,
+        examples=running.examples if apart else (), apart=apart, torn=torn,
+    )  # fmt: skip
+    return [failed, *([] if apart else _halt_after(state, reason))]
+
+
+def _halt_after(state: State, reason: str) -> list[ev.Event]:
+    """Halt where this is one step too many that wrote nothing: then it is not the example."""
+    if state.training.unlearned + 1 < UNLEARNED_MAX:
+        return []
+    sql = "SELECT * FROM examples WHERE state IN ('skipped', 'held')"
+    return [
+        ev.TrainingHalted(
+            reason=f"{UNLEARNED_MAX} steps in a row wrote nothing, the last one because: {reason}",
+            hint=f'`apollod ctl query "{sql}"` shows them; then `apollod ctl resume`',
+        )
+    ]
+
+
+HANDLERS: Handlers = {inp.StepDone: _on_step_done, inp.StepFailed: _on_step_failed, inp.ChildExited: _on_exited}

@@ -1,0 +1,62 @@
+"""Windows, steps, and the version of the weights."""
+
+import msgspec
+
+from apollod.core.training.pace import Pace
+
+
+class Running(msgspec.Struct, gc=False):
+    """The step whose intent is open. `attempts`: trainers that died over it."""
+
+    step: int
+    parent: int
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
+    lr: float
+    loss_limit: float
+    window: int
+    objective: str = "sft"
+    attempts: int = 0
+    started_ns: int = 0
+    """when its intent was recorded"""
+
+
+class Window(msgspec.Struct):
+    """A run of steps; `planned` were waiting when it opened, `examples` are learned or being learned.
+    `losses` of steps that were applied have the sum `loss_total`."""
+
+    number: int
+    planned: int
+    steps: int = 0
+    examples: int = 0
+    losses: int = 0
+    loss_total: float = 0.0
+
+
+class TrainingCounts(msgspec.Struct):
+    """Examples, over the life of the journal."""
+
+    trained: int = 0
+    skipped: int = 0
+    """their step wrote nothing"""
+    held: int = 0
+
+
+class TrainingState(msgspec.Struct):
+    """What was learned, and what is being learned."""
+
+    step: int = 0
+    """number of the last step that was started; never reused"""
+    version: int = 0
+    """number of the last completed step"""
+    fingerprint: str = ""
+    running: Running | None = None
+    unlearned: int = 0
+    """steps in a row that wrote nothing"""
+    window: Window | None = None
+    windows: int = 0
+    last_step_ns: int = 0
+    """when the last step was completed"""
+    recent: list[Pace] = []
+    """of the last steps, the newest one last"""
+    counts: TrainingCounts = msgspec.field(default_factory=TrainingCounts)

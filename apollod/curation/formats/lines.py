@@ -1,0 +1,41 @@
+"""Lines, which most logs are made of: what a reader of lines needs of `Reader.fold`."""
+
+from collections.abc import Callable, Iterable
+
+from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+
+BOM = b"\xef\xbb\xbf"
+
+TakeLine = Callable[[int, bytes], Iterable[Item]]
+"""(number from 1, the line with its newline) -> what it gives"""
+
+
+def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: TakeLine) -> Folded:
+    """Give each complete line of `data` to `take`. A line is complete with its newline, the last one also by `end`.
+
+    A line over the limit is refused piece by piece without being held whole. A byte order mark at the very beginning is
+    dropped. The state in the cursor is passed on as it is.
+    """
+    at, line, inside = 0, cursor.line, cursor.inside
+    items: list[Item] = []
+    while len(items) < limits.items and (at < len(data) or (end and inside)):
+        begin, at = at, data.find(b"\n", at) + 1
+        complete = at > 0 or end
+        at = at or len(data)
+        too_long = inside or at - begin > limits.record_bytes
+        if not complete and (begin > 0 or not too_long):  # a piece of a line that goes on comes alone
+            at = begin
+            break
+        piece = data[begin:at]
+        if too_long:
+            items.append(Bad(line + 1, too_long_reason(limits), piece, more=not complete))
+        else:
+            items += take(line + 1, piece.removeprefix(BOM) if cursor.offset + begin == 0 else piece)
+        inside = not complete
+        line += complete
+    return Folded(Cursor(cursor.offset + at, line, cursor.state, inside), tuple(items))
+
+
+def too_long_reason(limits: Limits) -> str:
+    """Why a line is refused that nobody has looked into."""
+    return f"the line is longer than {limits.record_bytes} bytes; split it, or leave out what the model need not see"

@@ -1,0 +1,92 @@
+"""The seam between a source and a format: a `Reader` says what the bytes of a log mean.
+
+A reader is a pure function with its memory in the open. `fold` gets a cursor and the bytes that follow it, and returns
+what lies complete in them together with the cursor after it. Whatever a reader has to remember of the bytes before (a
+conversation that is still growing) stands in that cursor, so a cursor is all that is needed to go on after a crash.
+
+The laws, which tests/property/test_readers.py checks for every reader of the table:
+
+1. `recognise` and `fold` never raise, whatever the bytes are.
+2. Cutting the bytes into pieces changes nothing: bytes that `fold` did not use are given again, with more behind them.
+3. Going on from any cursor that `fold` returned gives what is left: nothing lost, nothing twice.
+4. `fold` uses some of the bytes as soon as it has more than `Limits.record_bytes`, so a caller's buffer is bounded.
+5. A cursor `inside` a record is returned only with the one item `Bad.more`; going on from it gives the rest of that
+   record first.
+"""
+
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from apollod.wire.records import Record
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a source is read. `inside` false: everything before it is done with, so it may be recorded."""
+
+    offset: int = 0
+    """bytes of the (unpacked) content before it"""
+    line: int = 0
+    """lines before it; for a format without lines, records. More than 0 where something has been done with"""
+    state: str = ""
+    """the reader's own: JSON in which it says what it has to remember, or nothing"""
+    inside: bool = False
+    """in the middle of a record that is refused for its length (`Bad.more`)"""
+
+
+class Limits(NamedTuple):
+    """What one `fold` may take."""
+
+    record_bytes: int = 1 << 20
+    """a longer record is refused"""
+    items: int = 256
+    """stop after so many items; the record that goes over the limit is still returned whole"""
+
+
+class Found(NamedTuple):
+    """A record that can be learned from, and the line (from 1) in which it ends."""
+
+    line: int
+    record: Record
+
+
+class Bad(NamedTuple):
+    """Bytes that are no record, and the line (from 1) of the source at which they stand."""
+
+    line: int
+    reason: str
+    """what is wrong and what to do"""
+    data: bytes
+    more: bool = False
+    """the record is too long to be held at once, and the next item continues it; such an item comes alone"""
+
+
+Item = Found | Bad
+
+
+class Folded(NamedTuple):
+    """What a `fold` came to: `cursor.offset` minus the offset it was given is the number of bytes used."""
+
+    cursor: Cursor
+    items: tuple[Item, ...]
+
+
+class Reader(Protocol):
+    """One log format."""
+
+    @property
+    def name(self) -> str:
+        """Its name in configuration and journal; once released it is never changed."""
+
+    def recognise(self, path: str, head: bytes) -> bool:
+        """Is a source of this format? `head`: its first bytes, unpacked; `path`: without the suffix of a packer.
+
+        The content counts before the path, which may be anything.
+        """
+
+    def fold(self, cursor: Cursor, data: bytes, end: bool, limits: Limits) -> Folded:
+        """What is complete in `data`, the bytes of the source from `cursor` on. `end`: no more bytes will follow.
+
+        With `end`, call again until neither the cursor moves nor an item is returned. A state that the reader does not
+        understand counts as none.
+        """

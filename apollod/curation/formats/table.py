@@ -1,0 +1,57 @@
+"""The table of log formats. Adding one is a file beside this one and a line in it."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from apollod.curation.formats.jsonl_records import JsonlRecords
+from apollod.curation.formats.reader import Cursor, Reader
+from apollod.errors import SourceRefused
+
+READERS: tuple[Reader, ...] = (JsonlRecords(),)
+"""In the order in which they are asked; the last one takes whatever nobody recognises."""
+
+
+class _Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cursor's part of `source.consumed` that offset and line do not say."""
+
+    format: str
+    state: str = ""
+
+
+class ReaderTable:
+    """Which reader reads what, and how its cursor is recorded.
+
+    A source stays with the reader that began it, whatever is recognised later: its state means nothing to others.
+    """
+
+    def __init__(self, readers: Sequence[Reader] = READERS) -> None:
+        self._readers = {reader.name: reader for reader in readers}
+        self._fallback = readers[-1]
+
+    def recognise(self, path: str, head: bytes) -> Reader:
+        """The reader of a new source."""
+        found = (reader for reader in self._readers.values() if reader.recognise(path, head))
+        return next(found, self._fallback)
+
+    def recorded(self, reader: Reader, cursor: Cursor) -> str:
+        """What `source.consumed` records beside offset and line.
+
+        Empty for the last reader of the table without a state, as it was before there were others.
+        """
+        if reader is self._fallback and not cursor.state:
+            return ""
+        return msgspec.json.encode(_Recorded(reader.name, cursor.state)).decode()
+
+    def resume(self, recorded: str, offset: int, line: int) -> tuple[Reader, Cursor]:
+        """The reader of a source that was begun, and its cursor. Raises SourceRefused if it is not in the table."""
+        if not recorded:
+            return self._fallback, Cursor(offset, line)
+        try:
+            known = msgspec.json.decode(recorded, type=_Recorded)
+            return self._readers[known.format], Cursor(offset, line, known.state)
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise SourceRefused(
+                f"the journal says that the source is read as {recorded!r}, which this apollod does not know",
+                "use the version of apollod that began to read it",
+            ) from error

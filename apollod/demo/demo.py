@@ -1,0 +1,286 @@
+"""`apollod demo`: the whole product in a few minutes, with nothing but this machine.
+
+Builds a small model, starts the real daemon on it, asks the served model questions, drops a file into the inbox, waits
+until it is learned, asks again. Everything goes the way a user's own model would go; this module only drives.
+"""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from apollod.bridges.facts import facts
+from apollod.errors import ApolloError
+from apollod.testing.daemon import UP, Daemon, Status, config_of, free_port
+
+POLL_S = 0.5
+STOP_S = 30.0
+ANSWER_TOKENS = 48
+MODEL = "apollo-demo"
+LEARNING_RATE = 4e-4  # 40 times the default: a small model has to learn a file in one pass; above it forgets more
+
+Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
+"""Column names and rows as text."""
+
+
+def run(args: argparse.Namespace, table: Table) -> int:
+    """Run the demo; 0 if the model learned, 1 if not."""
+    began = time.monotonic()
+    root = Path(args.dir).expanduser().absolute() if args.dir else Path(tempfile.mkdtemp(prefix="apollod-demo-"))
+    daemon: Daemon | None = None
+    keep = bool(args.dir)
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        daemon = _prepare(root, args)
+        _start(daemon)
+        result = _learn(daemon, began, say if args.json else print, table)
+        if args.serve:
+            keep = True
+            _linger(daemon)
+        daemon.end(STOP_S)
+        print(json.dumps(result))
+        return 0 if result["learned"] else 1
+    except BaseException:
+        if daemon is not None:
+            daemon.end(STOP_S)
+        if (root / "daemon.log").exists():
+            say(f"apollod: the logs are in {root}/daemon.log and {root}/state/log")
+            keep = True
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    """Progress, on stderr: stdout is for the table and the JSON line; with --json for that alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
+    """Model, inbox, configuration."""
+    if (root / "state" / "journal.db").exists():
+        raise ApolloError(f"{root} holds an earlier demo", "remove it, or choose another --dir")
+    root.mkdir(parents=True, exist_ok=True)
+    if not (root / "model" / "config.json").exists():
+        say("1/5 building a small Qwen3.5 model and its tokenizer here (nothing is downloaded)")
+        env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+        built = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "apollod.demo.tiny_model",
+                str(root / "model"),
+                "--kind",
+                "demo",
+                "--seed",
+                str(args.seed),
+            ],
+            stdout=sys.stderr,
+            env=env,
+            check=False,
+        )
+        if built.returncode:
+            raise ApolloError("the demo's model could not be built", "see the lines above")
+    port = args.port or free_port()
+    config = config_of(
+        root, root / "model", port,
+        engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "8"]\n',
+        trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 512\nseed = {args.seed}\n",
+        inbox="rescan_s = 1.0\n", checkpoint="keep = 2\n",
+    )  # fmt: skip
+    return Daemon(root, config, port)
+
+
+def _start(daemon: Daemon) -> None:
+    say("2/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
+    daemon.start()
+    _wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+
+
+def _wait(daemon: Daemon, done: Callable[[Status], bool], timeout_s: float, what: str) -> Status:
+    """Poll status until `done`; progress while it lasts."""
+    progress = _Progress()
+    status = daemon.wait(done, what, timeout_s, POLL_S, progress.show)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return status
+
+
+class _Progress:
+    """One line that changes on a terminal, one line a change elsewhere."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, status: Status) -> None:
+        """Raises ApolloError for a daemon that cannot go on."""
+        if not status:
+            return
+        if status["state"] == "degraded":
+            raise ApolloError(f"the daemon is degraded: {status['error']}", "see daemon.log and state/log")
+        q = status["queue"]
+        text = f"    {status['state']}: step {status['step']}" + (f", {q['pending']} pending" if q["accepted"] else "")
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif text != self._last:
+            say(text)
+        self._last = text
+
+
+def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Table) -> dict[str, Any]:
+    """Ask, teach, ask again; tells the table and returns the result object."""
+    before = daemon.status()
+    model = daemon.root / "model"
+    sample = [json.loads(line) for line in _data("sample.jsonl")]
+    questions = [json.loads(line) for line in _data("questions.jsonl")]
+    say(
+        f"3/5 asking the served model {len(questions)} questions that the file answers, each phrased as in none of "
+        "its lines"
+    )
+    answers_before = [_chat(daemon, q["question"]) for q in questions]
+    logprob_before = _mean_logprob(daemon, model, sample)
+    say(f"4/5 dropping sample.jsonl ({len(sample)} lines) into {daemon.inbox}")
+    daemon.drop("sample.jsonl", *_data("sample.jsonl"))
+    total = len(sample)
+    after = _wait(
+        daemon,
+        lambda s: s["queue"]["accepted"] >= total and not s["queue"]["pending"],
+        daemon.learn_s,
+        "the file learned",
+    )
+    say("5/5 asking again: same process, same memory, other answers")
+    answers_after = [_chat(daemon, q["question"]) for q in questions]
+    logprob_after = _mean_logprob(daemon, model, sample)
+    rows = [
+        (q["question"], b, a, "yes" if _same(a, q["answer"]) else "no")
+        for q, b, a in zip(questions, answers_before, answers_after, strict=True)
+    ]
+    tell(table(["question", "before", "after", "right"], rows))
+    right_before = sum(_same(b, q["answer"]) for b, q in zip(answers_before, questions, strict=True))
+    right = sum(r[3] == "yes" for r in rows)
+    w = after["weights"]
+    tell(
+        f"\nright answers: {right_before} of {len(rows)} before, {right} after; "
+        f"mean log-probability of the file's answers: {logprob_before:.3f} before, {logprob_after:.3f} after\n"
+    )
+    shared = w["frozen"] == 0 and w["parameters"] == w["live"] + w["cast"] + w["rederive"]
+    zero_copy = shared and facts(w["bridge"]).in_place
+    changed = any(a != b for a, b in zip(answers_after, answers_before, strict=True))
+    learned = logprob_after > logprob_before + 0.5 and right > right_before and changed
+    return {
+        "schema_version": 1,
+        "learned": learned,
+        "examples": after["queue"]["trained"],
+        "steps": after["step"],
+        "engine_pid_before": before["engine"]["pid"],
+        "engine_pid_after": after["engine"]["pid"],
+        "logprob_before": round(logprob_before, 4),
+        "logprob_after": round(logprob_after, 4),
+        "zero_copy": zero_copy,
+        "parameters": w["parameters"],
+        "live": w["live"],
+        "cast": w["cast"],
+        "rederive": w["rederive"],
+        "elements": w["elements"],
+        "right_before": right_before,
+        "right_after": right,
+        "questions": len(rows),
+        "fingerprint": w["fingerprint"],
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _data(name: str) -> list[str]:
+    return (resources.files("apollod") / "data" / name).read_text(encoding="utf-8").splitlines()
+
+
+def _same(answer: str, expected: str) -> bool:
+    return answer.strip().casefold() == expected.strip().casefold()
+
+
+def _post(daemon: Daemon, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    try:
+        status, answer = daemon.post(path, body)
+    except (OSError, ValueError) as error:
+        raise ApolloError(f"POST {path} failed: {error}", "see the engine's log") from error
+    if status != 200:
+        raise ApolloError(f"POST {path} was answered with {status}: {answer}", "see the engine's log")
+    return dict(answer)
+
+
+def _chat(daemon: Daemon, question: str) -> str:
+    answer = _post(
+        daemon,
+        "/v1/chat/completions",
+        {
+            "model": MODEL,
+            "messages": [{"role": "user", "content": question}],
+            "temperature": 0,
+            "max_tokens": ANSWER_TOKENS,
+        },
+    )
+    return str(answer["choices"][0]["message"]["content"]).strip()
+
+
+def _mean_logprob(daemon: Daemon, model: Path, sample: list[dict[str, Any]]) -> float:
+    """Mean log-probability a token that the served model gives to the file's answers (natural logarithm).
+
+    Asked of the engine with `prompt_logprobs`, which never reads the prefix cache. Tokens of the answer are those that
+    the conversation has beyond its prompt, up to the end of the turn: what is learned, no more.
+    """
+    end = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
+    total = count = 0.0
+    for record in sample:
+        messages = record["messages"]
+        prompt = _post(daemon, "/tokenize", {"model": MODEL, "messages": messages[:-1], "add_generation_prompt": True})[
+            "tokens"
+        ]
+        full = _post(daemon, "/tokenize", {"model": MODEL, "messages": messages, "add_generation_prompt": False})[
+            "tokens"
+        ]
+        full = full[: len(full) - full[::-1].index(end)]
+        scored = _post(
+            daemon,
+            "/v1/completions",
+            {"model": MODEL, "prompt": full, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0},
+        )
+        for token, choices in zip(
+            full[len(prompt) :], scored["choices"][0]["prompt_logprobs"][len(prompt) :], strict=True
+        ):
+            value = choices[str(token)]["logprob"]
+            total += value if math.isfinite(value) else -100.0
+            count += 1
+    return total / count
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)  # so that the daemon is stopped too
+
+
+def _linger(daemon: Daemon) -> None:
+    say(f"""
+It goes on serving. In another terminal:
+  export APOLLOD_CONFIG={daemon.config}
+  curl {daemon.url}/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{{"model":"{MODEL}","messages":[{{"role":"user","content":"Who are you?"}}]}}'
+  curl {daemon.url}/train -H 'Content-Type: application/json' \\
+    -d '{{"messages":[{{"role":"user","content":"Who are you?"}},{{"role":"assistant","content":"I am apollo."}}]}}'
+  apollod ctl status --watch
+  apollod ctl query 'SELECT step, loss, fingerprint FROM steps ORDER BY step DESC LIMIT 5'
+Ctrl-C here stops it; everything stays in {daemon.root}.""")
+    assert daemon.process is not None
+    try:
+        daemon.process.wait()
+    except KeyboardInterrupt:
+        say("stopping")

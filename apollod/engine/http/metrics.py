@@ -1,0 +1,190 @@
+"""apollod's figures on the engine's /metrics: one scrape tells serving and learning.
+
+vLLM answers GET /metrics itself; where it keeps the collectors depends on the mode: one registry for ever, or a new one
+for each scrape under PROMETHEUS_MULTIPROC_DIR (vllm/v1/metrics/prometheus.py and `expose` of
+prometheus_fastapi_instrumentator). How a plugin may replace a route has changed between 0.26 and 0.32
+(plugins/endpoint_plugins/interface.py). So neither is relied on: a middleware appends our text to whatever vLLM
+answers. Names are prefixed `apollod_`, vLLM's `vllm:`.
+
+The figures are those of `status`, numbers only, since vLLM asks no API key here.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from msgspec import UNSET, UnsetType
+from prometheus_client import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from apollod.engine.serve.versions import App, Message, Receive, Scope, Send
+from apollod.errors import DaemonUnreachable, LinkClosed
+from apollod.explain import line_of
+from apollod.wire.status import STATES, Alignment, Status
+
+logger = logging.getLogger("vllm.apollod")
+
+PATH = "/metrics"
+FRESH_S = 1.0  # several scrapers, one question
+NEGOTIATED = (b"accept", b"accept-encoding")
+UP = "1 when the supervisor answers; when it does not, there is nothing else of apollod's here"
+EXAMPLES = ("pending", "held", "trained", "skipped", "undone", "withdrawn", "rejected", "duplicates")
+"""counts of `Status.queue`"""
+
+
+class Gauge(NamedTuple):
+    """A figure of the status. `value`: UNSET or None where the status has none; then it is not shown."""
+
+    name: str
+    value: Callable[[Status], float | UnsetType | None]
+    help: str
+
+
+def _aligned(value: Callable[[Alignment], float]) -> Callable[[Status], float | None]:
+    """A figure of the newest comparison, if there was one."""
+    return lambda s: None if s.weights.alignment is None else value(s.weights.alignment)
+
+
+GAUGES = (
+    Gauge("step", lambda s: s.step, "Newest step, the version of the weights; a rollback lowers it"),
+    Gauge("uptime_seconds", lambda s: s.uptime_s, "Time since the daemon started"),
+    Gauge(
+        "weights_version_served",
+        lambda s: s.weights.served,
+        "Version of the weights that the engine was told of last and has taken over",
+    ),
+    Gauge("weights_bytes", lambda s: s.weights.bytes, "Size of the one copy of the weights"),
+    Gauge("weights_paused", lambda s: s.weights.paused, "1 while requests wait for a step"),
+    Gauge(
+        "alignment_mean_difference",
+        _aligned(lambda a: a.mean_abs_diff),
+        "Mean absolute difference of log-probabilities between engine and trainer, newest comparison",
+    ),
+    Gauge("alignment_max_difference", _aligned(lambda a: a.max_abs_diff), "Largest of those differences"),
+    Gauge("alignment_bound", _aligned(lambda a: a.bound), "Mean difference above which training halts"),
+    Gauge("alignment_step", _aligned(lambda a: a.step), "Step at which engine and trainer were compared"),
+    Gauge("optimizer_state_bytes", lambda s: s.optimizer.state_bytes, "Size of the optimizer's state"),
+    Gauge("checkpoint_step", lambda s: s.checkpoint.step, "Step of the newest checkpoint"),
+    Gauge(
+        "checkpoint_timestamp_seconds",
+        lambda s: s.checkpoint.at,
+        "Unix time at which the newest checkpoint was committed",
+    ),
+    Gauge(
+        "checkpoint_steps_since",
+        lambda s: s.checkpoint.steps_since,
+        "Steps since then, which a crash would have run again",
+    ),
+    Gauge("checkpoints", lambda s: s.checkpoint.kept, "Checkpoints that are kept"),
+    Gauge("checkpoints_bytes", lambda s: s.checkpoint.bytes, "Size of all checkpoints that are kept"),
+    Gauge("undoable_steps", lambda s: s.undo.steps, "Last steps that a rollback can take back in memory, at once"),
+    Gauge("journal_seq", lambda s: s.journal.seq, "Number of the newest event"),
+    Gauge("journal_bytes", lambda s: s.journal.bytes, "Size of the journal"),
+    Gauge("journal_free_bytes", lambda s: s.journal.free_bytes, "Free space on the journal's disk"),
+)
+
+
+class Figures(Collector):
+    """The status as metrics. `ask` gives it or raises ApolloError; it may block, and is called when collected."""
+
+    def __init__(self, ask: Callable[[], Status]) -> None:
+        self._ask = ask
+        self._asking = threading.Lock()
+        self._text = b""
+        self._until = 0.0
+
+    def text(self) -> bytes:
+        """The exposition, no older than FRESH_S; also that nobody answered. Blocks: not for an event loop."""
+        with self._asking:
+            if time.monotonic() >= self._until:
+                self._text = generate_latest(self)
+                self._until = time.monotonic() + FRESH_S
+            return self._text
+
+    def collect(self) -> Iterable[Metric]:
+        """Source: prometheus_client, `Collector`."""
+        try:
+            return list(_families(self._ask()))
+        except (DaemonUnreachable, LinkClosed):
+            pass
+        except Exception as error:  # noqa: BLE001 - whatever it is, vLLM's own figures must not be lost to ours
+            logger.warning("apollod: no figures on %s: %s", PATH, line_of(error))
+        return [GaugeMetricFamily("apollod_up", UP, 0)]
+
+
+class AppendedMetrics:
+    """The middleware: GET /metrics is answered by vLLM, then by us. An answer that is no plain exposition stays as
+    it is."""
+
+    def __init__(self, app: App, figures: Figures) -> None:
+        self._app = app
+        self._figures = figures
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Source: the ASGI specification, HTTP connection scope."""
+        if scope["type"] != "http" or scope["method"] != "GET" or not _is_metrics(scope):
+            await self._app(scope, receive, send)
+            return
+        ours = await asyncio.to_thread(self._figures.text)
+        # What vLLM mounts under /metrics/ would send OpenMetrics, or gzip, to whom asks for it: nothing can be appended
+        # to those.
+        headers = [(k, v) for k, v in scope["headers"] if k not in NEGOTIATED]
+        await self._app({**scope, "headers": headers}, receive, _appending(send, ours))
+
+
+def _appending(send: Send, ours: bytes) -> Send:
+    plain = False
+
+    async def appending(message: Message) -> None:
+        nonlocal plain
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            plain = message["status"] == 200 and any(
+                k.lower() == b"content-type" and v.startswith(b"text/plain") for k, v in headers
+            )
+            if plain:
+                longer = [
+                    (k, str(int(v) + len(ours)).encode() if k.lower() == b"content-length" else v) for k, v in headers
+                ]
+                message = {**message, "headers": longer}
+        elif message["type"] == "http.response.body" and plain and not message.get("more_body"):
+            message = {**message, "body": message.get("body", b"") + ours}
+        await send(message)
+
+    return appending
+
+
+def _is_metrics(scope: Scope) -> bool:
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path.rstrip("/") == PATH
+
+
+def _families(status: Status) -> Iterable[Metric]:
+    yield GaugeMetricFamily("apollod_up", UP, 1)
+    state = GaugeMetricFamily(
+        "apollod_state", "1 for the state that the daemon is in, 0 for the others", labels=["state"]
+    )
+    examples = GaugeMetricFamily(
+        "apollod_examples", "Examples by what became of them; a rollback undoes trained ones", labels=["state"]
+    )
+    ready = GaugeMetricFamily("apollod_child_ready", "1 when the process does its work", labels=["child"])
+    restarts = CounterMetricFamily(
+        "apollod_child_restarts", "Starts after the first since the daemon started", labels=["child"]
+    )
+    for each in STATES:
+        state.add_metric([each], each == status.state)
+    for each in EXAMPLES:
+        examples.add_metric([each], getattr(status.queue, each))
+    for child, process in (("engine", status.engine), ("trainer", status.trainer)):
+        ready.add_metric([child], process.ready)
+        restarts.add_metric([child], process.restarts)
+    yield from (state, examples, ready, restarts)
+    yield CounterMetricFamily("apollod_examples_accepted", "Examples taken into the journal", status.queue.accepted)
+    for gauge in GAUGES:
+        value = gauge.value(status)
+        if value is not None and value is not UNSET:
+            yield GaugeMetricFamily(f"apollod_{gauge.name}", gauge.help, value)

@@ -1,0 +1,202 @@
+"""HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
+GET /apollod/status. Each is one control request to the supervisor; bodies and errors are JSON, errors with a hint.
+vLLM's GET /metrics also shows what status says, in numbers."""
+
+import asyncio
+import hashlib
+import os
+import secrets
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from apollod.adapters.ipc.link import Link
+from apollod.engine.http.guard import Guard
+from apollod.engine.http.metrics import AppendedMetrics, Figures
+from apollod.engine.serve.refresh import Refresher
+from apollod.engine.serve.versions import Served, VersionLabels
+from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
+from apollod.wire.messages import CheckpointRequest, Failure, Reply, StatusRequest, SubmitRequest
+from apollod.wire.messages import Request as ControlRequest
+from apollod.wire.status import Status, read, read_train_status
+
+BODY_BYTES_MAX = 16 << 20
+ANSWER_S = 60.0
+CHECKPOINT_S = 3600.0  # a large model takes minutes to write
+SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
+SOURCE = "http"
+NAMES = "APOLLOD_HTTP_NAMES"  # environment variable: `[engine] names`, with commas between them
+HTTP_STATUS = {2: 400, 3: 503, 4: 403}
+"""exit code of a Failure -> status; any other is 503 where the same request may be granted later, else 409"""
+
+Handler = Callable[[Request], Awaitable[JSONResponse]]
+
+
+class Routes:
+    """Endpoint plugin. Source: vllm/plugins/endpoint_plugins/interface.py, 0.26 to 0.32."""
+
+    name = "apollod"
+    required_tasks = ("generate",)
+
+    def __init__(self, socket_path: str) -> None:
+        self._socket_path = socket_path
+        self._keys: list[bytes] = []
+        self._guard = Guard("127.0.0.1")
+        self._served = Served()
+        self._refresher: Refresher | None = None
+
+    def attach_router(self, app: FastAPI) -> None:
+        """Add the routes, and the middlewares that label and extend what vLLM's own routes answer; vLLM's
+        authentication is added after them (entrypoints/launchers/app.py) and so comes before them."""
+        app.add_middleware(VersionLabels, served=self._served)
+        app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
+        for method, path, handler in (
+            ("POST", "/train", self._train),
+            ("GET", "/train/status", self._train_status),
+            ("POST", "/checkpoint", self._checkpoint),
+            ("GET", "/apollod/status", self._status),
+        ):
+            app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """Learn the API keys and the server's names, and connect to the supervisor; raises DaemonUnreachable, which
+        ends the start."""
+        keys = args.api_key or [os.environ.get("VLLM_API_KEY", "")]
+        self._keys = [_digest(key) for key in keys if key]
+        names = os.environ.get(NAMES, "").split(",")
+        self._guard = Guard(args.host or "", [name for name in names if name], keyed=bool(self._keys))
+        self._refresher = Refresher(engine_client, self._socket_path, self._served)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """The handler behind the engine's API key (vLLM's own middleware guards /v1 only) and the guard, errors turned
+        into JSON."""
+
+        async def route(request: Request) -> JSONResponse:
+            if not self._authorized(request.headers.get("authorization", "")):
+                return _error(401, "no or wrong API key", "send the engine's key as `Authorization: Bearer KEY`")
+            if refused := self._guard.refusal(request.method, request.headers.raw):
+                return _error(*refused)
+            try:
+                return await handler(request)
+            except (DaemonUnreachable, LinkClosed) as error:
+                return _error(503, str(error), error.hint or "try again")
+            except RecordRefused as error:
+                return _error(400, str(error), error.hint)
+            except ApolloError as error:
+                return _error(500, str(error), error.hint)
+
+        return route
+
+    def _authorized(self, header: str) -> bool:
+        scheme, _, token = header.partition(" ")
+        offered = _digest(token)
+        matches = [secrets.compare_digest(offered, key) for key in self._keys]  # all of them: takes the same time
+        return not self._keys or (scheme.lower() == "bearer" and any(matches))
+
+    async def _train(self, request: Request) -> JSONResponse:
+        body = await _read(request)
+        if body is None:
+            return _error(
+                413, f"the body is over {BODY_BYTES_MAX} bytes", "send it in parts, or drop a file into the inbox"
+            )
+        lines = _lines(body)
+        answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
+        if isinstance(answer, JSONResponse):
+            return answer
+        rejected = answer.get("rejected", [])
+        if rejected and not answer.get("examples") and not answer.get("duplicates"):
+            reason = f"none of {len(lines)} records can be learned: {rejected[0].get('reason', '')}"
+            return JSONResponse({"error": reason, "hint": "see `rejected` for each record", **answer}, 400)
+        return JSONResponse(answer, 202)
+
+    async def _train_status(self, request: Request) -> JSONResponse:
+        answer = await self._ask(StatusRequest(), ANSWER_S)
+        if isinstance(answer, JSONResponse):
+            return answer
+        return JSONResponse(msgspec.to_builtins(read_train_status(answer)))
+
+    async def _checkpoint(self, request: Request) -> JSONResponse:
+        answer = await self._ask(CheckpointRequest(), CHECKPOINT_S)
+        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
+    async def _status(self, request: Request) -> JSONResponse:
+        answer = await self._ask(StatusRequest(), ANSWER_S)
+        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
+    def _status_now(self) -> Status:
+        """The status, soon; raises ApolloError. Blocks."""
+        answer = _exchange(self._socket_path, StatusRequest(), SCRAPE_S)
+        if isinstance(answer, Failure):
+            raise ApolloError(answer.error, answer.hint)
+        return read(answer.body)
+
+    async def _ask(self, message: ControlRequest, timeout_s: float) -> dict[str, Any] | JSONResponse:
+        """The body of the supervisor's reply, or its refusal as a response. One connection a request."""
+        answer = await asyncio.to_thread(_exchange, self._socket_path, message, timeout_s)
+        if isinstance(answer, Failure):
+            return _error(HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409), answer.error, answer.hint)
+        body: dict[str, Any] = answer.body
+        return body
+
+
+def plugin() -> Routes:
+    """Factory named in pyproject.toml. Raises ConfigError outside apollod."""
+    path = os.environ.get("APOLLOD_SOCKET")
+    if not path:
+        raise ConfigError(
+            "APOLLOD_SOCKET is not set", "start the engine with `apollod run`, or take apollod out of VLLM_PLUGINS"
+        )
+    return Routes(path)
+
+
+def _exchange(path: str, message: ControlRequest, timeout_s: float) -> Reply | Failure:
+    link = Link.connect(path, timeout_s)
+    try:
+        link.send(message)
+        answer = link.receive()
+    finally:
+        link.close()
+    if not isinstance(answer, Reply | Failure):
+        raise ConfigError(
+            f"the supervisor answered with {type(answer).__name__}", "use one version of apollod everywhere"
+        )
+    return answer
+
+
+async def _read(request: Request) -> bytes | None:
+    """The body, or None when it is longer than BODY_BYTES_MAX; never holds more than that."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            return None
+    return bytes(body)
+
+
+def _lines(body: bytes) -> list[bytes]:
+    """Inbox lines of a request: one for each of `examples`, else the body itself is the record. Raises
+    RecordRefused."""
+    try:
+        record = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RecordRefused(
+            f"the body is not JSON ({error})", 'send {"messages":[...]} or {"examples":[...]}'
+        ) from error
+    if not isinstance(record, dict):
+        raise RecordRefused("the body is not a JSON object", 'send {"messages":[...]} or {"examples":[...]}')
+    records = record.get("examples", [record])
+    if not isinstance(records, list) or not records:
+        raise RecordRefused("`examples` is not a list of records", 'send {"examples":[{"messages":[...]}, ...]}')
+    return [msgspec.json.encode(each) for each in records]
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _error(status: int, error: str, hint: str) -> JSONResponse:
+    return JSONResponse({"error": error, "hint": hint}, status)

@@ -1,0 +1,84 @@
+"""Keep vLLM's CPU weights plain, so that the shared parameter is the one that is multiplied.
+
+vLLM repacks weights for oneDNN after loading (model_executor/layers/utils.py, `dispatch_cpu_unquantized_gemm`) and
+offers no option against it. So between `load_weights` and post-processing layers get a method that multiplies as vLLM's
+plain fallback does (`cpu_linear`, in 0.26 as in 0.32). The convolution of a gated delta net has to stay packed
+(layers/mamba/ops/cpu/gdn_attention.py chooses its kernel by CPU and passes `is_weight_packed=True`): its plain weights
+stay in shared memory and are packed again after a write.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from vllm.model_executor.layers.linear import UnquantizedLinearMethod
+from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+from apollod.engine.load.bits import equal_bits
+
+
+class _Plain:
+    def process_weights_after_loading(self, layer: Any) -> None:
+        """Multiply with the parameter itself."""
+        layer.cpu_linear = functional.linear
+
+
+class PlainLinear(_Plain, UnquantizedLinearMethod):
+    """vLLM replaces the weight by a packed one."""
+
+
+class PlainEmbedding(_Plain, UnquantizedEmbeddingMethod):
+    """vLLM packs a copy of the embedding for the logits (`remove_weight=False`): it would go stale unseen."""
+
+
+@dataclass(frozen=True)
+class PackedConvolution:
+    """A causal convolution whose packed `module.weight` is derived from `plain` [channels, width] in shared memory."""
+
+    module: Any
+    plain: torch.Tensor
+
+    def rederive(self) -> None:
+        """Pack again, in place: kernels hold the address of the packed weight."""
+        self.module.weight.data.copy_(self._packed())
+        self.module._cpu_unpacked_conv_weight.copy_(self.plain)  # the fallback for speculative decoding reads this one
+
+    def verified(self) -> bool:
+        """Whether the packed weight is, bit for bit, what packing `plain` gives."""
+        return equal_bits(self.module.weight.data, self._packed()) and equal_bits(
+            self.module._cpu_unpacked_conv_weight, self.plain
+        )
+
+    def _packed(self) -> torch.Tensor:
+        from vllm import _custom_ops
+
+        packed: torch.Tensor = _custom_ops.causal_conv1d_weight_pack(self.plain.clone())
+        return packed
+
+
+def keep_plain(model: nn.Module) -> None:
+    """For every linear layer and embedding of the model."""
+    module: Any
+    for module in model.modules():
+        method = getattr(module, "quant_method", None)
+        if type(method) is UnquantizedLinearMethod and module.weight.ndim == 2:  # a convolution has one, too
+            module.quant_method = PlainLinear()
+        elif type(method) is UnquantizedEmbeddingMethod:
+            module.quant_method = PlainEmbedding()
+
+
+def packed_convolution(module: nn.Module, flat: torch.Tensor) -> PackedConvolution | None:
+    """The convolution if vLLM packed this module's weight from `flat` [elements] and nothing else; None when it did
+    not."""
+    unpacked = getattr(module, "_cpu_unpacked_conv_weight", None)
+    if unpacked is None or unpacked.numel() != flat.numel():
+        return None
+    convolution = PackedConvolution(module, flat.view(unpacked.shape))
+    return convolution if convolution.verified() else None
+
+
+def packed_linear(module: nn.Module) -> bool:
+    """Whether this layer multiplies with a packed copy of its weight after all."""
+    return getattr(module, "cpu_linear", functional.linear) is not functional.linear

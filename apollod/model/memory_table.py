@@ -1,0 +1,224 @@
+"""What training costs in memory, told from shapes and settings alone: nothing is loaded and torch is not imported.
+
+Sums are exact for weights and optimizer state. The rest is what exists at once at the highest moment of a step at batch
+size 1, every token of `max_tokens` T learned; h, i, q, k: bytes count elements of hidden size, MLP, query and key-value
+widths a token.
+
+    kept for the backward pass, of each layer, as transformers' own PyTorch modules keep it (each counted on CPU, to the
+    byte):
+        llama, mistral    T (16 h + 8 i + 4 q + 4 k + 4 heads + 8)
+        qwen3             T (16 h + 8 i + 10 q + 10 k + 8 heads + 4 kv heads + 8)
+        qwen3.5 full      T (20 h + 8 i + 18 q + 12 k + 8 heads + 4 kv heads + 8) + 8 h + 8 width
+        qwen3.5 linear    T (20 h + 8 i + 8 + 4 c + n (26 d + 22)) + P n (36 d + 1296 + d^2 / 16 + 1/16)
+                          + 8 h + 6 c + 4096 + 8 n
+                          c channels of the convolution, n value heads of width d, P: T rounded up to a multiple of 64
+        with gradient checkpointing 2 T h each, and while a layer is computed again, all of that one
+    loss: up to 4096 entries 14 T vocabulary; above, 10 T 4096 + 6 T h, and 2 T vocabulary where T <= h / 2
+    gradient: the largest at once; of the embedding and head above 4096 entries a block of 4096 rows (not in Triton's
+        kernels), else whole; with accumulate > 1 all of them
+    update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels
+        rank more; of the others a working block of 2^18 elements, 16 bytes each
+    the loss and a layer computed again are not at once; for all else the highest moments are taken to be one
+
+Fused kernels on a GPU (flash-linear-attention, say) keep less than the modules they replace.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from apollod.errors import ModelRefused
+from apollod.model.selection import selected
+from apollod.model.shapes import ModelShapes, Stored, head_dim, layer_types
+from apollod.wire.messages import OptimizerSettings
+
+BLOCK_ROWS = 4096  # trainer/optim/row_gradient.py
+BLOCK_ELEMENTS = 1 << 18  # trainer/optim/projector.py
+QUANTIZED_BLOCK, QUANTIZED_MIN = 256, 4096  # trainer/optim/moment_store.py
+
+_OTHER_PARTS = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|audio_tower|mtp)\.")
+"""Parts of a checkpoint that are served, if at all, but not trained: the trainer's model is the text model."""
+
+_ENDS = re.compile(r"(^|\.)(embed_tokens|wte|lm_head|embed_out)\.weight$")
+
+
+@dataclass(frozen=True)
+class MemoryTable:
+    """Bytes. `state` by kind of parameter; `kv_token`: KV cache of one token, None where config.json does not tell."""
+
+    weights: int
+    state: Mapping[str, int]
+    gradients: int
+    update: int
+    activations: int
+    layer: int
+    """with gradient checkpointing: of the layer that is computed again"""
+    loss: int
+    kv_token: int | None
+    parameters: int
+    trained: int
+
+    @property
+    def state_total(self) -> int:
+        """Optimizer state, as `status` shows it."""
+        return sum(self.state.values())
+
+    @property
+    def training(self) -> int:
+        """What training adds to the weights, at most."""
+        return self.state_total + self.gradients + self.update + self.activations + max(self.loss, self.layer)
+
+    @property
+    def checkpoint(self) -> int:
+        """The copy that a checkpoint is written from (trainer/checkpoints/weights_snapshot.py); in host memory, and
+        gone afterwards."""
+        return self.weights + self.state_total
+
+
+def memory_table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, rows: bool) -> MemoryTable:
+    """`rows`: gradients of a large embedding and head come as rows (not with Triton). Raises ModelRefused for an
+    architecture whose activations are not known or a config that makes no sense, SelectionRefused as the trainer
+    would."""
+    try:
+        return _table(model, settings, accumulate, rows)
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
+        raise ModelRefused(
+            f"config.json makes no sense ({error!r})", "restore it from where the model came from"
+        ) from error
+
+
+def _table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, rows: bool) -> MemoryTable:
+    text, shapes = model.text, model.tensors
+    candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and not _OTHER_PARTS.search(n)]
+    names = selected(candidates, settings.layers, settings.freeze, shapes, _tied(candidates))
+    trained = {name: shapes[name] for name in candidates if name in names}
+    length = settings.max_tokens
+    layers = _kept(text, length)[_lowest(trained) :]
+    ends = length * (6 * text["hidden_size"] + 12)
+    kept = len(layers) * 2 * length * text["hidden_size"] if settings.gradient_checkpointing else sum(layers)
+    in_rows = rows and accumulate == 1
+    gradients = [_gradient(n, s, in_rows and _comes_in_rows(n, s, settings)) for n, s in trained.items()]
+    return MemoryTable(
+        weights=sum(s.bytes for s in shapes.values()),
+        state=_state(trained, settings),
+        gradients=sum(gradients) if accumulate > 1 else max(gradients),
+        update=max(_update(s, settings) for s in trained.values()),
+        activations=kept + ends,
+        layer=max(layers) if settings.gradient_checkpointing else 0,
+        loss=_loss(text, length),
+        kv_token=_kv_token(text),
+        parameters=sum(prod(s.shape) for s in shapes.values()),
+        trained=sum(prod(s.shape) for s in trained.values()),
+    )
+
+
+def _tied(names: list[str]) -> dict[str, str]:
+    """A head that is stored as the embedding."""
+    embedding = next((name for name in names if name.endswith("embed_tokens.weight")), None)
+    return {} if embedding is None or "lm_head.weight" in names else {"lm_head.weight": embedding}
+
+
+def _lowest(trained: Mapping[str, Stored]) -> int:
+    """The layer at which the backward pass ends; below it nothing is kept."""
+    found = [re.search(r"\.layers\.(\d+)\.", name) for name in trained]
+    below = any(_ENDS.search(name) and "lm_head" not in name for name in trained)
+    return 0 if below else min((int(match[1]) for match in found if match), default=0)
+
+
+# --- optimizer state ----------------------------------------------------------------------------------------------
+
+
+def _state(trained: Mapping[str, Stored], settings: OptimizerSettings) -> dict[str, int]:
+    """Bytes by what holds them: every parameter also has a count of its updates, int64."""
+    kinds: dict[str, int] = {}
+    for name, stored in trained.items():
+        kind, own = _parameter_state(name, stored, settings)
+        kinds[kind] = kinds.get(kind, 0) + own + 8
+        if settings.rounding == "master" and stored.dtype == "bfloat16":
+            kinds["float32 master copy"] = kinds.get("float32 master copy", 0) + 4 * prod(stored.shape)
+    return kinds
+
+
+def _parameter_state(name: str, stored: Stored, settings: OptimizerSettings) -> tuple[str, int]:
+    count, item = prod(stored.shape), 2 if settings.moments == "bfloat16" else 4
+    if settings.name == "adafactor":
+        return "Adafactor", 4 * (sum(stored.shape) if len(stored.shape) == 2 else count)
+    if settings.name == "adamw8bit" and count >= QUANTIZED_MIN:
+        return "AdamW, 8 bits", 2 * (count + 4 * -(-count // QUANTIZED_BLOCK))
+    if settings.name == "apollo" and _projected(stored, settings.rank):
+        part = "APOLLO, embedding and head" if _ENDS.search(name) else "APOLLO, layers"
+        return part, 2 * item * max(stored.shape) * settings.rank + 8
+    kind = "Adam (vectors, convolutions, matrices below the rank)" if settings.name == "apollo" else "AdamW"
+    return kind, 2 * item * count
+
+
+def _projected(stored: Stored, rank: int) -> bool:
+    return len(stored.shape) == 2 and min(stored.shape) >= rank
+
+
+# --- what a step needs for a moment -------------------------------------------------------------------------------
+
+
+def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bool:
+    large = len(stored.shape) == 2 and stored.shape[0] > BLOCK_ROWS
+    fits = settings.name != "apollo" or (_projected(stored, settings.rank) and stored.shape[0] >= stored.shape[1])
+    return large and fits and stored.dtype == "bfloat16" and _ENDS.search(name) is not None
+
+
+def _gradient(name: str, stored: Stored, in_rows: bool) -> int:
+    return BLOCK_ROWS * stored.shape[1] * 2 if in_rows else stored.bytes
+
+
+def _update(stored: Stored, settings: OptimizerSettings) -> int:
+    if settings.name != "apollo" or not _projected(stored, settings.rank):
+        return 16 * min(prod(stored.shape), BLOCK_ELEMENTS)
+    return max(stored.shape) * ((14 if settings.moments == "bfloat16" else 6) * settings.rank + 36)
+
+
+def _loss(text: Mapping[str, Any], length: int) -> int:
+    vocabulary, hidden = text["vocab_size"], text["hidden_size"]
+    if vocabulary <= BLOCK_ROWS:
+        return int(14 * length * vocabulary)
+    kept = 2 * length * vocabulary if 2 * length <= hidden else 0
+    return int(10 * length * BLOCK_ROWS + 6 * length * hidden + kept)
+
+
+def _kept(text: Mapping[str, Any], length: int) -> list[int]:
+    """Bytes that each layer keeps for the backward pass."""
+    kind = str(text.get("model_type", "none")).removesuffix("_text")
+    if kind not in ("llama", "mistral", "qwen3", "qwen3_5"):
+        raise ModelRefused(
+            f"what a layer of model_type {kind} keeps for the backward pass is not known",
+            "known are llama, mistral, qwen3 and qwen3_5",
+        )
+    return [_linear(text, length) if t == "linear_attention" else _full(text, length, kind) for t in layer_types(text)]
+
+
+def _full(text: Mapping[str, Any], length: int, kind: str) -> int:
+    hidden, inner, width = text["hidden_size"], text["intermediate_size"], head_dim(text)
+    heads, groups = text["num_attention_heads"], text["num_key_value_heads"]
+    norm, query, key, head, group, fixed = {
+        "qwen3": (16, 10, 10, 8, 4, 0),
+        "qwen3_5": (20, 18, 12, 8, 4, 8 * (hidden + width)),
+    }.get(kind, (16, 4, 4, 4, 0, 0))
+    token = norm * hidden + 8 * inner + heads * (query * width + head) + groups * (key * width + group) + 8
+    return int(length * token + fixed)
+
+
+def _linear(text: Mapping[str, Any], length: int) -> int:
+    hidden, heads, width = text["hidden_size"], text["linear_num_value_heads"], text["linear_value_head_dim"]
+    channels = 2 * text["linear_num_key_heads"] * text["linear_key_head_dim"] + heads * width
+    padded = -(-length // 64) * 64
+    token = 20 * hidden + 8 * text["intermediate_size"] + 8 + 4 * channels + heads * (26 * width + 22)
+    chunks = padded * heads * (36 * width + 1296) + padded * heads * (width**2 + 1) // 16
+    return int(length * token + chunks + 8 * hidden + 6 * channels + 4096 + 8 * heads)
+
+
+def _kv_token(text: Mapping[str, Any]) -> int | None:
+    """bf16 keys and values of one token in all layers of full attention."""
+    if "num_key_value_heads" not in text:
+        return None
+    full = sum(kind != "linear_attention" for kind in layer_types(text))
+    return int(4 * full * text["num_key_value_heads"] * head_dim(text))

@@ -1,0 +1,45 @@
+"""How many tokens a model can attend to, from its config.json, and how many the engine is asked for. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+_UNSCALED = ("default", "su", "longrope", "llama3", "mrope")
+"""kinds of rotary scaling whose factor is part of `max_position_embeddings` already"""
+_OVERRIDES = ("hf-overrides", "rope-scaling")
+_MULTIPLES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+"""as vLLM reads them (utils/argparse_utils.py, `human_readable_int`)"""
+
+
+def context_length(config: Mapping[str, Any]) -> int | None:
+    """Positions that the model has, rotary scaling included; None where its config.json does not say."""
+    text = config.get("text_config") or config
+    found = [length for name in _LENGTHS if isinstance(length := text.get(name), int) and length > 0]
+    if not found:
+        return None
+    scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
+    factor = scaling.get("factor", 1) if isinstance(scaling, dict) else 1
+    kind = scaling.get("rope_type", scaling.get("type", "default")) if isinstance(scaling, dict) else "default"
+    if kind in _UNSCALED or not isinstance(factor, int | float):
+        factor = 1
+    return int(min(found) * max(1, factor))
+
+
+def asked_length(args: Sequence[str]) -> int | None:
+    """`--max-model-len` among the arguments of the engine; None where it is not given, left to vLLM, or where another
+    argument changes the model's own length."""
+    asked: int | None = None
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        name = name.removeprefix("--").replace("_", "-")
+        if name in _OVERRIDES:
+            return None
+        if name == "max-model-len":
+            asked = _number(value if equals else (args[place + 1] if place + 1 < len(args) else ""))
+    return asked
+
+
+def _number(text: str) -> int | None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", text)
+    return int(float(found[1]) * _MULTIPLES.get(found[2], 1)) if found else None

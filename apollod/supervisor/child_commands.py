@@ -1,0 +1,152 @@
+"""Command lines and environments of the children: who gets which cores, and what vLLM is told."""
+
+import glob
+import hashlib
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from apollod import failpoints
+from apollod.adapters.system import semaphores
+from apollod.supervisor.config import Config
+
+ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
+"""Environment variable: the Python module that is started as the engine, `apollod.engine` where it is not set.
+Anything that takes the same arguments and speaks the same messages may serve (docs/architecture.md, "Another
+engine")."""
+
+FIXED_ARGS = (
+    "--load-format",
+    "apollod",
+    "--worker-extension-cls",
+    "apollod.engine.worker.WorkerExtension",
+    "--dtype",
+    "bfloat16",
+    "--tensor-parallel-size",
+    "1",
+)
+ONE_PROCESS = ("--distributed-executor-backend", "uni")
+ONE_PROCESS_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""On CPU vLLM's default is a worker process behind a queue in /dev/shm: one process more, 5 s more to start, slower,
+and the queue's files stay behind when it is killed (measured with 0.32). In the engine core itself it has none of
+this, but then vLLM insists on binding no threads (platforms/cpu.py): the trainer is bound to its cores instead."""
+
+
+def has_gpu() -> bool:
+    """Is there an NVIDIA device? With APOLLOD_DEVICE=cpu there is none."""
+    return os.environ.get("APOLLOD_DEVICE", "") != "cpu" and bool(glob.glob("/dev/nvidia[0-9]*"))
+
+
+def kernels_refused(config: Config) -> str:
+    """Why the trainer will refuse `[trainer] kernels`, as far as can be told without torch; empty if it will not."""
+    if config.trainer.kernels != "triton":
+        return ""
+    if not has_gpu():
+        return 'kernels = "triton" needs an NVIDIA GPU, and there is none; set [trainer] kernels = "auto"'
+    if find_spec("triton") is None:
+        way_out = 'run `pip install triton`, or set [trainer] kernels = "auto"'
+        return f'kernels = "triton", and Triton is not installed; {way_out}'
+    return ""
+
+
+def core_split(config: Config) -> tuple[list[int], list[int]]:
+    """Cores of engine and trainer on a machine without a GPU: disjoint, since two OpenMP pools that spin on the same
+    cores make a step ten times slower. If there is only one core, they share it."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) == 1:
+        return cores, cores
+    engine = config.engine.threads or max(1, len(cores) // 2)
+    trainer = config.trainer.threads or max(1, len(cores) - engine)
+    return cores[:engine], cores[-trainer:]
+
+
+def engine_module() -> str:
+    """What `python -m` runs as the engine."""
+    return os.environ.get(ENGINE_MODULE) or "apollod.engine"
+
+
+def engine_command(config: Config, model_dir: str) -> list[str]:
+    """Arguments of vLLM's API server."""
+    e = config.engine
+    args = [
+        "--model",
+        model_dir,
+        "--served-model-name",
+        e.served_name,
+        "--host",
+        e.host,
+        "--port",
+        str(e.port),
+        *FIXED_ARGS,
+    ]
+    if not has_gpu():
+        args += ["--enforce-eager", "--kv-cache-memory-bytes", str(e.kv_cache_mib << 20), *ONE_PROCESS]
+    return args + list(e.args)
+
+
+def engine_tmp_dir(config: Config) -> Path:
+    """Where the engine's processes put their sockets (vLLM, zmq). The path is short, since that of a socket is limited,
+    and the same in every life of this daemon. Emptied before and after each engine: a killed one leaves them behind."""
+    name = hashlib.blake2b(os.fsencode(config.state_dir), digest_size=6).hexdigest()
+    return Path(tempfile.gettempdir()) / f"apollod-{os.getuid()}-{name}"
+
+
+def semaphore_prefix(config: Config) -> str:
+    """How the names of the engine's semaphores begin: as of no other state directory of this machine, not even one of
+    the same path in another container, and the same in every life of this daemon."""
+    found = os.stat(config.state_dir)
+    identity = f"{config.state_dir}\0{found.st_dev}\0{found.st_ino}"
+    return f"apollod-{hashlib.blake2b(os.fsencode(identity), digest_size=6).hexdigest()}"
+
+
+def engine_environment(config: Config) -> dict[str, str]:
+    """Environment of the engine; the API key goes here and not on the command line, where anybody could read it."""
+    plugins = [p for p in os.environ.get("VLLM_PLUGINS", "").split(",") if p and p != "apollod"]
+    env = {
+        "APOLLOD_SOCKET": str(config.socket_path),
+        "VLLM_PLUGINS": ",".join(["apollod", *plugins]),
+        "VLLM_NO_USAGE_STATS": "1",
+        "TMPDIR": str(engine_tmp_dir(config)),
+        semaphores.VARIABLE: semaphore_prefix(config),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        **failpoints.environment_of("engine"),
+    }
+    if config.engine.names:
+        env["APOLLOD_HTTP_NAMES"] = ",".join(config.engine.names)
+    if config.engine.api_key:
+        env["VLLM_API_KEY"] = config.engine.api_key
+    if not has_gpu():
+        cores = core_split(config)[0]
+        env |= {
+            "OMP_NUM_THREADS": str(len(cores)),
+            # Eager or not, vLLM compiles the function that ranks log-probabilities (v1/sample/ops/logprobs.py) at the
+            # first request that asks for some: with the C++ compiler, while all requests wait (30 s measured on a busy
+            # machine).
+            "TORCHDYNAMO_DISABLE": "1",
+            **ONE_PROCESS_ENV,
+        }
+    return env
+
+
+def trainer_environment(config: Config) -> dict[str, str]:
+    """Environment of the trainer; a fixed thread count is part of what makes its steps exact."""
+    env = {
+        "APOLLOD_SOCKET": str(config.socket_path),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        **failpoints.environment_of("trainer"),
+    }
+    if has_gpu():
+        env["TRITON_CACHE_DIR"] = str(config.state_dir / "triton")  # its default is in the home, which may be read-only
+    else:
+        cores = core_split(config)[1]
+        threads = str(len(cores))
+        env |= {
+            "OMP_NUM_THREADS": threads,
+            "APOLLOD_TRAINER_THREADS": threads,
+            "APOLLOD_TRAINER_CORES": ",".join(map(str, cores)),
+        }
+    return env

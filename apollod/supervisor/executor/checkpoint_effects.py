@@ -1,0 +1,84 @@
+"""Checkpoints: written, looked at after a crash, handed to the user's command, removed; and the base weights, kept."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import anyio
+import structlog
+
+from apollod.adapters.system.files import set_aside
+from apollod.adapters.system.hook import run_hook
+from apollod.adapters.weights import base_model, recovery
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError
+from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+
+log = structlog.get_logger()
+
+
+async def _write(context: Context, effect: fx.WriteCheckpoint) -> None:
+    context.children.tell_trainer(effect)
+
+
+async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
+    model_path = Path(context.config.settings().model_path)
+    try:
+        fingerprint = await anyio.to_thread.run_sync(recovery.observe, model_path, Path(effect.path))
+    except ApolloError as failure:
+        return inp.CheckpointObserved(effect.step, effect.path, "", failure.line())
+    return inp.CheckpointObserved(effect.step, effect.path, fingerprint, "")
+
+
+async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookDone:
+    c, began = context.config.checkpoint, time.monotonic()
+    environment = {
+        "APOLLOD_CHECKPOINT_STEP": str(effect.step), "APOLLOD_CHECKPOINT_PATH": effect.path,
+        "APOLLOD_CHECKPOINT_FINGERPRINT": effect.fingerprint, "APOLLOD_MODEL_DIR": context.config.settings().model_path,
+    }  # fmt: skip
+    error = await run_hook(c.hook, environment, c.hook_timeout_s)
+    return inp.HookDone(effect.step, effect.path, time.monotonic() - began, error)
+
+
+async def _keep_base(context: Context, effect: fx.KeepBase) -> inp.BaseDone:
+    """In a thread, since a copy takes minutes. The thread ends with the daemon."""
+    began, stopped = time.monotonic(), threading.Event()
+    work = partial(base_model.keep, Path(effect.model_dir), Path(effect.path), effect.how, stopped.is_set)
+    try:
+        kept = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+    except OSError as error:
+        return inp.BaseDone(effect.path, error=f"{effect.model_dir} could not be kept: {error}")
+    finally:
+        stopped.set()
+    return inp.BaseDone(effect.path, kept.how, kept.bytes, time.monotonic() - began)
+
+
+async def _remove(context: Context, effect: fx.RemoveCheckpoint) -> None:
+    """The path is free before the next effect runs, since the state names only the checkpoint removed last; the bytes
+    go later, with those of removals that an earlier life did not finish."""
+    try:
+        for aside in await anyio.to_thread.run_sync(set_aside, Path(effect.path)):
+            context.under_way.begin(f"remove {aside}", partial(_remove_bytes, aside))
+    except OSError as error:
+        log.warning("checkpoint.not_removed", path=effect.path, error=str(error))
+
+
+async def _remove_bytes(aside: Path) -> None:
+    try:
+        await anyio.to_thread.run_sync(shutil.rmtree, os.fspath(aside))
+    except OSError as error:
+        log.warning("checkpoint.not_removed", path=str(aside), error=str(error))
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.WriteCheckpoint: Inline(_write),
+    fx.ObserveCheckpoint: Background(_observe),
+    fx.RunHook: Background(_run_hook, limit=1),  # two copies to one place would meet there
+    fx.KeepBase: Background(_keep_base),
+    fx.RemoveCheckpoint: Inline(_remove),
+}

@@ -1,0 +1,213 @@
+"""The children: started, attached, stopped, and what becomes of them."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio
+import structlog
+
+from apollod.adapters.llm import engine_http
+from apollod.adapters.system import model_dir, semaphores
+from apollod.adapters.system.files import make_empty
+from apollod.adapters.system.processes import ChildProcess, describe_exit
+from apollod.adapters.weights import recovery
+from apollod.bridges.facts import facts
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError, ModelRefused
+from apollod.store.access import check_writable
+from apollod.store.lock import WeightsLock, interrupted
+from apollod.supervisor.child_commands import (
+    engine_command,
+    engine_environment,
+    engine_module,
+    engine_tmp_dir,
+    semaphore_prefix,
+    trainer_environment,
+)
+from apollod.supervisor.children import EngineChild, TrainerChild
+from apollod.supervisor.config import Config
+from apollod.supervisor.executor.context import Context, Handler, Inline
+from apollod.wire import messages as msg
+
+log = structlog.get_logger()
+
+HEALTH_POLL_S = 0.2
+
+
+async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[inp.Input]:
+    """Check everything that would fail later, then start it. A refusal is an exit of a process that never was."""
+    config, children = context.config, context.children
+    if children.engine is not None:
+        return ()
+    try:
+        reading = await _make_ready(config, effect.model_dir)
+    except ApolloError as error:
+        log.error("engine.refused", reason=error.line())
+        return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
+    process = await ChildProcess.spawn(
+        engine_module(), engine_command(config, effect.model_dir), engine_environment(config),
+        config.state_dir / "log" / "engine.log",
+    )  # fmt: skip
+    child = children.engine = EngineChild(process, effect.model_dir, reading, context.post)
+    context.tasks.start_soon(_watch_engine, context, child)
+    context.tasks.start_soon(_await_engine, context, child)
+    return [inp.EngineStarted(process.pid, effect.model_dir)]
+
+
+async def _make_ready(config: Config, directory: str) -> WeightsLock:
+    """Returns the lock under which the engine reads the weight files. Raises ApolloError if the engine cannot start."""
+    e = config.engine
+    model_dir.check_model_dir(directory)
+    await anyio.to_thread.run_sync(_prepare_model_dir, config, Path(directory))
+    if engine_http.port_in_use(e.host, e.port):
+        raise ModelRefused(
+            f"port {e.port} on {e.host} is in use",
+            f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port",
+        )
+    await _empty_tmp_dir(config)
+    reading = WeightsLock(Path(directory), shared=True)
+    reading.__enter__()
+    return reading
+
+
+def _prepare_model_dir(config: Config, path: Path) -> None:
+    """Make sure that the directory is ours, finish what a crash interrupted, and leave our address. Raises ApolloError.
+    Blocking."""
+    check_writable(path)
+    if interrupted(path):
+        log.info("checkpoint.recovering", model_dir=str(path))
+        recovery.recover(path)
+    model_dir.leave_address(path, config.socket_path)
+
+
+async def _empty_tmp_dir(config: Config) -> None:
+    """Remove what an earlier engine left. Raises ModelRefused if the directory cannot be ours."""
+    directory = engine_tmp_dir(config)
+    await _remove_semaphores(config)
+    try:
+        await anyio.to_thread.run_sync(make_empty, directory)
+    except OSError as error:
+        raise ModelRefused(
+            f"the engine's temporary directory {directory} cannot be used: {error}", "remove it, or set TMPDIR"
+        ) from error
+
+
+async def _remove_semaphores(config: Config) -> None:
+    """Those of an engine that was killed. What cannot be removed is in nobody's way."""
+    try:
+        left = await anyio.to_thread.run_sync(semaphores.remove_left, semaphore_prefix(config))
+    except OSError as error:
+        log.warning("engine.semaphores_left", error=str(error))
+        return
+    if left:
+        log.info("engine.semaphores_removed", count=len(left))
+
+
+async def _await_engine(context: Context, child: EngineChild) -> None:
+    """It is up when the manifest is here and /health answers."""
+    e = context.config.engine
+    with anyio.move_on_after(e.start_timeout_s) as scope:
+        await child.loaded_event.wait()
+        while child.loaded is not None and not await engine_http.healthy(e.host, e.port):
+            if context.children.engine is not child:
+                return
+            await anyio.sleep(HEALTH_POLL_S)
+    if scope.cancelled_caught:
+        child.refusal = f"not ready after {e.start_timeout_s:g} s; raise [engine] start_timeout_s"
+        await child.process.stop(5.0)
+    elif child.loaded is not None:  # else it ended first
+        context.post(engine_up(context.config, child, child.loaded))
+
+
+def engine_up(config: Config, child: EngineChild, loaded: msg.Loaded) -> inp.EngineUp:
+    m = loaded.manifest
+    true_of_bridge = facts(m.bridge)
+    return inp.EngineUp(
+        pid=child.process.pid, url=config.url, model=config.engine.served_name, bridge=m.bridge,
+        parameters=len(m.tensors), live=m.count("live"), cast=m.count("cast"), rederive=m.count("rederive"),
+        frozen=m.count("frozen"), bytes=sum(s.bytes for s in m.storages), seconds=loaded.seconds,
+        versions=child.versions,
+        in_place=true_of_bridge.in_place, outlives_engine=true_of_bridge.outlives_engine,
+        needs_pause=true_of_bridge.needs_pause,
+    )  # fmt: skip
+
+
+async def _watch_engine(context: Context, child: EngineChild) -> None:
+    code = await child.process.wait()
+    reason = child.refusal or describe_exit(code)
+    if not child.refusal and not child.process.stopping and (last := child.process.last_error()):
+        reason = f"{reason}: {last}"
+    child.loaded_event.set()  # nobody needs to wait for it any more
+    child.close()
+    await anyio.to_thread.run_sync(partial(shutil.rmtree, engine_tmp_dir(context.config), ignore_errors=True))
+    await _remove_semaphores(context.config)
+    context.children.engine = None
+    context.post(inp.ChildExited("engine", child.process.pid, code, reason, refused=bool(child.refusal)))
+
+
+async def _spawn_trainer(context: Context, effect: fx.SpawnTrainer) -> Sequence[inp.Input]:
+    config, children = context.config, context.children
+    if children.trainer is not None:
+        return ()
+    process = await ChildProcess.spawn(
+        "apollod.trainer", (), trainer_environment(config), config.state_dir / "log" / "trainer.log"
+    )
+    child = children.trainer = TrainerChild(process)
+    context.tasks.start_soon(watch_trainer, context, child)
+    return [inp.TrainerStarted(process.pid)]
+
+
+async def watch_trainer(context: Context, child: TrainerChild) -> None:
+    """Report its exit, and bring it about when it stalls."""
+    stall_s = context.config.trainer.stall_s
+    async with anyio.create_task_group() as watching:
+        if stall_s:
+            watching.start_soon(_end_if_stalled, child, stall_s)
+        code = await child.process.wait()
+        watching.cancel_scope.cancel()
+    child.outbox.close()
+    reason = describe_exit(code)
+    words = child.last_words or ("" if child.process.stopping else child.process.last_error())
+    context.children.trainer = None
+    context.post(inp.ChildExited("trainer", child.process.pid, code, f"{reason}: {words}" if words else reason))
+
+
+async def _end_if_stalled(child: TrainerChild, limit_s: float) -> None:
+    """A trainer that was ended here has crashed like any other: the next one goes on from there."""
+    question = await child.questions.overdue(limit_s)
+    child.last_words = f"no answer to {question!r} for {limit_s:g} s, the longest that [trainer] stall_s allows"
+    await child.process.stop(0.0)
+
+
+async def _stop_child(context: Context, effect: fx.StopChild) -> None:
+    child = context.children.engine if effect.role == "engine" else context.children.trainer
+    if child is None or (child.process.stopping and effect.grace_s > 0):
+        return
+    child.process.stopping = True
+    context.tasks.start_soon(child.process.stop, effect.grace_s)
+
+
+async def _attach_trainer(context: Context, effect: fx.AttachTrainer) -> None:
+    engine, c = context.children.engine, context.config
+    if engine is None or engine.loaded is None:
+        return  # it died meanwhile; its exit is on the way
+    for storage, fd in engine.descriptors():
+        context.children.tell_trainer(msg.Share(storage.bytes), fd)
+    attach = msg.Attach(engine.manifest, c.optimizer(), effect.fresh, c.checkpoint.undo_bytes, c.trainer.kernels)
+    context.children.tell_trainer(attach)
+
+
+async def _exit(context: Context, effect: fx.Exit) -> None:
+    context.exit.set()
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.SpawnEngine: Inline(_spawn_engine),
+    fx.SpawnTrainer: Inline(_spawn_trainer),
+    fx.StopChild: Inline(_stop_child),
+    fx.AttachTrainer: Inline(_attach_trainer),
+    fx.Exit: Inline(_exit),
+}

@@ -1,0 +1,54 @@
+"""What effects work with, and the two ways in which they run."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from apollod.adapters.journal.writer import Journal
+from apollod.core import inputs as inp
+from apollod.supervisor.children import Children, Post
+from apollod.supervisor.config import Config
+from apollod.supervisor.executor.under_way import UnderWay
+
+EffectT = TypeVar("EffectT")
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that an effect may reach."""
+
+    config: Config
+    journal: Journal
+    children: Children
+    post: Post
+    """takes an input to the loop and returns at once"""
+    tasks: TaskGroup
+    """for what lives as long as a child"""
+    under_way: UnderWay
+    exit: anyio.Event = field(default_factory=anyio.Event)
+    """set when the daemon is to leave"""
+
+
+@dataclass(frozen=True)
+class Inline(Generic[EffectT]):
+    """The loop waits for it: `run` returns soon, with the inputs that are known at once."""
+
+    run: Callable[[Context, EffectT], Awaitable[Sequence[inp.Input] | None]]
+
+
+@dataclass(frozen=True)
+class Background(Generic[EffectT]):
+    """It runs beside the loop, under the effect's key, until the input that it returns has taken effect.
+
+    An effect whose key is under way is dropped, and so is one too many where `limit` (0: no limit) of its type are. So
+    either the core asks for it until it knows the result, or the one under way answers for both.
+    """
+
+    run: Callable[[Context, EffectT], Awaitable[inp.Input | None]]
+    limit: int = 0
+
+
+Handler = Inline[Any] | Background[Any]

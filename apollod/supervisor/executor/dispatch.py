@@ -1,0 +1,64 @@
+"""From an effect to the coroutine that carries it out."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+
+from apollod.adapters.journal.writer import Journal
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.failpoints import failpoint
+from apollod.supervisor.children import Children, Post
+from apollod.supervisor.config import Config
+from apollod.supervisor.executor.alignment_effects import HANDLERS as ALIGNMENT
+from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
+from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
+from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
+from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
+from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
+from apollod.supervisor.executor.under_way import UnderWay
+
+Submit = Callable[[inp.Input], Awaitable[object]]
+
+HANDLERS: Mapping[type, Handler] = {
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT,
+}  # fmt: skip
+"""Effect type -> what carries it out."""
+
+
+class Executor:
+    """Runs effects. `post` takes an input and returns at once; `submit` returns when the input has taken effect."""
+
+    def __init__(
+        self, config: Config, journal: Journal, children: Children, post: Post, submit: Submit, tasks: TaskGroup
+    ) -> None:
+        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks))
+        self._submit = submit
+
+    @property
+    def exit(self) -> anyio.Event:
+        """Set when the daemon is to leave."""
+        return self.context.exit
+
+    async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
+        """Carry out one effect, or begin to. Returns the inputs that are known at once; others reach the loop later."""
+        name = type(effect).__name__
+        failpoint(f"effect.{name}.before")
+        results = await self._run(effect)
+        failpoint(f"effect.{name}.after")
+        return results
+
+    async def _run(self, effect: fx.Effect) -> Sequence[inp.Input]:
+        handler = HANDLERS[type(effect)]
+        if not isinstance(handler, Background):
+            return await handler.run(self.context, effect) or ()
+
+        async def work() -> None:
+            result = await handler.run(self.context, effect)
+            if result is not None:
+                await self._submit(result)
+
+        self.context.under_way.begin(effect.key(), work, type(effect).__name__, handler.limit)
+        return ()

@@ -1,0 +1,20 @@
+"""The way back to earlier weights, read from the journal."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import anyio
+
+from apollod.adapters.journal import rollback_plan
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.supervisor.executor.context import Background, Context, Handler
+
+
+async def _plan_rollback(context: Context, effect: fx.PlanRollback) -> inp.RollbackPlanned:
+    journal, checkpoints = context.config.journal_path, effect.checkpoints
+    work = partial(rollback_plan.plan_way_back, journal, effect.to, effect.version, checkpoints)
+    return await anyio.to_thread.run_sync(work)
+
+
+HANDLERS: Mapping[type, Handler] = {fx.PlanRollback: Background(_plan_rollback)}

@@ -1,0 +1,34 @@
+"""Examples, steps and weights: questions to the trainer, which answers each with an input."""
+
+from collections.abc import Mapping
+
+from apollod.core import effects as fx
+from apollod.supervisor.executor.context import Context, Handler, Inline
+from apollod.wire import messages as msg
+
+
+async def _encode_examples(context: Context, effect: fx.EncodeExamples) -> None:
+    records = await context.journal.records_of(effect.examples)
+    context.children.tell_trainer(msg.Encode([(example, records[example]) for example in effect.examples]))
+
+
+async def _run_step(context: Context, effect: fx.RunStep) -> None:
+    records = await context.journal.records_of(effect.examples)
+    examples = [
+        msg.StepExample(example, records[example], digest)
+        for example, digest in zip(effect.examples, effect.digests, strict=True)
+    ]
+    context.children.tell_trainer(
+        msg.Step(effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective)
+    )
+
+
+async def _restore(context: Context, effect: fx.Restore) -> None:
+    context.children.tell_trainer(effect)
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.EncodeExamples: Inline(_encode_examples),
+    fx.RunStep: Inline(_run_step),
+    fx.Restore: Inline(_restore),
+}

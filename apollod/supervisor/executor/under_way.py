@@ -1,0 +1,40 @@
+"""What runs beside the loop, by key."""
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+from anyio.abc import TaskGroup
+
+
+class UnderWay:
+    """Work in the background. What is under way is not begun a second time; different keys run side by side."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._running: dict[str, tuple[str, anyio.CancelScope]] = {}
+
+    def begin(self, key: str, work: Callable[[], Awaitable[object]], group: str = "", limit: int = 0) -> bool:
+        """Start `work`. False, with nothing started, while work with this key is under way, or `limit` (0: any number)
+        pieces of work of this group are."""
+        if key in self._running or (limit and self.count(group) >= limit):
+            return False
+        scope = anyio.CancelScope()
+        self._running[key] = (group, scope)
+        self._tasks.start_soon(self._run, key, work, scope, name=key)
+        return True
+
+    def cancel(self, key: str) -> None:
+        """End the work with this key, if there is any. The key is free once the work has cleaned up behind itself."""
+        if key in self._running:
+            self._running[key][1].cancel()
+
+    def count(self, group: str) -> int:
+        """How many pieces of work of this group are under way."""
+        return sum(of == group for of, _ in self._running.values())
+
+    async def _run(self, key: str, work: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await work()
+        finally:
+            del self._running[key]

@@ -1,0 +1,35 @@
+"""What a child was asked and has not answered: the only sign of a child that hangs, since it never exits."""
+
+import anyio
+
+
+class OpenQuestions:
+    """Open questions, one of a kind, and when the child last answered. All methods belong to one event loop."""
+
+    def __init__(self) -> None:
+        self._questions: dict[str, str] = {}
+        self._since = 0.0
+        self._asked = anyio.Event()
+
+    def ask(self, kind: str, question: str) -> None:
+        """The child was asked; `question` is what a person would call it."""
+        if not self._questions:
+            self._since = anyio.current_time()
+        self._questions[kind] = question
+        self._asked.set()
+
+    def answer(self, kind: str) -> None:
+        """The child answered: it is at work, whatever else is still open."""
+        self._questions.pop(kind, None)
+        self._since = anyio.current_time()
+
+    async def overdue(self, limit_s: float) -> str:
+        """Wait until questions are open and none was answered for `limit_s` seconds; returns the oldest of them."""
+        while True:
+            if not self._questions:
+                self._asked = anyio.Event()
+                await self._asked.wait()
+            left = self._since + limit_s - anyio.current_time()
+            if left <= 0:
+                return next(iter(self._questions.values()))
+            await anyio.sleep(left)

@@ -1,0 +1,21 @@
+"""What a handler may use."""
+
+from typing import NamedTuple
+
+from apollod.adapters.journal.writer import Journal
+from apollod.supervisor.audit import Audit
+from apollod.supervisor.children import Children
+from apollod.supervisor.config import Config
+from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.loop import Loop
+
+
+class Daemon(NamedTuple):
+    """The parts of the running daemon that requests are about."""
+
+    config: Config
+    loop: Loop
+    journal: Journal
+    children: Children
+    audit: Audit
+    growth: GrowthWatch

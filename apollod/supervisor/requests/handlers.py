@@ -1,0 +1,26 @@
+"""Which handler answers which request."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.checkpoint_request import checkpoint
+from apollod.supervisor.requests.rollback_request import relearn, rollback
+from apollod.supervisor.requests.status_request import status
+from apollod.supervisor.requests.submit_request import submit
+from apollod.supervisor.requests.training_request import pause, resume
+from apollod.supervisor.requests.withdraw_request import withdraw
+from apollod.wire import messages as msg
+
+Handler = Callable[[Daemon, Any], Awaitable[msg.Answer]]
+
+HANDLERS: dict[type[Any], Handler] = {
+    msg.StatusRequest: status,
+    msg.SubmitRequest: submit,
+    msg.CheckpointRequest: checkpoint,
+    msg.PauseRequest: pause,
+    msg.ResumeRequest: resume,
+    msg.RollbackRequest: rollback,
+    msg.RelearnRequest: relearn,
+    msg.WithdrawRequest: withdraw,
+}

@@ -1,0 +1,68 @@
+"""Going back to an earlier step, and learning again what that took back."""
+
+import anyio.to_thread
+
+from apollod.adapters.journal.rollback_plan import tiers_of
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire import messages as msg
+
+
+async def rollback(daemon: Daemon, request: msg.RollbackRequest) -> msg.Answer:
+    """Wait until the served weights are those of step `to`, and no new request can find anything of later ones."""
+    loop, state = daemon.loop, daemon.loop.state
+    asked = await loop.submit(inp.RollbackRequested(request.to, by="ctl"))
+    if not any(isinstance(r.event, ev.RollbackRequested) for r in asked):
+        return msg.Failure("another rollback is under way", "see `apollod ctl status`")
+    refused, started = loop.last(ev.RollbackRefused), loop.last(ev.RollbackStarted)
+    while state.rollback.wanted is not None or state.rollback.under_way is not None:
+        if state.daemon.halted and state.rollback.under_way is not None:
+            return msg.Failure(
+                f"the rollback stopped: {state.daemon.halted}",
+                "nothing is lost; then `apollod ctl resume` goes on with it",
+            )
+        await loop.changed()
+    if (now := loop.last(ev.RollbackRefused)) is not None and now is not refused:
+        return msg.Failure(
+            now.reason, '`apollod ctl query "SELECT step, parent, at FROM steps ORDER BY step DESC"` lists the steps'
+        )
+    begun, done = loop.last(ev.RollbackStarted), loop.last(ev.RollbackCompleted)
+    assert begun is not None and begun is not started and done is not None
+    await _announced(daemon)
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "step": done.to,
+            "from": done.from_step,
+            "fingerprint": done.fingerprint,
+            "how": done.how,
+            "replayed": done.replayed,
+            "seconds": done.seconds,
+            "undone": list(begun.undone),
+            "examples": list(begun.examples),
+        }
+    )
+
+
+async def _announced(daemon: Daemon) -> None:
+    """Wait until the engine was told: up to then new requests find prefixes of the weights that were taken back."""
+    await daemon.loop.submit(inp.Advance())  # what follows from the last event has been asked for when this is done
+    if (engine := daemon.children.engine) is not None:
+        await engine.api.settled()
+
+
+async def relearn(daemon: Daemon, request: msg.RelearnRequest) -> msg.Answer:
+    """Answered when they are in the queue again; none is if one of them was neither taken back nor withdrawn."""
+    intake = daemon.loop.state.intake
+    out = intake.undone.keys() | intake.withdrawn.keys()
+    if others := [example for example in request.examples if example not in out]:
+        return msg.Failure(
+            f"{others[0]} was not taken back by a rollback, nor withdrawn",
+            "`apollod ctl query \"SELECT id FROM examples WHERE state IN ('undone', 'withdrawn')\"` lists those that "
+            "were",
+        )
+    wanted = await anyio.to_thread.run_sync(tiers_of, daemon.config.journal_path, request.examples)
+    recorded = await daemon.loop.submit(inp.RelearnRequested(tuple(wanted), by="ctl"))
+    requeued = [r.event.example for r in recorded if isinstance(r.event, ev.ExampleRequeued)]
+    return msg.Reply({"schema_version": 1, "examples": requeued})

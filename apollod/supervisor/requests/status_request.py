@@ -1,0 +1,67 @@
+"""The status, straight from the state."""
+
+import os
+
+from apollod.adapters.journal.failures import free_bytes
+from apollod.adapters.system import clock
+from apollod.core.activities import reasons
+from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.status_view import Progress, not_begun, status_view
+from apollod.wire import messages as msg
+from apollod.wire.status import Growth, Journal, Status, Undo
+
+
+async def status(daemon: Daemon, request: msg.StatusRequest) -> msg.Answer:
+    """Answered whatever the journal does."""
+    return msg.Reply(status_of(daemon))
+
+
+def status_of(daemon: Daemon) -> Status:
+    """The status object."""
+    config, engine = daemon.config, daemon.children.engine
+    seq, head = daemon.journal.head
+    path = config.journal_path
+    journal = Journal(
+        seq=seq,
+        bytes=daemon.journal.size_bytes(),
+        head_hash=head,
+        path=str(path),
+        verified=daemon.audit.verified,
+        free_bytes=free_bytes(path),
+    )
+    state = daemon.loop.state if daemon.loop.begun else not_begun(daemon.loop.state)
+    trouble = daemon.loop.journal_error or daemon.audit.damage
+    paths = {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)}
+    served = engine.api.served if engine else None
+    trainer = daemon.children.trainer
+    progress = Progress(engine is not None and engine.loaded is not None, trainer.replaying if trainer else 0)
+    return status_view(
+        state,
+        clock.now_ns(),
+        journal,
+        trouble,
+        os.getpid(),
+        paths,
+        served,
+        reasons(state),
+        progress,
+        _growth(daemon),
+        _undo(daemon),
+    )
+
+
+def _growth(daemon: Daemon) -> Growth | None:
+    found = daemon.growth.latest
+    if found is None:
+        return None
+    return Growth(
+        journal_bytes_per_day=found.journal_per_day,
+        history_bytes_per_day=found.history_per_day,
+        days_left=found.days_left,
+    )
+
+
+def _undo(daemon: Daemon) -> Undo:
+    """As the trainer said last; it says nothing before it was attached."""
+    told = daemon.children.trainer.undoable if daemon.children.trainer else None
+    return Undo(steps=None) if told is None else Undo(steps=told.steps, reason=told.reason)

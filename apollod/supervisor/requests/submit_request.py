@@ -1,0 +1,35 @@
+"""Lines of an inbox file that come over the socket."""
+
+import anyio.to_thread
+
+from apollod.adapters.sources.inbox import batch_of_lines
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.explain import reason
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire import messages as msg
+
+
+async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
+    """Answered when what became of each line is recorded."""
+    kept_in, longest = daemon.config.state_dir / "quarantine", daemon.config.inbox.max_line_bytes
+    try:
+        batch = await anyio.to_thread.run_sync(
+            batch_of_lines, request.lines, request.source, kept_in, longest, request.first
+        )
+    except OSError as error:
+        return msg.Failure(
+            f"a bad line cannot be kept in {kept_in}: {reason(error)}; nothing was taken",
+            "look at the disk, and try again",
+            retryable=True,
+        )
+    recorded = await daemon.loop.submit(inp.LinesRead(batch, frozenset()))
+    events = [r.event for r in recorded]
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "examples": [e.example for e in events if isinstance(e, ev.ExampleAccepted)],
+            "duplicates": [e.example for e in events if isinstance(e, ev.ExampleDuplicate)],
+            "rejected": [{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
+        }
+    )

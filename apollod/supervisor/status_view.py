@@ -1,0 +1,240 @@
+"""What `status` says of a state. A pure function: the fold of a journal has a status, too (`apollod ctl replay`)."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from apollod.core.checkpoints.due import due_ns
+from apollod.core.children.state import Child, ChildrenState
+from apollod.core.schedules import SECOND_NS
+from apollod.core.state import State
+from apollod.core.training.pace import expected_s
+from apollod.wire import status as st
+
+
+class Progress(NamedTuple):
+    """How far a start is, as the supervisor hears it: the engine has loaded the weights, and the step that the trainer
+    was told to replay (0: none)."""
+
+    loaded: bool = False
+    replaying: int = 0
+
+
+NO_PROGRESS = Progress()
+
+
+def status_view(
+    state: State,
+    now_ns: int,
+    journal: st.Journal,
+    journal_error: str = "",
+    pid: int = 0,
+    paths: Mapping[str, str] | None = None,
+    served: int | UnsetType | None = UNSET,
+    activities: Mapping[str, str] | None = None,
+    progress: Progress = NO_PROGRESS,
+    growth: st.Growth | None = None,
+    undo: st.Undo | None = None,
+) -> st.Status:
+    """The status at a moment. What no state knows is given: the journal's file and what is wrong with it, the
+    supervisor's pid and paths, the version that the engine serves, `activities`: why each of them cannot begin now,
+    empty where it can, how far a start is, how fast the state directory grows, and what the trainer can undo."""
+    return st.Status(
+        state=_phase(state, journal_error),
+        error=journal_error or state.daemon.halted or _child_error(state.children),
+        pid=pid,
+        step=state.training.version,
+        engine=_engine(state),
+        trainer=_process(state.children.trainer),
+        weights=_weights(state, served),
+        queue=_queue(state),
+        optimizer=_optimizer(state),
+        checkpoint=_checkpoint(state, now_ns),
+        running=_running(state, now_ns),
+        start=_start(state, now_ns, progress),
+        rollback=_rollback(state),
+        undo=undo or st.Undo(),
+        base=_base(state),
+        journal=journal,
+        growth=growth,
+        paths=dict(paths or {}),
+        uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
+        activities=dict(activities or {}),
+    )
+
+
+def not_begun(state: State) -> State:
+    """The state as it is shown before this life's first event is recorded: children and halts were the last life's."""
+    replace = msgspec.structs.replace
+    children = replace(state.children, engine=Child(), trainer=Child(), engine_facts=None, bound=None)
+    daemon = replace(state.daemon, stopping=False, stopped=False, halted="")
+    return replace(state, children=children, daemon=daemon, training=replace(state.training, running=None))
+
+
+def _child_error(children: ChildrenState) -> str:
+    return children.engine.error or (children.trainer.error if children.trainer.phase != "ready" else "")
+
+
+def _since_s(then_ns: int, now_ns: int) -> float:
+    """Seconds since a moment that may not have come yet (0)."""
+    return round(max(0, now_ns - then_ns) / SECOND_NS, 3) if then_ns else 0.0
+
+
+def _phase(state: State, journal_error: str) -> str:
+    """One of `wire.status.STATES`."""
+    if state.daemon.stopping or state.daemon.stopped:
+        return "stopping"
+    if journal_error or state.daemon.halted or state.children.engine.given_up or state.children.trainer.given_up:
+        return "degraded"
+    if state.children.engine.phase != "ready":
+        return "degraded" if state.children.engine.error else "starting"
+    if state.daemon.paused:
+        return "training" if _step_runs(state) else "paused"
+    if state.children.trainer.phase != "ready":
+        return "degraded" if state.children.trainer.error else "starting"
+    return "training" if state.training.running or state.intake.pending else "serving"
+
+
+def _step_runs(state: State) -> bool:
+    """Is a trainer at work on the open step? One that died leaves the intent open."""
+    return state.training.running is not None and state.children.trainer.phase == "ready"
+
+
+def _running(state: State, now_ns: int) -> st.Running | None:
+    running = state.training.running
+    if running is None or not _step_runs(state):
+        return None
+    tokens = sum(one.tokens for one in state.intake.taken)
+    expected = expected_s(state.training.recent, tokens)
+    return st.Running(
+        step=running.step, example=running.examples[0], examples=len(running.examples), tokens=tokens,
+        elapsed_s=_since_s(running.started_ns, now_ns), expected_s=None if expected is None else round(expected, 3),
+    )  # fmt: skip
+
+
+def _start(state: State, now_ns: int, progress: Progress) -> st.Start | None:
+    """The phase that everybody waits for, if there is one."""
+    engine, trainer, alignment = state.children.engine, state.children.trainer, state.alignment
+    if engine.phase == "spawned":
+        phase, since_ns = "compiling" if progress.loaded else "loading", engine.spawned_ns
+    elif trainer.phase == "spawned" and state.children.bound is None:
+        phase, since_ns = "attaching", trainer.spawned_ns
+    elif trainer.phase == "spawned":
+        back = state.rollback.under_way is not None
+        phase, since_ns = "restoring", state.rollback.started_ns if back else trainer.spawned_ns
+    elif alignment.open is not None:
+        phase, since_ns = "aligning", alignment.opened_ns
+    else:
+        return None
+    elapsed_s, steps = _since_s(since_ns, now_ns), [done.step for done in state.recovery.since]
+    if phase == "restoring" and progress.replaying in steps:
+        done = steps.index(progress.replaying)
+        return st.Start(phase="replaying", elapsed_s=elapsed_s, done=done, of=len(steps))
+    return st.Start(phase=phase, elapsed_s=elapsed_s)
+
+
+def _process(child: Child) -> st.Process:
+    return st.Process(
+        pid=child.pid or None,
+        ready=child.phase == "ready",
+        restarts=max(0, child.spawns - 1),
+        given_up=child.given_up,
+        error=child.error,
+    )
+
+
+def _engine(state: State) -> st.Engine:
+    facts = state.children.engine_facts
+    process = msgspec.structs.asdict(_process(state.children.engine))
+    return st.Engine(
+        **process, url=facts.url if facts else "", model=facts.model if facts else "", path=state.children.engine_dir
+    )
+
+
+def _weights(state: State, served: int | UnsetType | None) -> st.Weights:
+    facts, bound, settings = state.children.engine_facts, state.children.bound, state.daemon.settings
+    return st.Weights(
+        bridge=facts.bridge if facts else "",
+        parameters=facts.parameters if facts else 0,
+        live=facts.live if facts else 0,
+        cast=facts.cast if facts else 0,
+        rederive=facts.rederive if facts else 0,
+        frozen=facts.frozen if facts else 0,
+        trained=bound.parameters if bound else 0,
+        bytes=facts.bytes if facts else 0,
+        elements=bound.elements if bound else 0,
+        fingerprint=state.training.fingerprint,
+        base_fingerprint=state.recovery.base_fingerprint,
+        version=state.training.version,
+        publish=settings.trainer.publish if settings else "",
+        cache=settings.trainer.cache if settings else "",
+        paused=state.publishing.engine_paused,
+        alignment=_alignment(state),
+        served=served,
+    )
+
+
+def _alignment(state: State) -> st.Alignment | None:
+    a = state.alignment.measured
+    if a is None:
+        return None
+    return st.Alignment(
+        step=a.step,
+        aligned=a.aligned,
+        mean_abs_diff=a.mean_abs_diff,
+        max_abs_diff=a.max_abs_diff,
+        tokens=a.tokens,
+        bound=a.bound,
+        seconds=a.seconds,
+    )
+
+
+def _queue(state: State) -> st.Queue:
+    steps, lines = state.training.counts, state.intake.counts
+    return st.Queue(
+        pending=state.queued, held=steps.held, trained=steps.trained, skipped=steps.skipped,
+        undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), rejected=lines.rejected,
+        duplicates=lines.duplicates, accepted=lines.accepted,
+    )  # fmt: skip
+
+
+def _optimizer(state: State) -> st.Optimizer:
+    settings = state.daemon.settings
+    if settings is None:
+        return st.Optimizer(name="", rank=0, state_bytes=state.children.state_bytes)
+    trainer = settings.trainer
+    return st.Optimizer(
+        name=trainer.name, rank=trainer.rank, lr=trainer.lr, lr_direct=trainer.direct_rate,
+        state_bytes=state.children.state_bytes,
+    )  # fmt: skip
+
+
+def _checkpoint(state: State, now_ns: int) -> st.Checkpoint:
+    newest, due = state.checkpoints.newest, due_ns(state, now_ns)
+    return st.Checkpoint(
+        step=newest.step if newest else None,
+        at=newest.at_ns / SECOND_NS if newest else None,
+        fingerprint=newest.fingerprint if newest else None,
+        path=newest.path if newest else None,
+        steps_since=len(state.recovery.since),
+        kept=len(state.checkpoints.committed),
+        bytes=sum(c.bytes for c in state.checkpoints.committed),
+        due_in_s=None if due is None else round(max(0, due - now_ns) / SECOND_NS, 3),
+    )
+
+
+def _rollback(state: State) -> st.Rollback | None:
+    wanted, back = state.rollback.wanted, state.rollback.under_way
+    if back is not None:
+        return st.Rollback(to=back.to, from_=back.from_step, state="started")
+    return st.Rollback(to=wanted.to, from_=state.training.version, state="requested") if wanted is not None else None
+
+
+def _base(state: State) -> st.Base:
+    base = state.recovery.base
+    if base is not None:
+        return st.Base(kept=True, path=base.path, how=base.how)
+    off = state.daemon.settings is not None and state.daemon.settings.checkpoint.keep_base == "off"
+    return st.Base(reason=state.recovery.base_lost or ('[checkpoint] keep_base = "off"' if off else "not kept yet"))

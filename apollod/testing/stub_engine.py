@@ -1,0 +1,222 @@
+"""An engine without vLLM: `python -m apollod.testing.stub_engine`, with the arguments and the environment of
+`apollod.engine`.
+
+True to the protocol, and up in a fraction of a second: it reserves memory, loads the checkpoint into it
+(`stub_weights`), sends a true manifest, answers /health, refreshes, pauses, resumes and compares. It has no model:
+whoever wants tokens or log-probabilities gets 501, which the daemon records as a comparison that could not be made
+(`alignment.failed`).
+
+For tests of journal, recovery, settings and processes; set APOLLOD_ENGINE_MODULE to it. What it shares with the real
+engine is kept the same by tests/integration/test_engine_conformance.py, which runs on both.
+"""
+
+import argparse
+import json
+import mmap
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from apollod.adapters.ipc.link import Link
+from apollod.adapters.system.model_dir import check_model_dir
+from apollod.adapters.system.parent_death import die_with_parent
+from apollod.errors import ApolloError, LinkClosed, ModelRefused, ShareRefused
+from apollod.failpoints import failpoint
+from apollod.testing.stub_weights import Layout, Weights, stored_tensors
+from apollod.wire import messages as msg
+
+EXIT_REFUSED = 2
+VERSIONS = {"stub": "1"}
+HEADER = "X-Apollod-Weights-Version"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until SIGTERM; 0 then, 2 where the model is refused."""
+    if supervisor := os.environ.get("APOLLOD_PARENT_PID"):
+        die_with_parent(lambda: os.getppid() == int(supervisor))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    args = _parse(arguments)
+    path = os.environ["APOLLOD_SOCKET"]
+    try:
+        worker = Link.connect(path)
+        worker.send(msg.Hello("engine-worker", os.getpid(), versions=VERSIONS))
+        weights = load(worker, Path(args.model))
+        api = Link.connect(path)
+    except ApolloError as error:
+        sys.stderr.write(f"stub engine: {error.line()}\n")
+        return EXIT_REFUSED
+    fence = Fence(lambda seconds, active: api.send(msg.Resumed(seconds, True, active)))
+    api.send(msg.Hello("engine-api", os.getpid(), versions=VERSIONS))
+    threading.Thread(target=answer_orders, args=(api, weights, fence), daemon=True).start()
+    with ThreadingHTTPServer((args.host, args.port), handler_of(args.served_model_name, fence)) as server:
+        server.daemon_threads = True
+        server.serve_forever()
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Of vLLM's arguments what means something here; the others are for a real model."""
+    parser = argparse.ArgumentParser(prog="apollod.testing.stub_engine")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--served-model-name", default="stub")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    return parser.parse_known_args(arguments)[0]
+
+
+def load(link: Link, model_dir: Path) -> Weights:
+    """Memory from the supervisor, the checkpoint into it, the manifest to the supervisor. Raises ModelRefused for
+    what cannot be shared, after telling it."""
+    started = time.monotonic()
+    try:
+        check_model_dir(model_dir)
+        tensors = stored_tensors(model_dir)
+        layout = Layout(model_dir, tensors)
+        weights = Weights(_reserve(link, layout.size), layout.manifest())
+    except (ModelRefused, ShareRefused) as refused:
+        link.send(msg.LoadRefused(str(refused), refused.hint))
+        raise
+    weights.manifest.check()
+    weights.load(tensors)
+    failpoint("engine.weights-loaded")
+    link.send(msg.Loaded(weights.manifest, time.monotonic() - started))
+    return weights
+
+
+def _reserve(link: Link, size: int) -> memoryview:
+    link.send(msg.Reserve(size))
+    failpoint("engine.memory-asked")
+    answer = link.receive()
+    if not isinstance(answer, msg.Share):
+        raise ShareRefused(f"no shared memory of {size} bytes: {answer}", "report this")
+    descriptor = link.take_fd()
+    try:
+        return memoryview(mmap.mmap(descriptor, size))
+    finally:
+        os.close(descriptor)
+
+
+class Fence:
+    """Requests wait while it is closed, which ends by itself: `expired(seconds, requests that waited)` is called
+    then."""
+
+    def __init__(self, expired: Callable[[float, int], None]) -> None:
+        self.version: int | None = None
+        """of the weights that the engine was told of last"""
+        self.waiting = 0
+        self._expired = expired
+        self._since: float | None = None
+        self._limit: threading.Timer | None = None
+        self._opened = threading.Condition()
+
+    def pause(self, at_most_s: float) -> float:
+        """Close it; seconds that took."""
+        self.resume()
+        with self._opened:
+            self._since = time.monotonic()
+            self._limit = threading.Timer(at_most_s, self._end)
+            self._limit.daemon = True
+            self._limit.start()
+            return time.monotonic() - self._since
+
+    def resume(self) -> float:
+        """Open it; seconds that it was closed, 0 where it was not."""
+        with self._opened:
+            since, self._since = self._since, None
+            if self._limit is not None:
+                self._limit.cancel()
+                self._limit = None
+            self._opened.notify_all()
+            return 0.0 if since is None else time.monotonic() - since
+
+    def pass_(self) -> None:
+        """Return when it is open."""
+        with self._opened:
+            self.waiting += 1
+            self._opened.wait_for(lambda: self._since is None)
+            self.waiting -= 1
+
+    def _end(self) -> None:
+        if (seconds := self.resume()) > 0:
+            self._expired(seconds, self.waiting)
+
+
+def answer_orders(link: Link, weights: Weights, fence: Fence) -> None:
+    """The supervisor's orders, one after another, until it hangs up: then nothing waits any more."""
+    try:
+        while True:
+            link.send(answer_of(link.receive(), weights, fence))
+    except LinkClosed:
+        fence.resume()
+
+
+def answer_of(order: msg.FromSupervisor, weights: Weights, fence: Fence) -> msgspec.Struct:
+    """What an order does, and the answer to it."""
+    match order:
+        case msg.Refresh(version=version):
+            started = time.monotonic()
+            rederived = weights.rederive()
+            fence.version = version
+            return msg.Refreshed(version, rederived, time.monotonic() - started)
+        case msg.Pause(at_most_s=at_most_s):
+            return msg.Paused(fence.pause(at_most_s))
+        case msg.Resume():
+            return msg.Resumed(fence.resume(), active=fence.waiting)
+        case msg.Compare(step=step, digests=digests):
+            return msg.Compared(step, weights.differing(digests))
+    raise ApolloError(f"the supervisor sent {type(order).__name__}", "use one version of apollod everywhere")
+
+
+def handler_of(model: str, fence: Fence) -> type[BaseHTTPRequestHandler]:
+    """The routes: /health, /v1/models, and for everything that needs a model 501, once requests may pass."""
+
+    class Handler(BaseHTTPRequestHandler):
+        """One connection."""
+
+        def do_GET(self) -> None:
+            """Source: http.server's naming."""
+            if self.path == "/health":
+                self._answer(200, None)
+            elif self.path == "/v1/models":
+                self._answer(200, {"object": "list", "data": [{"id": model, "object": "model"}]})
+            else:
+                self._answer(404, {"error": f"no route {self.path}", "hint": "this is the stub engine"})
+
+        def do_POST(self) -> None:
+            """Labelled as the real engine's answers are: the version that was served when the request came, and the
+            last one."""
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            first = fence.version
+            fence.pass_()
+            span = f"{first}" if first == fence.version else f"{first}-{fence.version}"
+            headers = {} if first is None else {HEADER: span}
+            self._answer(501, {"error": "the stub engine has no model", "hint": "unset APOLLOD_ENGINE_MODULE"}, headers)
+
+        def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+            data = b"" if body is None else json.dumps(body).encode()
+            self.send_response(status)
+            for name, value in {
+                "Content-Type": "application/json",
+                "Content-Length": str(len(data)),
+                **(headers or {}),
+            }.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: a line for each question about health would hide what matters."""
+
+    return Handler
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,185 @@
+"""Bind a Hugging Face model to the engine's memory.
+
+The model is built on the meta device (no weights), then every parameter is replaced by a view. Ties are taken from the
+manifest, not from the Hugging Face config: vLLM unties a head that the checkpoint stores apart, whatever the config
+says.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from apollod.errors import ModelRefused, ShareRefused
+from apollod.model.selection import TEXT_PREFIX, selected
+from apollod.trainer.bind.live_weights import Weights
+from apollod.trainer.bind.mapped_memory import view_of
+from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.wire.manifest import Manifest
+
+NAMES_SHOWN = 3  # of the parameters that a refusal is about
+
+_REPORT = "report this model's architecture"
+_ONE_VERSION = "engine and trainer must be of one version"
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A model whose parameters are the engine's memory.
+
+    `shared`: (checkpoint name, parameter) of all that can be trained, a tied one once, in the model's order;
+    `trainable`: of those that are. `round_to`: the narrower dtype that an update of a `cast` parameter has to be
+    rounded to.
+    """
+
+    model: PreTrainedModel
+    weights: Weights
+    shared: tuple[tuple[str, torch.nn.Parameter], ...]
+    trainable: tuple[tuple[str, torch.nn.Parameter], ...]
+    round_to: dict[str, torch.dtype]
+    tied: dict[str, str]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.trainable[0][1].device
+
+    def select(self, layers: str, freeze: Iterable[str]) -> "Attached":
+        """Train what `[trainer] layers` and `freeze` leave of `shared`; the rest gets no gradient, and the backward
+        pass ends where nothing is left to train below. Raises SelectionRefused, with nothing changed."""
+        names = selected([name for name, _ in self.shared], layers, freeze, self.weights.source.tensors, self.tied)
+        for name, parameter in self.shared:
+            parameter.requires_grad_(name in names)
+        trainable = tuple((name, parameter) for name, parameter in self.shared if name in names)
+        return replace(self, trainable=trainable, round_to=_narrower(self.weights, trainable))
+
+
+def attach(manifest: Manifest, memory: list[torch.Tensor], fresh: bool, gradient_checkpointing: bool) -> Attached:
+    """Build the model of `manifest.model_dir` on views of `memory` (uint8 [bytes], one a storage).
+
+    `fresh`: the views must equal the files bit for bit. `gradient_checkpointing`: recompute layers in the backward
+    pass. Raises ShareRefused, naming parameters, where model, memory and files do not fit each other; ModelRefused for
+    a directory that cannot be read.
+    """
+    manifest.check()
+    if len(memory) != len(manifest.storages):
+        raise ShareRefused(f"{len(manifest.storages)} storages are announced, {len(memory)} came", _ONE_VERSION)
+    entries = {t.name: t for t in manifest.tensors}
+    views = {name: view_of(memory[t.storage], t) for name, t in entries.items() if t.status != "frozen"}
+    weights = Weights(ModelDir.open(Path(manifest.model_dir)), views, manifest.tied)
+    if fresh and (names := weights.differing()):
+        raise ShareRefused(
+            f"in memory {_some(names)} differ from the files of {manifest.model_dir}", "restart the engine"
+        )
+
+    device = next(iter(views.values())).device if views else torch.device("cpu")
+    model = _build(manifest.model_dir, device, gradient_checkpointing)
+    shared = _bind(model, weights, manifest, device)
+    if not shared:
+        raise ShareRefused("no parameter of the model is shared", "start the engine with --load-format apollod")
+    return Attached(model, weights, shared, shared, _narrower(weights, shared), manifest.tied)
+
+
+def _narrower(weights: Weights, trainable: tuple[tuple[str, torch.nn.Parameter], ...]) -> dict[str, torch.dtype]:
+    """Dtype on disk of the parameters that are held in another one."""
+    stored = {name: getattr(torch, weights.source.tensors[name].dtype) for name, _ in trainable}
+    return {name: stored[name] for name, parameter in trainable if parameter.dtype != stored[name]}
+
+
+def _build(model_dir: str, device: torch.device, gradient_checkpointing: bool) -> PreTrainedModel:
+    """The text model with parameters on the meta device, buffers on `device`, deterministic."""
+    try:
+        config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+        _disable_dropout(config)
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+                config, attn_implementation="sdpa"
+            )
+    except (OSError, ValueError) as error:
+        raise ModelRefused(
+            f"transformers cannot build the model of {model_dir} ({error})", "use a causal language model"
+        ) from error
+    _rebuild_buffers(model, device)
+    model.eval()  # type: ignore[no-untyped-call]
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        for module in model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.training = True  # they look at it; all other modules stay in eval mode
+    return model
+
+
+def _disable_dropout(config: PretrainedConfig) -> None:
+    """Zero every dropout rate of the config and its parts: a step is a function of weights and example only."""
+    for key, value in vars(config).items():
+        if isinstance(value, PretrainedConfig):
+            _disable_dropout(value)
+        elif isinstance(value, float) and re.search(r"dropout|_drop$|pdrop", key):
+            setattr(config, key, 0.0)
+
+
+def _rebuild_buffers(model: PreTrainedModel, device: torch.device) -> None:
+    """Compute what no checkpoint stores (rotary frequencies, embedding scales) by the model's own initialisation.
+
+    Runs while all parameters are still on the meta device, where initialising them touches nothing.
+    """
+    for module in model.modules():
+        for leaf, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                module._buffers[leaf] = torch.full(
+                    buffer.shape, _unset(buffer.dtype), dtype=buffer.dtype, device=device
+                )
+                module._is_hf_initialized = False  # type: ignore[assignment]  # initialise it again
+    model.initialize_weights()  # type: ignore[no-untyped-call]
+    for name, buffer in model.named_buffers():
+        left = buffer.isnan() if buffer.is_floating_point() else buffer == _unset(buffer.dtype)
+        if buffer.dtype != torch.bool and bool(left.any()):
+            raise ShareRefused(f"the buffer {name} cannot be computed from the config", _REPORT)
+
+
+def _unset(dtype: torch.dtype) -> float | int:
+    """A value that no initialisation leaves behind (bool has none to spare)."""
+    if dtype.is_floating_point:
+        return float("nan")
+    return 0 if dtype == torch.bool else torch.iinfo(dtype).min
+
+
+def _bind(
+    model: PreTrainedModel, weights: Weights, manifest: Manifest, device: torch.device
+) -> tuple[tuple[str, torch.nn.Parameter], ...]:
+    """Replace every parameter of the model; (checkpoint name, parameter) of the trained ones."""
+    frozen = {t.name for t in manifest.tensors if t.status == "frozen"}
+    stored = {TEXT_PREFIX.sub("model.", name): name for name in weights.source.tensors}
+    for alias, name in manifest.tied.items():
+        stored[TEXT_PREFIX.sub("model.", alias)] = name
+    wanted = dict(model.named_parameters(remove_duplicate=False))
+    ignored = [re.compile(pattern) for pattern in model._keys_to_ignore_on_load_unexpected or ()]
+    extra = [name for hf_name, name in stored.items() if hf_name not in wanted and name in weights.views]
+    unknown = [name for name in extra if not any(pattern.search(name) for pattern in ignored)]
+    if unknown:
+        raise ShareRefused(f"Hugging Face's {type(model).__name__} has no {_some(unknown)}", _REPORT)
+    missing = [hf for hf in wanted if stored.get(hf) not in weights.views and stored.get(hf) not in frozen]
+    if missing:
+        raise ShareRefused(f"the engine does not share {_some(missing)}", _REPORT)
+
+    bound: dict[str, torch.nn.Parameter] = {}
+    for hf_name, meta in wanted.items():
+        name = stored[hf_name]
+        if name not in bound:
+            tensor = weights.views[name] if name in weights.views else weights.read(name).to(device)
+            bound[name] = torch.nn.Parameter(tensor, requires_grad=name not in frozen and tensor.is_floating_point())
+        if bound[name].shape != meta.shape:
+            shape = list(bound[name].shape)
+            raise ShareRefused(f"{name} has shape {shape}, Hugging Face's {hf_name} {list(meta.shape)}", _REPORT)
+        module, _, leaf = hf_name.rpartition(".")
+        model.get_submodule(module)._parameters[leaf] = bound[name]
+    return tuple((name, p) for name, p in bound.items() if p.requires_grad)
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - NAMES_SHOWN
+    return ", ".join(names[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,121 @@
+"""The checkpoint's tensors as they are now: those the engine holds through views, the others as they lie on disk."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from apollod.errors import ShareRefused
+from apollod.store.model_files import WeightFile
+from apollod.store.pieces import WINDOW_BYTES, Piece
+from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer.bind.tensor_stream import located
+
+_MASK = (1 << 64) - 1
+
+
+class Weights:
+    """All tensors that the model directory `source` stores, by their checkpoint names.
+
+    `views`: memory of those that are in it, in the engine's dtype. `tied`: alias -> name whose view it shares.
+    """
+
+    def __init__(self, source: ModelDir, views: dict[str, torch.Tensor], tied: dict[str, str]) -> None:
+        aliases = {alias: views[name] for alias, name in tied.items() if alias in source.tensors and name in views}
+        self.source = source
+        self.views = {**aliases, **views}
+        for name, view in self.views.items():
+            _match(source, name, view)
+        fixed = [name for name in source.tensors if name not in self.views]
+        self._fixed = live_fingerprint.model_fingerprint(
+            (name, live_fingerprint.tensor_fingerprint(source.read(name))) for name in fixed
+        )
+        """Share of the fingerprint of what never changes; the files are read once."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """The tensor now, in its stored dtype. Shares memory with the view where the dtypes are the same.
+
+        A `cast` view holds values of the stored dtype in a wider one, so the conversion is exact.
+        """
+        if name not in self.views:
+            return self.source.read(name)
+        return self.views[name].to(getattr(torch, self.source.tensors[name].dtype))
+
+    def write_all(self, origin: ModelDir) -> None:
+        """Copy every tensor that has a view from the files of `origin` (same names and shapes) into memory."""
+        for name, view in self.views.items():
+            view.copy_(origin.read(name))
+
+    def write_pieces(self, files: Sequence[WeightFile], pieces: Iterable[Piece]) -> None:
+        """Write the data of all `files`, which store what `source` does, into the views; what has no view is passed
+        over.
+
+        Straight into memory, 16 MiB at a time; only a view that is not contiguous waits for the whole of its tensor.
+        """
+        window = torch.empty(WINDOW_BYTES, dtype=torch.uint8)
+        assembled: torch.Tensor | None = None
+        for tensor, offset, data in located(files, pieces):
+            if tensor.name not in self.views:
+                continue
+            view, dtype = self.views[tensor.name].detach(), getattr(torch, tensor.dtype)
+            target = view.view(-1) if view.is_contiguous() else None
+            if target is None and offset == 0:
+                assembled = torch.empty(tensor.shape, dtype=dtype)
+            for at in range(0, data.size, WINDOW_BYTES):
+                part = data[at : at + WINDOW_BYTES]
+                np.copyto(window.numpy()[: part.size], part)
+                values, first = window[: part.size].view(dtype), (offset + at) // dtype.itemsize
+                into = target if target is not None else assembled.view(-1)  # type: ignore[union-attr]
+                into[first : first + values.numel()].copy_(values)
+            if target is None and offset + data.size == tensor.bytes:
+                view.copy_(assembled)  # type: ignore[arg-type]
+
+    def fingerprint(self) -> str:
+        """Fingerprint (docs/design.md, section 8) of the weights as they are now, 16 hex digits."""
+        held = ((name, live_fingerprint.tensor_fingerprint(self.read(name))) for name in self.views)
+        return live_fingerprint.format((self._fixed + live_fingerprint.model_fingerprint(held)) & _MASK)
+
+    def nonfinite(self) -> list[str]:
+        """Names of views that hold NaN or infinity. One pass over memory, no temporary of a tensor's size."""
+        return [name for name, view in self.views.items() if view.is_floating_point() and not finite(view)]
+
+    def differing(self) -> list[str]:
+        """Names of views that are not, bit for bit, what the files hold (for `cast`: its exact upcast)."""
+        names = []
+        for name, view in self.views.items():
+            stored = self.source.read(name).to(device=view.device, dtype=view.dtype)
+            if not torch.equal(_bits(stored), _bits(view)):
+                names.append(name)
+        return names
+
+
+def _match(source: ModelDir, name: str, view: torch.Tensor) -> None:
+    """Raise ShareRefused unless the view can hold the stored tensor exactly."""
+    stored = source.tensors.get(name)
+    if stored is None:
+        raise ShareRefused(
+            f"the engine holds {name}, which {source.path} does not store", "engine and trainer must read one model"
+        )
+    if stored.shape != tuple(view.shape):
+        raise ShareRefused(
+            f"{name} has shape {list(view.shape)} in memory and {list(stored.shape)} on disk",
+            "report this model's architecture",
+        )
+    dtype: torch.dtype = getattr(torch, stored.dtype)
+    if torch.promote_types(dtype, view.dtype) != view.dtype:
+        raise ShareRefused(
+            f"{name} is {stored.dtype} on disk, too wide for {view.dtype} in memory",
+            "start the engine with --dtype auto",
+        )
+
+
+def finite(tensor: torch.Tensor) -> bool:
+    """Both are NaN where any element is."""
+    low, high = torch.aminmax(tensor)
+    return bool(torch.isfinite(low) & torch.isfinite(high))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same bytes as integers: -0.0 differs from 0.0 and NaN equals itself."""
+    return tensor.reshape(-1).view(torch.uint8)

@@ -1,0 +1,96 @@
+"""The thread that writes a checkpoint while the trainer goes on with the next steps."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from apollod.errors import LinkClosed, SyncError, WeightsDamaged
+from apollod.explain import line_of
+from apollod.failpoints import failpoint
+from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer.checkpoints import write_checkpoint
+from apollod.trainer.checkpoints.weights_snapshot import Snapshot
+from apollod.wire.messages import CheckpointWritten, OptimizerSettings, WriteCheckpoint
+
+
+class CheckpointWriter:
+    """One checkpoint at a time; `send` is called from its thread with the answer, before the redo record is let go."""
+
+    def __init__(self, send: Callable[[msgspec.Struct], None]) -> None:
+        self._send = send
+        self._thread: threading.Thread | None = None
+        self._snapshot: Snapshot | None = None
+        self._answered = False
+
+    def settled(self) -> bool:
+        """Is nothing being written? Waits where one is answered and only its redo record has to go."""
+        if self._answered:
+            self.finish()
+        return self._thread is None or not self._thread.is_alive()
+
+    def start(
+        self, message: WriteCheckpoint, snapshot: Snapshot, source: ModelDir, settings: OptimizerSettings
+    ) -> None:
+        """Begin, when the one before is done."""
+        self.finish()
+        model_dir = Path(message.model_dir) if message.model_dir else None
+        job = write_checkpoint.Job(
+            message.step, Path(message.path), model_dir, message.full, snapshot, source, settings
+        )
+        self._snapshot, self._answered = snapshot, False
+        # A daemon: where the process has to leave at once, recovery makes of the rest what it makes of a crash.
+        self._thread = threading.Thread(target=self._run, args=(job,), name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def hold(self) -> None:
+        """Wait until the weights may be written."""
+        if self._snapshot is not None:
+            self._snapshot.wait()
+            self._snapshot = None
+
+    def finish(self) -> None:
+        """Wait until the running one is answered and settled."""
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = self._snapshot = None
+
+    def _run(self, job: write_checkpoint.Job) -> None:
+        started = time.perf_counter()
+
+        def answer(written: write_checkpoint.Written, **failed: Any) -> None:
+            self._answered = True
+            job.snapshot.drop()
+            self._answer(job, written, time.perf_counter() - started, **failed)
+
+        try:
+            job.snapshot.copy()
+            failpoint("trainer.checkpoint.copied")
+            write_checkpoint.write(job, answer)
+        except Exception as failure:  # noqa: BLE001 - whatever it is: whoever asked is waiting, and training can go on
+            error = line_of(failure)
+            if self._answered:  # the next sync and the next start of an engine recover
+                sys.stderr.write(
+                    f"apollod trainer: the checkpoint {job.path} is committed, its redo record stays: {error}\n"
+                )
+                return
+            doubtful = isinstance(failure, SyncError) and failure.committed
+            answer(
+                write_checkpoint.Written(), error=error, damaged=isinstance(failure, WeightsDamaged), doubtful=doubtful
+            )
+
+    def _answer(
+        self, job: write_checkpoint.Job, written: write_checkpoint.Written, seconds: float, **failed: Any
+    ) -> None:
+        with suppress(LinkClosed):  # the loop finds out for itself
+            self._send(CheckpointWritten(
+                job.step, str(job.path), written.fingerprint, written.bytes, seconds, held_s=job.snapshot.held_s,
+                written_bytes=written.written_bytes, delta_bytes=written.delta_bytes,
+                changed_blocks=written.changed_blocks,
+                blocks=written.blocks, files=written.files, **failed,
+            ))  # fmt: skip

@@ -1,0 +1,152 @@
+"""Weights and optimizer state of a step, for a checkpoint that is written while later steps are done.
+
+Everything is copied out once, in the dtype of the files, into host memory that is given back afterwards. Until that is
+done (`released`) nobody may write the weights. Where there is no room for a copy, the live weights are read, and nobody
+may write them until the checkpoint is.
+"""
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from apollod.store.block_hash import Array
+from apollod.store.model_files import WeightFile
+from apollod.store.pieces import Piece
+from apollod.trainer.bind.live_weights import Weights, finite
+from apollod.wire.manifest import ITEM_BYTES
+
+SPARE = 1.1
+"""Memory that has to be available, in sizes of what is copied."""
+
+COPIERS = 4
+"""Threads that copy, at most: new memory costs a fault a page, several times as much as the copy itself."""
+
+PART_BYTES = 16 << 20
+_ALIGN = 256
+
+
+class Snapshot:
+    """The weights as they are until `released`, and from then on as they were. `copy` may run in another thread."""
+
+    def __init__(self, weights: Weights, state: dict[str, Tensor]) -> None:
+        self._weights = weights
+        self._live = dict(weights.views)
+        self._copies: dict[str, Tensor] = {}
+        self._lock = threading.Lock()
+        self._released = threading.Event()
+        self._waited_from = 0.0
+        self.state = state
+        self.held_s = 0.0
+        """seconds for which somebody waited in `wait`"""
+
+    # --- for whoever wants to write the weights ------------------------------------------------------------------
+
+    def wait(self) -> None:
+        """Until the weights may be written."""
+        with self._lock:
+            if self._released.is_set():
+                return
+            self._waited_from = time.perf_counter()
+        self._released.wait()
+
+    def release(self) -> None:
+        """The live weights are not looked at any more."""
+        with self._lock:
+            if self._waited_from and not self._released.is_set():
+                self.held_s = time.perf_counter() - self._waited_from
+            self._released.set()
+
+    # --- for whoever writes the checkpoint -----------------------------------------------------------------------
+
+    def copy(self) -> bool:
+        """Copy everything and release the weights; false where there is no room: then it is `release` that the
+        writer has to call."""
+        unique = {id(view): (name, view) for name, view in self._live.items()}  # a tied tensor has two names
+        sizes = {name: view.numel() * ITEM_BYTES[self._stored(name)] for name, view in unique.values()}
+        state_bytes = sum(tensor.nbytes for tensor in self.state.values())
+        if (sum(sizes.values()) + state_bytes) * SPARE > available_bytes():
+            return False
+        try:
+            copies, state = self._copied(sizes)
+        except (OSError, MemoryError):
+            return False
+        self._copies = {name: copies[unique[id(view)][0]] for name, view in self._live.items()}
+        self._live, self.state = {}, state
+        self.release()
+        return True
+
+    def pieces(self, files: Sequence[WeightFile]) -> Iterator[Piece]:
+        """The data of all files, a tensor at a time. What the engine does not hold comes from the files it was
+        loaded from."""
+        for file in files:
+            for tensor in file.tensors:
+                yield Piece(file.name, tensor.start, self._bytes(tensor.name))
+
+    def nonfinite(self) -> list[str]:
+        """Names of tensors that hold NaN or infinity."""
+        held = {**self._live, **self._copies}
+        return [name for name, tensor in held.items() if tensor.is_floating_point() and not finite(tensor)]
+
+    def drop(self) -> None:
+        """Give the memory back, and let everybody go on."""
+        self._copies, self._live, self.state = {}, {}, {}
+        self.release()
+
+    def _bytes(self, name: str) -> Array:
+        tensor = self._copies[name] if name in self._copies else self._weights.read(name).detach().cpu()
+        data: Array = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
+        return data
+
+    def _stored(self, name: str) -> str:
+        return self._weights.source.tensors[name].dtype
+
+    def _copied(self, sizes: dict[str, int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Weights and state in one anonymous mapping, which goes when the last tensor of it does."""
+        sources = [(self._live[name].detach(), getattr(torch, self._stored(name))) for name in sizes]
+        sources += [(tensor.detach(), tensor.dtype) for tensor in self.state.values()]
+        places, end = [], 0
+        for source, dtype in sources:
+            size = source.numel() * dtype.itemsize
+            places.append((end, end + size))
+            end += -(-size // _ALIGN) * _ALIGN
+        mapping = mmap.mmap(-1, max(end, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)  # a fault for 2 MiB instead of 4 KiB
+        memory = torch.frombuffer(mapping, dtype=torch.uint8)
+        copies, parts = [], []
+        for (source, dtype), (start, stop) in zip(sources, places, strict=True):
+            copies.append(memory[start:stop].view(dtype).view(source.shape))
+            parts += _parts(copies[-1], source)
+        with ThreadPoolExecutor(max(1, min(COPIERS, len(os.sched_getaffinity(0))))) as pool:
+            for done in [pool.submit(part) for part in parts]:
+                done.result()
+        return dict(zip(sizes, copies, strict=False)), dict(zip(self.state, copies[len(sizes) :], strict=True))
+
+
+def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:
+    """The copy of one tensor (its conversion, where the engine holds it in a wider dtype) in parts of about
+    PART_BYTES."""
+    if source.dim() == 0 or source.nbytes <= PART_BYTES:
+        return [lambda: target.copy_(source)]
+    rows = max(1, PART_BYTES // (prod(source.shape[1:]) * source.element_size()))
+    return [
+        lambda a=at: target[a : a + rows].copy_(source[a : a + rows])  # type: ignore[misc]
+        for at in range(0, source.shape[0], rows)
+    ]
+
+
+def available_bytes() -> int:
+    """What the kernel could give without swapping (MemAvailable)."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0

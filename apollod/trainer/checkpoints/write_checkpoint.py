@@ -1,0 +1,318 @@
+"""Write a checkpoint: the model directory brought to the weights of a step, and beside the others a directory with its
+optimizer and the way back (docs/decisions/0012). Or, for a replay, a whole model directory with the optimizer inside.
+
+A directory is written under a temporary name, flushed, renamed. What commits a checkpoint is the sync of the model
+directory after that; where it is not committed, its directory goes again. Reading: restore.py.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from apollod.adapters.system.files import fsync_dir, fsync_file, put_in_place
+from apollod.adapters.system.model_dir import files_below
+from apollod.errors import ApolloError, CheckpointError, SyncError, WeightsDamaged
+from apollod.failpoints import failpoint
+from apollod.store.access import check_writable
+from apollod.store.apply import Recovered, recover_files
+from apollod.store.delta import write_delta
+from apollod.store.disk import REAL
+from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, read_record, write_entry
+from apollod.store.history import History
+from apollod.store.lock import WeightsLock
+from apollod.store.model_files import WeightFile, read_files
+from apollod.store.names import REDO
+from apollod.store.pieces import Piece, directory_pieces
+from apollod.store.sync import Synced, Unsettled, put_weights
+from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer.bind.tensor_stream import FingerprintStream
+from apollod.trainer.checkpoints.weights_snapshot import Snapshot
+from apollod.trainer.optim.saved_state import STATE_VERSION
+from apollod.wire.messages import OptimizerSettings
+
+WEIGHT_SUFFIXES = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack"}
+"""Files of the source that hold weights in another form: stale as soon as a step is done, so not copied."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to write. `model_dir`: to bring up to date (None: `path` becomes a whole model directory); `full`: the
+    weights into `path`, too; `source`: the directory that the engine's model was loaded from."""
+
+    step: int
+    path: Path
+    model_dir: Path | None
+    full: bool
+    snapshot: Snapshot
+    source: ModelDir
+    settings: OptimizerSettings
+
+
+@dataclass(frozen=True)
+class Written:
+    """A committed checkpoint; see `CheckpointCommitted`."""
+
+    fingerprint: str = ""
+    bytes: int = 0
+    written_bytes: int = 0
+    delta_bytes: int = 0
+    changed_blocks: int = 0
+    blocks: int = 0
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def write(job: Job, written: Callable[[Written], None]) -> None:
+    """Write a checkpoint; `written` is called as soon as it is committed and every process reads its weights, and
+    what is left then is to let go of the redo record. Raises ApolloError: nothing is committed then, unless it is a
+    SyncError with `committed`, or comes after `written`."""
+    if damaged := job.snapshot.nonfinite():
+        raise WeightsDamaged(damaged)
+    try:
+        if job.model_dir is None:
+            written(_write_directory(job))
+        else:
+            _commit(job, job.model_dir, written)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"the checkpoint {job.path} cannot be written ({error})",
+            "make room or fix the permissions; the model directory and older checkpoints are as they were",
+        ) from error
+
+
+# --- the model directory and an entry of the history ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What the model directory holds: `fingerprint` "": to be looked at. `number`: of the new entry."""
+
+    step: int
+    fingerprint: str
+    number: int
+
+
+def _commit(job: Job, model_dir: Path, written: Callable[[Written], None]) -> None:
+    check_writable(model_dir)
+    with WeightsLock(model_dir) as lock:
+        recovered = _recovered(model_dir)
+        files = read_files(model_dir)
+        before = _tidied(job, model_dir, recovered)
+        with _Temporary(job.path) as temporary:
+            entry = _fill_entry(temporary, job, model_dir, files, before)
+            failpoint("trainer.checkpoint.before-rename")
+            put_in_place(temporary, job.path)
+        failpoint("trainer.checkpoint.renamed")
+        size = _directory_bytes(job.path, entry)
+        unsettled = _put(job, model_dir, files)
+        try:
+            failpoint("trainer.checkpoint.committed")
+            with lock.settling() as ours:
+                written(_written(entry, size, unsettled.synced))
+                if ours:
+                    unsettled.settle()
+        finally:
+            unsettled.abandon()
+
+
+def _written(entry: Entry, size: int, synced: Synced) -> Written:
+    return Written(
+        fingerprint=entry.fingerprint,
+        bytes=size,
+        written_bytes=synced.bytes_written,
+        delta_bytes=entry.files[UNDO],
+        changed_blocks=synced.changed_blocks,
+        blocks=synced.blocks,
+        files={file.name: file.how for file in synced.files},
+    )
+
+
+def _recovered(model_dir: Path) -> Recovered:
+    """An error here is one of an earlier sync: nothing of this checkpoint is committed."""
+    try:
+        return recover_files(REAL, model_dir)
+    except SyncError as error:
+        raise CheckpointError(str(error), error.hint) from error
+
+
+def _put(job: Job, model_dir: Path, files: tuple[WeightFile, ...]) -> Unsettled:
+    """The sync that commits the checkpoint, not yet settled. Its directory goes again where that is known not to
+    have happened."""
+    try:
+        return put_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
+    except Exception as error:
+        if isinstance(error, SyncError) and error.committed:
+            raise
+        if not isinstance(error, ApolloError) and (model_dir / REDO).exists():
+            raise SyncError(
+                f"whether the checkpoint {job.path} is committed is not known ({error!r})",
+                f"`apollo-checkpoint recover --model-dir {model_dir}` brings the old weights or the new ones",
+                committed=True,
+            ) from error
+        _remove(job.path)
+        raise
+
+
+def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
+    """What crashes left is removed: temporary directories, and an entry whose sync did not commit. What there is
+    then."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    fsync_dir(job.path.parent.parent)
+    for stray in job.path.parent.glob("*.tmp-*"):  # nobody else writes here: we hold the lock of the model directory
+        shutil.rmtree(stray)
+    history = History.read(job.path.parent, model_dir, locked=True)
+    if history.model.problem:
+        raise CheckpointError(history.model.problem, "nothing was written")
+    if history.uncommitted:
+        _remove(history.uncommitted.path)
+    if any(held.path == job.path for held in history.held):
+        raise CheckpointError(
+            f"{job.path} is a checkpoint already, of step {read_record(job.path).step}",
+            "nothing was written; name another directory",
+        )
+    if job.path.exists():
+        _remove(job.path)
+    newest = history.held[-1].entry if history.held else None
+    if newest and recovered.step is None and history.model.fingerprint not in ("", newest.fingerprint):
+        raise CheckpointError(
+            f"{model_dir} holds weights of fingerprint {history.model.fingerprint}, the newest checkpoint left "
+            f"{newest.fingerprint}; "
+            "nothing was written",
+            "if that edit is meant, run `apollo-checkpoint sync --accept-edits`; else restore them, for instance "
+            "with `apollod "
+            f"checkpoint export DIR --step {newest.step}`",
+        )
+    step = history.model.step if history.model.step >= 0 else recovered.step or 0
+    return _Before(step, history.model.fingerprint, history.next_number)
+
+
+def _fill_entry(target: Path, job: Job, model_dir: Path, files: tuple[WeightFile, ...], before: _Before) -> Entry:
+    """The delta first: it reads what the model directory holds, and both fingerprints come out on the way."""
+    (target / ENTRY).mkdir(parents=True)
+    old, new = FingerprintStream(files), FingerprintStream(files)
+    write_delta(
+        target / UNDO,
+        files,
+        old.watch(directory_pieces(model_dir, files)),
+        new.watch(job.snapshot.pieces(files)),
+        (before.step, job.step),
+    )
+    if before.fingerprint not in ("", old.text()):
+        raise CheckpointError(
+            f"{model_dir} holds weights of fingerprint {old.text()}, not {before.fingerprint}: somebody writes "
+            "there; nothing was written",
+            "find out who, then run `apollo-checkpoint fingerprint`",
+        )
+    failpoint("trainer.checkpoint.weights-written")
+    if job.full:
+        _write_model(target, job, files, job.snapshot.pieces(files))
+    return _seal(target, job, new.text(), before.number, (before.step, old.text()))
+
+
+# --- a whole model directory ---------------------------------------------------------------------------------------
+
+
+def _write_directory(job: Job) -> Written:
+    """What `apollod replay --out` wants; an older directory there is replaced."""
+    job.path.parent.mkdir(parents=True, exist_ok=True)
+    for stray in job.path.parent.glob(f"{job.path.name}.tmp-*"):  # of processes that were killed while writing
+        shutil.rmtree(stray)
+    files = job.source.files
+    with _Temporary(job.path) as temporary:
+        (temporary / ENTRY).mkdir(parents=True)
+        stream = FingerprintStream(files)
+        _write_model(temporary, job, files, stream.watch(job.snapshot.pieces(files)))
+        entry = _seal(temporary, job, stream.text(), 0, (0, ""))
+        put_in_place(temporary, job.path)
+    return Written(entry.fingerprint, _directory_bytes(job.path, entry))
+
+
+def _write_model(target: Path, job: Job, files: Sequence[WeightFile], pieces: Iterator[Piece]) -> None:
+    """The weight files repeat those of the model to the byte, header and all, but for the weights; then config,
+    tokenizer and the like. Written, not linked to the model directory: a second link would make every later sync
+    write whole files."""
+    pieces = iter(pieces)
+    for file in files:
+        with (target / file.name).open("wb") as out:
+            out.write(file.header)
+            left = file.bytes - len(file.header)
+            while left:
+                piece = next(pieces)
+                out.write(piece.data.data)
+                left -= piece.data.nbytes
+    for name in _other_files(job.source.path):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(job.source.path / name, target / name)
+
+
+def _other_files(source: Path) -> Iterator[Path]:
+    """Relative paths of config, tokenizer and the like; no weights, nothing hidden, nothing of ours."""
+    return (path for path in files_below(source, WEIGHT_SUFFIXES) if Path(ENTRY) not in path.parents)
+
+
+# --- both ---------------------------------------------------------------------------------------------------------
+
+
+class _Temporary:
+    """A name beside `path` to fill and rename; what is left of it in the end is removed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+
+    def __enter__(self) -> Path:
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def _seal(target: Path, job: Job, fingerprint: str, number: int, before: tuple[int, str]) -> Entry:
+    """Optimizer state and record into `target`, and everything in it flushed."""
+    save_file({name: tensor.cpu().contiguous() for name, tensor in job.snapshot.state.items()}, target / STATE)
+    entry = Entry(
+        schema_version=SCHEMA_VERSION,
+        number=number,
+        step=job.step,
+        fingerprint=fingerprint,
+        before_step=before[0],
+        before_fingerprint=before[1],
+        model=_model_name(job.source.path),
+        full=job.full or job.model_dir is None,
+        optimizer=msgspec.to_builtins(job.settings),
+        torch=str(torch.__version__),
+        state_version=STATE_VERSION,
+        files={
+            str(file.relative_to(target)): file.stat().st_size for file in sorted(target.rglob("*")) if file.is_file()
+        },
+    )
+    write_entry(target, entry)
+    for item in target.rglob("*"):
+        (fsync_dir if item.is_dir() else fsync_file)(item)
+    fsync_dir(target)
+    return entry
+
+
+def _model_name(source: Path) -> str:
+    """Name of the base model: a checkpoint that serves as a source passes it on."""
+    return read_record(source).model if (source / RECORD).is_file() else source.resolve().name
+
+
+def _directory_bytes(path: Path, entry: Entry) -> int:
+    return sum(entry.files.values()) + (path / RECORD).stat().st_size
+
+
+def _remove(path: Path) -> None:
+    """The record first, so that what a crash leaves is no entry; what cannot be removed is passed over by every
+    reader, or is found to be uncommitted."""
+    with suppress(OSError):
+        (path / RECORD).unlink(missing_ok=True)
+        fsync_dir(path / ENTRY)
+        shutil.rmtree(path)
+        fsync_dir(path.parent)

@@ -1,0 +1,43 @@
+"""Which compiled passes over CPU memory there are, and whether they can be had: with numba, kernels_cpu.py.
+
+Each has the bits of plain torch operations, which define the value and are taken without numba, on other devices and
+for memory that a pass cannot read. In memory a bf16 pair is a uint32 word; keys come in halves.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Protocol, cast
+
+
+class CompiledPasses(Protocol):
+    """The functions of kernels_cpu.py. Beside each: what defines it."""
+
+    AVAILABLE: bool
+    signs: Any  # projector.signs
+    row_square_norms: Any  # projector.square_norms
+    column_square_norms: Any
+    square_sum: Any  # moments.square_norm
+    adam: Any  # adam_update.adam_
+    apollo: Any  # apollo_update.channel_rates_
+    write_rows: Any  # rounding.write_reference_
+    write_columns: Any
+    write_elements: Any
+    write_floats: Any
+    adam_step: Any  # adam_update.adam_update
+    apollo_step: Any  # apollo_update.update_matrix
+    fingerprint_sums: Any  # store.fingerprint.sums
+    fingerprint_sums_at: Any
+
+
+def compiled_passes() -> CompiledPasses | None:
+    """None without numba, which nothing imports before it is needed: it takes most of a second."""
+    passes = _passes()
+    return passes if passes.AVAILABLE else None
+
+
+@cache
+def _passes() -> CompiledPasses:
+    from apollod.trainer.kernels import kernels_cpu
+
+    return cast(CompiledPasses, kernels_cpu)

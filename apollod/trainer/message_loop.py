@@ -1,0 +1,357 @@
+"""The trainer's message loop: one message in, one answer out, no decisions.
+
+What cannot be done is answered with `Refused` and the trainer stays up. An exception inside a step is answered with
+`StepFailed` and ends the process, because the weights may be half updated; unless memory ran out before the first
+update.
+"""
+
+import gc
+import os
+import signal
+from types import FrameType
+
+import msgspec
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from apollod.adapters.ipc.link import Link
+from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
+from apollod.explain import line_of
+from apollod.failpoints import failpoint
+from apollod.trainer.bind import probe
+from apollod.trainer.bind.attach import Attached, attach
+from apollod.trainer.bind.mapped_memory import open_cuda_handle, open_memory_file
+from apollod.trainer.checkpoints import restore
+from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
+from apollod.trainer.checkpoints.weights_snapshot import Snapshot
+from apollod.trainer.environment import environment
+from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.table import objective_named
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim.backends import device_kernels
+from apollod.trainer.optim.backward_updates import HookHandle
+from apollod.trainer.optim.named_optimizer import NamedOptimizer
+from apollod.trainer.optim.optimizers import make_optimizer
+from apollod.trainer.out_of_memory import lacks_memory, spoils_the_process
+from apollod.trainer.step import be_deterministic, run_step
+from apollod.trainer.undo.undo_ring import UndoRing
+from apollod.wire import messages as m
+from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
+from apollod.wire.records import decode_record
+
+EXIT_TORN = 70  # EX_SOFTWARE: a step failed, the weights may be half updated
+
+
+class _Stop(Exception):
+    """SIGTERM while no message is being answered."""
+
+
+class Learner:
+    """What a step needs, from `Attach` on: model, optimizer with its hooks in place, tokenizer."""
+
+    def __init__(
+        self,
+        attached: Attached,
+        settings: m.OptimizerSettings,
+        tokenizer: PreTrainedTokenizerBase,
+        undo_bytes: int = 0,
+        kernels: m.Kernels = "auto",
+    ) -> None:
+        self.attached = attached
+        self.settings = settings
+        self.tokenizer = tokenizer
+        self.undo = UndoRing(undo_bytes) if undo_bytes else None
+        self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
+        self.optimizer, self._hooks = self._make_optimizer()
+        self._warm_up(kernels)
+
+    def _warm_up(self, wanted: m.Kernels) -> None:
+        """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
+        if self.kernels != "triton":
+            return
+        try:
+            self.optimizer.warm_up()
+        except Exception as error:  # whatever a compiler or driver raises
+            if lacks_memory(error):
+                raise
+            self.kernels = device_kernels.give_up(wanted, line_of(error))
+            self.forget()
+
+    def forget(self) -> None:
+        """Replace the optimizer by one that has done no step yet, of these `attached` and `settings`."""
+        self._hooks.remove()
+        del self.optimizer, self._hooks  # the state of both together may not fit
+        self.optimizer, self._hooks = self._make_optimizer()
+
+    def _make_optimizer(self) -> tuple[NamedOptimizer, HookHandle]:
+        optimizer = make_optimizer(self.settings, self.attached.trainable, self.attached.round_to, self.kernels)
+        if self.undo is not None:
+            self.undo.clear()  # its steps lead to the state of another optimizer
+            optimizer.undo = self.undo
+        return optimizer, optimizer.attach()
+
+    def take_back(self, step: int, fingerprint: str) -> str:
+        """Undo the steps since `step`, after which the weights had this fingerprint, as far as all are kept in
+        memory. The fingerprint found then; empty where nothing was undone."""
+        if self.undo is None or (count := self.undo.leads_to(step, fingerprint)) is None:
+            return ""
+        self.undo.undo(count)
+        found = self.attached.weights.fingerprint()
+        if found != fingerprint:  # what memory held was not what the steps had left
+            self.undo.clear()
+        return found
+
+    def undoable(self) -> m.Undoable:
+        """What `take_back` could do now."""
+        if self.undo is None:
+            return m.Undoable(0, "[checkpoint] undo_bytes = 0")
+        return m.Undoable(len(self.undo), self.undo.given_up)
+
+    def encode(self, record: bytes, objective: Objective) -> Tokens:
+        """A canonical record as the objective learns it; raises RecordRefused."""
+        tokens = objective.encode(self.tokenizer, decode_record(record), self.settings.max_tokens)
+        tokens.check()
+        return tokens
+
+
+class Loop:
+    """Serves one supervisor over `link` until it says so, closes the socket, or SIGTERM."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._checkpoints = CheckpointWriter(link.send)
+        self._fds: list[int] = []
+        self._learner: Learner | None = None
+        self._receiving = False
+        self._stopping = False
+
+    def run(self) -> int:
+        """Exit code: 0 asked to leave or supervisor gone, EXIT_TORN after a failed step.
+
+        Only `Quit` waits for a checkpoint that is being written, not only settled; otherwise the process ends here,
+        and recovery makes of it what it makes of a crash. (Python's own way out would pull the libraries away from
+        under the thread.)"""
+        code = self._serve()
+        if not self._checkpoints.settled():
+            os._exit(code)
+        return code
+
+    def _serve(self) -> int:
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        be_deterministic()
+        if kernels_cpu.AVAILABLE:
+            kernels_cpu.warm_up()
+        while True:
+            try:
+                message = self._next()
+                if isinstance(message, m.Quit):
+                    self._checkpoints.finish()
+                    return 0
+                answer = self._answer(message)
+                if answer is not None:
+                    self._link.send(answer)
+                if isinstance(answer, m.StepFailed) and answer.torn:
+                    return EXIT_TORN
+            except (LinkClosed, _Stop):
+                return 0
+
+    def _on_sigterm(self, _signal: int, _frame: FrameType | None) -> None:
+        """Leave at the next boundary between messages; at once while waiting for one."""
+        self._stopping = True
+        if self._receiving:
+            raise _Stop
+
+    def _next(self) -> m.FromSupervisor:
+        self._receiving = True  # before the flag is read: a signal in between raises
+        if self._stopping:
+            raise _Stop
+        message = self._link.receive()
+        self._receiving = False
+        return message
+
+    def _answer(self, message: m.FromSupervisor) -> msgspec.Struct | None:
+        """Do what the message asks; the answer to send, or None. Unexpected exceptions end the process."""
+        match message:
+            case m.Share():
+                self._fds.append(self._link.take_fd())
+                return None
+            case m.WriteCheckpoint():
+                return self._write_checkpoint(message)
+            case m.Step():
+                return self._step(message)
+            case m.Probe():
+                return self._probe(message)
+        try:
+            match message:
+                case m.Attach():
+                    self._checkpoints.finish()  # the files that are looked at are to be whole
+                    return self._attach(message)
+                case m.Restore():
+                    return self._restore(message)
+                case m.Encode():
+                    learner = self._attached()
+                    return m.EncodeDone([_encode(learner, example, record) for example, record in message.examples])
+        except ApolloError as error:
+            return m.Refused(_tag(message), " ".join(str(error).split()), error.hint)
+        return m.Refused(
+            _tag(message), "a trainer does not know this message", "supervisor and trainer must be of one version"
+        )
+
+    def _attached(self) -> Learner:
+        if self._learner is None:
+            raise ShareRefused("the trainer has no weights yet", "send attach first")
+        return self._learner
+
+    def _attach(self, message: m.Attach) -> m.Bound:
+        fds, self._fds = self._fds, []
+        if self._learner is not None and self._learner.undo is not None:
+            self._learner.undo.clear()
+        self._learner = None  # unmap the old memory before the new one is mapped
+        manifest = message.manifest
+        attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.gradient_checkpointing)
+        attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
+        self._learner = Learner(
+            attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels
+        )
+        return bound(self._learner, manifest)
+
+    def _restore(self, message: m.Restore) -> m.Restored:
+        learner = self._attached()
+        self._checkpoints.hold()
+        if message.target >= 0 and (taken := learner.take_back(message.target, message.target_fingerprint)):
+            if taken == message.target_fingerprint:
+                return m.Restored(taken, learner.optimizer.state_bytes(), True, learner.undoable())
+            message = msgspec.structs.replace(message, weights=True)
+        self._checkpoints.finish()
+        restoring = restore.prepare(message, learner.attached.weights, learner.settings)
+        if learner.undo is not None:
+            learner.undo.clear()
+        if not message.path:
+            learner.forget()
+        found = restoring.into(learner.attached.weights, learner.optimizer)
+        if damaged := learner.attached.weights.nonfinite():
+            raise WeightsDamaged(damaged)
+        if learner.undo is not None:
+            learner.undo.restart(found)
+        return m.Restored(found, learner.optimizer.state_bytes(), undoable=learner.undoable())
+
+    def _step(self, message: m.Step) -> m.StepDone | m.StepFailed:
+        try:
+            learner = self._attached()
+            objective = objective_named(message.objective)
+            batch = [_checked(learner, example, objective) for example in message.examples]
+            answer = self._run(learner, objective, batch, message)
+        except ApolloError as error:
+            return m.StepFailed(message.step, error.line())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
+            return m.StepFailed(message.step, line_of(error))
+        failpoint("trainer.step.unreported")
+        return answer
+
+    def _run(
+        self, learner: Learner, objective: Objective, batch: list[Tokens], message: m.Step
+    ) -> m.StepDone | m.StepFailed:
+        """The step, or that there is no memory for it. Where that shows before the first update (mostly in the forward
+        pass), weights and state are those of before, and the trainer is as good as new."""
+        optimizer = learner.optimizer
+        updates = optimizer.updates
+        try:
+            done = run_step(
+                learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
+                self._checkpoints.hold, objective,
+            )  # fmt: skip
+            return msgspec.structs.replace(done, undoable=learner.undoable())
+        except Exception as error:
+            if not lacks_memory(error):
+                raise
+            spoiled = spoils_the_process(error)
+            lack = OutOfMemory(sum(len(tokens.ids) for tokens in batch), len(batch), line_of(error))
+        torn = spoiled or optimizer.updates != updates
+        if not torn:  # out of the except clause: the traceback, and the graph that it kept, are gone
+            optimizer.abandon()
+            gc.collect()
+            torch.cuda.empty_cache()
+        return m.StepFailed(message.step, lack.line(), out_of_memory=True, torn=torn)
+
+    def _probe(self, message: m.Probe) -> m.Probed:
+        """Whatever goes wrong is the answer: nothing was written, and the trainer stays as it is."""
+        try:
+            learner = self._attached()
+            return probe.probe(learner.attached, learner.tokenizer, learner.settings.max_tokens, message)
+        except ApolloError as error:
+            return m.Probed(message.step, error=error.line())
+        except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
+            return m.Probed(message.step, error=line_of(error))
+
+    def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten | None:
+        """Answered from the writer's thread."""
+        if self._learner is None:
+            return m.CheckpointWritten(message.step, message.path, "", 0, 0.0, "the trainer has no weights yet")
+        attached = self._learner.attached
+        snapshot = Snapshot(attached.weights, self._learner.optimizer.state_tensors())
+        self._checkpoints.start(message, snapshot, attached.weights.source, self._learner.settings)
+        return None
+
+
+def bound(learner: Learner, manifest: Manifest) -> m.Bound:
+    """What was bound, and everything that the bits of a step depend on besides settings, weights and example."""
+    attached = learner.attached
+    views = {t.name: t for t in manifest.tensors if t.status != "frozen"}
+    held = {name: t.dtype for name, t in views.items() if t.dtype != t.stored_dtype}
+    held |= {
+        name: "frozen" for name in attached.weights.source.tensors if name not in views and name not in manifest.tied
+    }
+    return m.Bound(
+        fingerprint=attached.weights.fingerprint(),
+        parameters=len(attached.trainable),
+        elements=sum(p.numel() for _, p in attached.trainable),
+        versions=environment(attached.device, learner.kernels, learner.settings.name),
+        held=held,
+        tied=manifest.tied,
+    )
+
+
+def _checked(learner: Learner, example: m.StepExample, objective: Objective) -> Tokens:
+    """Its tokens; raises RecordRefused unless they and their columns are the recorded ones."""
+    tokens = learner.encode(example.record, objective)
+    if tokens.digest() != example.digest:
+        raise RecordRefused(
+            f"example {example.example} is {tokens.digest()} as tokens of {objective.name}, not {example.digest}",
+            "tokenizer, chat template or max_tokens changed since it was accepted: put them back",
+        )
+    return tokens
+
+
+def _encode(learner: Learner, example: str, record: bytes, objective: Objective = SFT) -> m.Encoded:
+    """Tokens of one example counted, or why it cannot be learned. Whatever an example makes templates and tokenizers
+    raise, it must not take the trainer down: the same example would do it again after the restart."""
+    try:
+        tokens = learner.encode(record, objective)
+    except RecordRefused as error:
+        return m.Encoded(example, refused=error.line())
+    except Exception as error:  # noqa: BLE001 - see above
+        return m.Encoded(example, refused=f"it cannot be tokenised ({line_of(error)})")
+    return m.Encoded(example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name)
+
+
+def _open(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:
+    """All storages of the manifest, in order; takes over the descriptors."""
+    files = sum(isinstance(storage, MemoryFile) for storage in manifest.storages)
+    if files != len(fds):
+        for fd in fds:
+            os.close(fd)
+        raise ShareRefused(
+            f"{files} memory files are announced, {len(fds)} descriptors came",
+            "engine and trainer must be of one version",
+        )
+    left = iter(fds)
+    return [
+        open_cuda_handle(s) if isinstance(s, CudaHandle) else open_memory_file(s, next(left)) for s in manifest.storages
+    ]
+
+
+def _tag(message: m.FromSupervisor) -> str:
+    return str(message.__struct_config__.tag)

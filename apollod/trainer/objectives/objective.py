@@ -1,0 +1,50 @@
+"""What a loss has to be so that a step can train by it.
+
+A loss sees log-probabilities of the learned tokens and its own columns, never logits, a model or an optimizer, and so
+works with the chunked head (head.py), with gradients that never exist whole, with batches, undo and replay. What it
+needs of a moment outside of the step (the sampler's log-probabilities, rewards, a reference, a teacher) has to be in
+the record, or in a blob that the record names, so that `encode` gives the same columns again in a replay.
+
+A new loss is one file with its formula and paper, one line in table.py, and a case in
+tests/unit/trainer/test_objectives.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.wire.records import TypedRecord
+
+
+class Objective(Protocol):
+    """One loss. Stateless: everything that a step depends on is in its example."""
+
+    @property
+    def name(self) -> str:
+        """As messages, events and the configuration call it; never renamed."""
+
+    @property
+    def token_mean(self) -> bool:
+        """Whether the loss is the mean of -logp over the learned tokens, so that d loss / d logp = -1/N is known
+        beforehand."""
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+        """Ids, mask and columns of a record; raises RecordRefused with the reason. A pure function: a replay compares
+        the digest."""
+
+    def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+        """Loss of one example, float32 [], differentiable in `logps`.
+
+        logps     float32 [targets], natural logarithms, of the learned tokens of all its sequences in order
+        columns   of `Tokens.columns`: float32 or int64, [targets] or [targets, k], on the same device
+        Deterministic, and without any state. Not finite where nothing may be written.
+        """
+
+    def weight(self, tokens: Tokens) -> float:
+        """Share of an example in a step over several: L = sum_i w_i L_i / sum_i w_i. Above zero, and known before its
+        loss."""

@@ -1,0 +1,37 @@
+"""Supervised fine-tuning: the mean cross-entropy over the learned tokens.
+
+    L = -1/N sum_t logp_t        dL/dlogp_t = -1/N
+
+In a step over several examples a token weighs the same whichever examples its own is learned with, as in
+transformers' Trainer (`num_items_in_batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from apollod.trainer.objectives.encoding import tokenise
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.wire.records import TypedRecord
+
+
+class SupervisedFineTuning:
+    """See `Objective`."""
+
+    name = "sft"
+    token_mean = True
+
+    def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+        return tokenise(tokenizer, record, max_tokens)
+
+    def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
+        return logps.neg().mean()
+
+    def weight(self, tokens: Tokens) -> float:
+        return tokens.targets
+
+
+SFT = SupervisedFineTuning()

@@ -1,0 +1,95 @@
+"""An example as a step takes it: token ids, the mask of what is learned, and what else the loss needs of each learned
+token."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import torch
+
+from apollod.errors import RecordRefused
+
+Column = array  # of typecode "f" (float32) or "q" (int64)
+
+_WITH_COLUMNS = b"apollod.columns"
+"""Keeps digests over more than ids and mask apart from those that cover nothing else, which journals hold."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """An encoded example: one sequence, or several that one loss couples, back to back (a pair of answers, say).
+
+    ids      tokens of all sequences
+    mask     `mask[i]`: predicting `ids[i]` is learned; never true for the first token of a sequence
+    cut      tokens that were dropped from the left of the prompt
+    columns  what an objective needs besides: name -> float32 ("f") or int64 ("q") values of each learned token, in
+             order; a multiple of their number is a matrix, a learned token a row (a teacher's likeliest tokens, say)
+    starts   where in `ids` each sequence begins
+    """
+
+    ids: list[int]
+    mask: list[bool]
+    cut: int = 0
+    columns: Mapping[str, array[float] | array[int]] = field(default_factory=dict)
+    starts: tuple[int, ...] = (0,)
+
+    @property
+    def targets(self) -> int:
+        """Number of tokens that are learned."""
+        return sum(self.mask)
+
+    def sequences(self) -> list[tuple[list[int], list[bool]]]:
+        """ids and mask of each."""
+        ends = (*self.starts[1:], len(self.ids))
+        return [(self.ids[a:b], self.mask[a:b]) for a, b in zip(self.starts, ends, strict=True)]
+
+    def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """The columns, [targets] or [targets, k]."""
+        count = self.targets
+        made = {}
+        for name, values in self.columns.items():
+            tensor = torch.tensor(values, dtype=torch.float32 if values.typecode == "f" else torch.int64, device=device)
+            made[name] = tensor if len(values) == count else tensor.view(count, -1)
+        return made
+
+    def digest(self) -> str:
+        """32 hex digits of BLAKE2b-128 over ids (u32, little-endian), mask (a byte each), and all columns and starts,
+        if there are any columns or more than one sequence."""
+        ids = array("I", self.ids)  # 4 bytes on every platform that torch runs on, all little-endian
+        data = ids.tobytes() + bytes(self.mask)
+        if not self.columns and self.starts == (0,):
+            return blake2b(data, digest_size=16).hexdigest()
+        hashed = blake2b(data, digest_size=16, person=_WITH_COLUMNS)
+        hashed.update(array("q", [len(self.ids), len(self.starts), *self.starts]).tobytes())
+        for name, values in sorted(self.columns.items()):
+            label = f"{name}:{values.typecode}".encode()
+            hashed.update(array("q", [len(label), len(values)]).tobytes() + label + values.tobytes())
+        return hashed.hexdigest()
+
+    def check(self) -> None:
+        """Raise RecordRefused unless a loss can be made of it, whatever the objective."""
+        if not self.targets:
+            raise RecordRefused("no token to learn", "an answer must not be empty, nor every weight 0")
+        if len(self.mask) != len(self.ids) or self.starts[0] != 0 or list(self.starts) != sorted(set(self.starts)):
+            raise RecordRefused(
+                f"ids {len(self.ids)}, mask {len(self.mask)} and starts {self.starts} do not fit", "report this"
+            )
+        for ids, mask in self.sequences():
+            if not any(mask):
+                raise RecordRefused("one of its sequences has no token to learn", "an answer must not be empty")
+            if mask[0]:
+                raise RecordRefused(
+                    "the first token of a sequence cannot be learned: nothing comes before it", "report this"
+                )
+            assert len(ids) == len(mask)
+        for name, values in self.columns.items():
+            if not values or len(values) % self.targets:
+                raise RecordRefused(
+                    f"{name} has {len(values)} values for {self.targets} learned tokens", "give one for each"
+                )
+            if values.typecode == "f" and not all(map(math.isfinite, values)):
+                raise RecordRefused(f"{name} holds values that are no numbers", "leave the example out")

@@ -1,0 +1,79 @@
+"""The trainer on memory of its own: what `apollod replay` drives in place of the live one.
+
+The same loop, the same step. Only the weights lie in private memory, with the dtypes that the engine used: a gradient
+is rounded to the dtype that its parameter is held in, so a `cast` parameter held as stored would get other bits.
+"""
+
+from math import prod
+from pathlib import Path
+
+import msgspec
+import torch
+
+from apollod.errors import ApolloError
+from apollod.trainer.bind.attach import attach
+from apollod.trainer.bind.tensor_files import ModelDir
+from apollod.trainer.message_loop import Learner, Loop, bound
+from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.optim.backends import device_kernels
+from apollod.wire import messages as m
+from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, Status, TensorEntry
+
+__all__ = ["Loop", "OfflineLoop", "lay_out"]
+
+ALIGN = 256  # bytes; what vectorised kernels can ask for
+
+
+class OfflineLoop(Loop):
+    """A loop that also knows `AttachCopy`."""
+
+    _manifest: Manifest
+
+    def _answer(self, message: m.FromSupervisor) -> msgspec.Struct | None:
+        if not isinstance(message, m.AttachCopy):
+            return super()._answer(message)
+        try:
+            return self._attach_copy(message) if self._learner is None else self._change(self._learner, message)
+        except ApolloError as error:
+            return m.Refused("attach-copy", " ".join(str(error).split()), error.hint)
+
+    def _attach_copy(self, message: m.AttachCopy) -> m.Bound:
+        device = message.device if torch.cuda.is_available() else "cpu"
+        source = ModelDir.open(Path(message.model_dir))
+        self._manifest = lay_out(source, message.held, message.tied)
+        memory = [torch.empty(storage.bytes, dtype=torch.uint8, device=device) for storage in self._manifest.storages]
+        attached = attach(
+            self._manifest, memory, fresh=False, gradient_checkpointing=message.optimizer.gradient_checkpointing
+        )
+        attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
+        attached.weights.write_all(source)
+        self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels)
+        return bound(self._learner, self._manifest)
+
+    def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:
+        """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay, as
+        far as the parameters are still trained."""
+        state = {name: tensor.clone() for name, tensor in learner.optimizer.state_tensors().items()}
+        old, learner.settings = learner.settings, message.optimizer
+        learner.attached = learner.attached.select(message.optimizer.layers, message.optimizer.freeze)
+        learner.kernels = device_kernels.choose(message.kernels, message.optimizer.name, learner.attached.device)
+        learner.forget()
+        same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
+        learner.optimizer.load_state_tensors(state, strict=same)
+        return bound(learner, self._manifest)
+
+
+def lay_out(source: ModelDir, held: dict[str, str], tied: dict[str, str]) -> Manifest:
+    """A manifest of one storage that has room for all tensors of `source`, each as the engine held it."""
+    entries, offset = [], 0
+    for name, stored in source.tensors.items():
+        if name in tied:
+            continue
+        frozen = held.get(name) == "frozen"
+        dtype = stored.dtype if frozen else held.get(name, stored.dtype)
+        stride = tuple(prod(stored.shape[i + 1 :]) for i in range(len(stored.shape)))
+        status: Status = "frozen" if frozen else "live" if dtype == stored.dtype else "cast"
+        entries.append(TensorEntry(name, 0, offset, stored.shape, stride, dtype, stored.dtype, status))
+        if not frozen:
+            offset += -(-prod(stored.shape) * ITEM_BYTES[dtype] // ALIGN) * ALIGN
+    return Manifest(str(source.path), "memfd", (MemoryFile(offset),), tuple(entries), tied)

@@ -1,0 +1,61 @@
+"""Which kernels update the weights on a GPU: Triton's, or plain torch ("eager"). Decided once, when weights are
+attached.
+
+Both follow the same formulas, but not to the same bits (kernels_cuda.py says where), so the choice is recorded with
+what is bound and a replay takes the recorded one. On a CPU there is nothing to choose: the compiled passes there have
+the eager bits.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import torch
+
+from apollod.explain import line_of
+from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.optim.optimizer_errors import OptimizerError
+from apollod.wire.messages import Kernels
+
+PROBE_WORDS = 4096
+
+
+def choose(wanted: Kernels, optimizer: str, device: torch.device) -> Kernels:
+    """ "triton" where an `optimizer` on this device shall use it, else "eager". Fingerprints are taken accordingly
+    from here on.
+
+    Raises OptimizerError where Triton is asked for and cannot run; "auto" says why on standard error then.
+    """
+    live_fingerprint.use_triton(False)
+    if wanted == "triton" and optimizer != "apollo":
+        raise OptimizerError(f"{optimizer} has no Triton kernels", 'set [trainer] kernels = "auto"')
+    if wanted == "eager" or (device.type != "cuda" and wanted == "auto"):
+        return "eager"
+    if why_not := _why_not(device):
+        return give_up(wanted, why_not)
+    live_fingerprint.use_triton(device.type == "cuda")
+    return "triton" if optimizer == "apollo" else "eager"
+
+
+def give_up(wanted: Kernels, why: str) -> Kernels:
+    """ "eager", with a line that says why it is not Triton; raises OptimizerError where nothing else will do."""
+    if wanted == "triton":
+        raise OptimizerError(f"Triton's kernels cannot run: {why}", 'set [trainer] kernels = "auto", or "eager"')
+    live_fingerprint.use_triton(False)
+    sys.stderr.write(f"apollod trainer: the optimizer runs in plain torch, without Triton's kernels: {why}\n")
+    return "eager"
+
+
+def _why_not(device: torch.device) -> str:
+    """Why Triton cannot compile and run a kernel here; empty where it can."""
+    try:
+        import_module("apollod.trainer.optim.backends.apollo_triton").TritonBackend(device)
+        fingerprint_sums = import_module("apollod.trainer.kernels.fingerprint_triton").fingerprint_sums
+        words = torch.arange(PROBE_WORDS, dtype=torch.int32, device=device)
+        expected, found = live_fingerprint.torch_sums(words), fingerprint_sums(words)
+    except OptimizerError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - no compiler, no driver, a broken installation: all the same here
+        return line_of(error)
+    return "" if expected == found else f"it adds up {PROBE_WORDS} numbers to {found}, not {expected}"

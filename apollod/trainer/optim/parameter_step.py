@@ -1,0 +1,115 @@
+"""What an optimizer's formulas need of one parameter in one step: its moments in float32, and the rounded write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apollod.trainer.optim import moment_store
+from apollod.trainer.optim.projector import blocks, stream_key
+from apollod.trainer.optim.rounding import write_rows_, write_update_
+from apollod.trainer.undo.undo_ring import ParameterUndo
+
+
+@dataclass(frozen=True)
+class ParameterStep:
+    """One parameter's share of a step, as an optimizer's formulas see it.
+
+    number    of the step; keys the random streams
+    t         updates of this parameter, this one included
+    undo      where the writes are kept so that they can be taken back
+    """
+
+    name: str
+    group: Mapping[str, Any]
+    weight: Tensor
+    round_to: torch.dtype
+    state: Mapping[str, Tensor]
+    seed: int
+    number: int
+    t: int
+    undo: ParameterUndo | None = None
+
+    def moments(self, part: slice | None = None) -> dict[str, Tensor]:
+        """State with float32 m and v: all of them, or flat the elements `part`. `keep` makes changes to them last."""
+        return moment_store.load(self.state, part)
+
+    def keep(self, wide: Mapping[str, Tensor], part: slice | None = None) -> None:
+        """Store what `moments` gave. bfloat16 moments are rounded stochastically, by streams of their own."""
+        if self.state["m"].dtype == torch.float32:
+            return  # they are the state itself
+        keys = {name: stream_key(f"moment {name}", self.seed, self.name, self.number) for name in "mv"}
+        moment_store.save(self.state, wide, part, keys)
+
+    def write(self, update: Tensor, coef: Tensor | float, part: slice | None = None) -> None:
+        """weight = round(weight (1 - lr weight_decay) + coef update); with `part`, of those elements, update being
+        flat."""
+        weight, master = self.weight, self.state.get("master")
+        if part is not None:
+            self._write(
+                weight.view(-1)[part], None if master is None else master.view(-1)[part], update, coef, part.start
+            )
+        elif self.undo is None or not weight.is_cpu or not isinstance(coef, Tensor) or coef.dim() != 2:
+            self._write(weight, master, update, coef, 0)
+        else:
+            width = weight.shape[1]
+            for block in blocks(
+                weight.numel(), width
+            ):  # what it was before and is then, while it is in the processor's caches
+                rows = slice(block.start // width, block.stop // width)
+                scale = coef[rows] if coef.shape[1] == 1 else coef
+                self._write(weight[rows], None if master is None else master[rows], update[rows], scale, block.start)
+
+    def _write(self, weight: Tensor, master: Tensor | None, update: Tensor, coef: Tensor | float, first: int) -> None:
+        """first: index of weight[0] in the parameter."""
+        decay, key = self.decay, self.rounding_key
+        if master is None:
+            with self.kept(weight):
+                write_update_(weight, update, coef, decay, key, self.group["rounding"], self.round_to, first)
+            return
+        with self.kept(weight, master):
+            if self.t == 1:
+                master.copy_(weight)
+            write_update_(master, update, coef, decay, key, "nearest", torch.float32)
+            weight.copy_(master if weight.dtype == self.round_to else master.to(self.round_to))
+
+    @property
+    def writes_all(self) -> bool:
+        """Whether a row without gradient has to be written, too: weights decay, or the master copy is taken."""
+        return self.decay != 1 or ("master" in self.state and self.t == 1)
+
+    def write_rows(self, rows: Tensor, update: Tensor, coef: Tensor) -> None:
+        """The share of `write` in some rows of a bf16 matrix: int64 [k] ascending, update [k, n], coef float32 [k,
+        1]."""
+        master = self.state.get("master")
+        if master is None:
+            with self._kept_rows(rows, self.weight):
+                write_rows_(self.weight, rows, update, coef, self.decay, self.rounding_key, self.group["rounding"])
+            return
+        with self._kept_rows(rows, self.weight, master):
+            wide = self.weight[rows].float() if self.t == 1 else master[rows]
+            write_update_(wide, update, coef, self.decay, self.rounding_key, "nearest", torch.float32)
+            master[rows] = wide
+            self.weight[rows] = wide.to(self.weight.dtype)
+
+    def kept(self, *targets: Tensor) -> AbstractContextManager[None]:
+        """Whoever writes these contiguous tensors, the weight or its master, does it in here."""
+        return nullcontext() if self.undo is None else self.undo.writing(*targets)
+
+    def _kept_rows(self, rows: Tensor, *targets: Tensor) -> AbstractContextManager[None]:
+        return nullcontext() if self.undo is None else self.undo.writing_rows(rows, *targets)
+
+    @property
+    def decay(self) -> float:
+        """What the weight is multiplied by."""
+        return 1 - float(self.group["lr"] * self.group["weight_decay"])
+
+    @property
+    def rounding_key(self) -> int:
+        """Of the write's noise."""
+        return stream_key("rounding", self.seed, self.name, self.number)

@@ -1,0 +1,169 @@
+"""Gradients [m, n] that never exist whole: the few rows of an embedding that an example uses, a head's rows as products
+of factors.
+
+Law of this file: a row has the bits that autograd's dense gradient would have, however it is asked for and whichever
+rows come with it (a product in bf16 of at least 64 rows gives a row the same bits on CPU;
+`tests/unit/trainer/test_loss.py` holds it to that).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from apollod.trainer.optim.projector import BLOCK_ELEMENTS, blocks
+
+BLOCK_ROWS = 4096
+"""Rows of a block: bounds the temporaries; a matrix of no more rows is not worth all this."""
+
+
+class RowGradient(ABC):
+    """Gradient [m, n] of a parameter, which gives its rows as often as it is asked, with the same bits each time."""
+
+    def __init__(self, shape: torch.Size) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def block(self, first: int, last: int) -> Tensor:
+        """Rows first .. last-1: a new tensor [last - first, n]."""
+
+    def every_block(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """All rows: (their numbers int64 [k], gradient [k, n]) in order, at most BLOCK_ROWS at once."""
+        for first in range(0, self.shape[0], BLOCK_ROWS):
+            block = self.block(first, min(first + BLOCK_ROWS, self.shape[0]))
+            yield torch.arange(first, first + block.shape[0], device=block.device), block
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """As `every_block`, without rows that are known to be zero."""
+        return self.every_block()
+
+    def dense(self) -> Tensor:
+        """The dense gradient [m, n]."""
+        blocks = self.every_block()
+        rows, block = next(blocks)
+        made = block.new_empty(self.shape)
+        made[rows] = block
+        for rows, block in blocks:
+            made[rows] = block
+        return made
+
+
+def parts(gradient: Tensor | RowGradient, unit: int = 1) -> Iterator[tuple[slice, Tensor]]:
+    """The whole gradient in the working blocks of `projector.blocks`, which do not depend on how it comes:
+    (elements, flat)."""
+    if isinstance(gradient, Tensor):
+        flat = gradient.view(-1)
+        for part in blocks(flat.numel(), unit):
+            yield part, flat[part]
+        return
+    wanted, left = blocks(gradient.shape.numel(), unit), torch.empty(0)
+    length = max(1, BLOCK_ELEMENTS // unit) * unit
+    for _, block in gradient.every_block():
+        flat = torch.cat([left, block.view(-1)]) if left.numel() else block.view(-1)
+        for at in range(0, flat.numel() - length + 1, length):
+            yield next(wanted), flat[at : at + length]
+        left = flat[flat.numel() // length * length :]
+    if left.numel():
+        yield next(wanted), left
+
+
+class SparseRows(RowGradient):
+    """rows  int64 [k], ascending, each once; values [k, n]. All other rows are zero."""
+
+    def __init__(self, shape: torch.Size, rows: Tensor, values: Tensor) -> None:
+        super().__init__(shape)
+        self._rows = rows
+        self._values = values
+
+    def block(self, first: int, last: int) -> Tensor:
+        block = self._values.new_zeros(last - first, self.shape[1])
+        inside = (self._rows >= first) & (self._rows < last)
+        block[self._rows[inside] - first] = self._values[inside]
+        return block
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for first in range(0, len(self._rows), BLOCK_ROWS):
+            yield self._rows[first : first + BLOCK_ROWS], self._values[first : first + BLOCK_ROWS]
+
+
+class FactoredRows(RowGradient):
+    """L' R. left  (first, last) -> columns first .. last-1 of L, [t, last - first]; right  R [t, n]."""
+
+    def __init__(self, shape: torch.Size, left: Callable[[int, int], Tensor], right: Tensor) -> None:
+        super().__init__(shape)
+        self._left = left
+        self._right = right
+
+    def block(self, first: int, last: int) -> Tensor:
+        return torch.mm(self._left(first, last).t(), self._right)
+
+
+class RowSum(RowGradient):
+    """The sum of gradients of one shape, added up in the order given and in their dtype, as autograd does it."""
+
+    def __init__(self, parts: Sequence[RowGradient]) -> None:
+        super().__init__(parts[0].shape)
+        self._parts = parts
+
+    def block(self, first: int, last: int) -> Tensor:
+        total = self._parts[0].block(first, last)
+        for part in self._parts[1:]:
+            total.add_(part.block(first, last))  # zeros, too: they make a -0 of the others a 0
+        return total
+
+
+class RowSink(Protocol):
+    """Who takes row gradients, inside the backward pass."""
+
+    def takes_rows(self, parameter: Tensor) -> bool:
+        """Whether this parameter's gradient may come as rows; if so, all of it has to."""
+
+    def expect_rows(self, parameter: Tensor) -> None:
+        """Announce, in a forward pass, one `deliver_rows` of the backward pass to come."""
+
+    def deliver_rows(self, parameter: Tensor, gradient: RowGradient) -> None:
+        """One of the contributions to a parameter's gradient. The last one that was announced completes it."""
+
+
+class Arrivals:
+    """Row gradients by parameter, from the first contribution until the parameter is updated."""
+
+    def __init__(self) -> None:
+        self._missing: dict[Tensor, int] = {}
+        self._arrived: dict[Tensor, list[RowGradient]] = {}  # of the running backward pass
+        self._sums: dict[Tensor, list[RowGradient]] = {}  # sums of earlier ones
+
+    def expect(self, parameter: Tensor) -> None:
+        """One more contribution will come."""
+        self._missing[parameter] = self._missing.get(parameter, 0) + 1
+
+    def add(self, parameter: Tensor, gradient: RowGradient) -> bool:
+        """Take a contribution; whether it was the last one."""
+        arrived = self._arrived.setdefault(parameter, [])
+        arrived.append(gradient)
+        self._missing[parameter] -= 1
+        if self._missing[parameter]:
+            return False
+        self._sums.setdefault(parameter, []).append(_sum(self._arrived.pop(parameter)))
+        return True
+
+    def complete(self) -> list[Tensor]:
+        """Parameters with a complete gradient that `take` would give."""
+        return list(self._sums)
+
+    def take(self, parameter: Tensor) -> RowGradient:
+        """The sum over all backward passes since the last time."""
+        return _sum(self._sums.pop(parameter))
+
+    def clear(self) -> None:
+        """Forget all of it: no step was made of it."""
+        for held in (self._missing, self._arrived, self._sums):
+            held.clear()
+
+
+def _sum(parts: list[RowGradient]) -> RowGradient:
+    return parts[0] if len(parts) == 1 else RowSum(parts)

@@ -1,0 +1,401 @@
+"""The way back from one write to the values before it: `Packed`, made of the bytes before and after, small and fast.
+
+Numbers are compared as integers, so that every bit comes back: NaN with their payloads, both zeros, everything. 16-bit
+floats:
+
+    2 bits an element: 0 the same, 1 one up, 2 one down, 3 something else; the old values of those in a list, in order
+    blocks of 512 elements, of which those without a change take a byte. Code word k of a block holds elements k, 64 +
+    k, ...
+
+float32 that holds values of bfloat16 (`cast` views) is packed by its upper halves, other float32 as differences of 16
+bits with the old values of what does not fit; and where that is not smaller, the old values are kept as they are. On
+CPU in kernels of one thread; elsewhere, and without numba, in torch operations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from apollod.trainer.kernels.undo_layout import BLOCK, LANES
+
+Array = np.ndarray[Any, Any]
+i16, u8, u16, u32, u64 = np.int16, np.uint8, np.uint16, np.uint32, np.uint64
+
+PACKED_MIN = 1024  # elements; fewer are kept as they are
+ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
+TORCH_CHUNK = 1 << 22  # elements: bounds the temporaries on a GPU
+ROOM_KEPT_BYTES = 1 << 20  # room to pack in that is kept for the next time: that of a working block
+
+
+@cache
+def kernels() -> ModuleType | None:
+    """undo_kernels.py; None without numba, which nothing imports before it is needed."""
+    module = import_module("apollod.trainer.kernels.undo_kernels")
+    return module if module.AVAILABLE else None
+
+
+def _compiled() -> ModuleType:
+    module = kernels()
+    assert module is not None
+    return module
+
+
+class Packed(ABC):
+    """The values before a write, given those after it."""
+
+    @abstractmethod
+    def restore(self, values: Tensor) -> None:
+        """`values` (flat, contiguous, what was there after the write) become what was there before, in place."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+
+
+def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
+    """For `values` that are going to change as a whole: a copy of them in host memory, or, if that may be, the fact
+    that they are zero."""
+    if not values.is_cpu:
+        return Sent(_Transfer.of(values.view(-1).clone()))
+    if maybe_zero:
+        bits = values.view(-1).view(torch.uint8)  # as numbers, -0.0 would be zero
+        if not bits[:64].any() and not bits.any():
+            return _Zeros()
+    return Raw(values)
+
+
+def packable(values: Tensor) -> bool:
+    """Whether `packed` would look at both sides; if not, a copy of the old values is as good and can be had before
+    the write."""
+    return not values.is_cpu or (values.numel() >= PACKED_MIN and values.element_size() in (2, 4))
+
+
+def packed(old: Tensor, new: Tensor) -> Packed:
+    """For values that were `old` and are `new`: flat, contiguous, of one dtype and device. `old` is not kept, unless
+    on a GPU."""
+    if old.is_cpu:
+        return _packed_here(old, new)
+    return TorchPacked(old, new, deferred=True) if old.element_size() == 2 else Sent(_Transfer.of(old))
+
+
+def _packed_here(old: Tensor, new: Tensor) -> Packed:
+    if packable(old):
+        if kernels() is None:
+            made: Packed | None = TorchPacked(old, new) if old.element_size() == 2 else None
+        elif old.element_size() == 2:
+            made = HalfPacked.at(old.data_ptr(), new.data_ptr(), old.numel())
+        elif _on_bf16_grid(before := words(old), after := words(new)):
+            made = _UpperHalves.of(before, after)
+        else:
+            made = FloatPacked.of(before, after)
+        if made is not None:
+            return made
+    return copied(old)
+
+
+def words(values: Tensor) -> Array:
+    """A flat CPU tensor of 2 or 4 bytes an element as unsigned integers, on the same memory."""
+    if values.element_size() == 2:
+        return values.view(torch.int16).numpy().view(u16)
+    return values.view(torch.int32).numpy().view(u32)
+
+
+def _on_bf16_grid(before: Array, after: Array) -> bool:
+    return not any((part & u32(0xFFFF)).any() for part in (before[:BLOCK], after[:BLOCK], before, after))
+
+
+class _Zeros(Packed):
+    """Everything was zero: moments and master copies before a parameter's first update."""
+
+    nbytes = 0
+
+    def restore(self, values: Tensor) -> None:
+        values.zero_()
+
+
+class Raw(Packed):
+    """The old values themselves, on CPU. Copied as bytes: torch takes ten times as long for a small tensor."""
+
+    def __init__(self, old: Tensor) -> None:
+        self._old = ctypes.string_at(old.data_ptr(), old.nbytes)
+
+    def restore(self, values: Tensor) -> None:
+        assert values.nbytes == len(self._old)
+        ctypes.memmove(values.data_ptr(), self._old, len(self._old))
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._old)
+
+
+class Sent(Packed):
+    """The old values themselves, from a GPU."""
+
+    def __init__(self, old: _Transfer) -> None:
+        self._old = old
+
+    def restore(self, values: Tensor) -> None:
+        values.view(torch.uint8).copy_(
+            self._old.host.view(torch.uint8), non_blocking=True
+        )  # bytes: no conversion touches a NaN
+
+    @property
+    def nbytes(self) -> int:
+        return self._old.nbytes
+
+
+# --- CPU ----------------------------------------------------------------------------------------------------------
+
+
+class HalfPacked(Packed):
+    """16 bits an element: codes of the blocks that changed, and the values that a code cannot say, one behind the
+    other in `data`."""
+
+    def __init__(self, data: Array, blocks: int, kept: int) -> None:
+        self._data, self._blocks, self._kept = data, blocks, kept
+
+    @classmethod
+    def of(cls, old: Array, new: Array) -> HalfPacked | None:
+        """As `at`, of contiguous uint16."""
+        return cls.at(old.ctypes.data, new.ctypes.data, old.size)
+
+    @classmethod
+    def at(cls, old: int, new: int, size: int) -> HalfPacked | None:
+        """Of values at these addresses; None where too many changed by more than one."""
+        blocks, most = -(-size // BLOCK), int(size * ESCAPES_MAX) + BLOCK
+        room, address = _room(blocks * (1 + 2 * LANES) + 2 * most + 16)
+        codes, escapes = _parts(blocks, blocks)
+        kept, count = _compiled().pack_at(old, new, size, address, address + codes, address + escapes, most)
+        if count < 0:
+            return None
+        _, end = _parts(blocks, kept)
+        data = np.empty(end + 2 * count, u8)
+        data[:end], data[end:] = room[:end], room[escapes : escapes + 2 * count]
+        return cls(data, blocks, kept)
+
+    @property
+    def nbytes(self) -> int:
+        return self._data.size
+
+    @property
+    def escapes(self) -> Array:
+        """The values that a code cannot say: uint16 [n]."""
+        return self._data[_parts(self._blocks, self._kept)[1] :].view(u16)
+
+    def restore(self, values: Tensor) -> None:
+        self.restore_words(words(values))
+
+    def restore_words(self, values: Array) -> None:
+        """As `restore`, of uint16."""
+        whole, (first, end) = values.size // BLOCK, _parts(self._blocks, self._kept)
+        flags, codes = self._data[: self._blocks], self._data[first:end].view(u64).reshape(-1, LANES // 4)
+        way = codes, codes.view(u16), self.escapes
+        place = _compiled().unpack_halves(_blocks(values), flags[:whole], *way, 0, 0)
+        if whole < self._blocks:
+            rest = _padded(values)
+            _compiled().unpack_halves(rest, flags[whole:], *way, *place)
+            values[whole * BLOCK :] = rest[0, : values.size % BLOCK]
+
+
+def _parts(blocks: int, kept: int) -> tuple[int, int]:
+    """Where codes and escapes begin: behind a flag a block, at whole words, and behind the codes of `kept` blocks."""
+    codes = -(-blocks // 8) * 8
+    return codes, codes + kept * 2 * LANES
+
+
+_kept_room: tuple[Array, int] = (np.empty(0, u8), 0)
+
+
+def _room(size: int) -> tuple[Array, int]:
+    """Memory to pack in and its address, valid until the next call: new memory would cost more than what is done in
+    it."""
+    global _kept_room
+    if _kept_room[0].size >= size:
+        return _kept_room
+    room = np.empty(size, u8)
+    made = room, room.ctypes.data
+    if size <= ROOM_KEPT_BYTES:
+        _kept_room = made
+    return made
+
+
+def _blocks(values: Array) -> Array:
+    """Whole blocks [b, BLOCK], on the same memory."""
+    return values[: values.size // BLOCK * BLOCK].reshape(-1, BLOCK)
+
+
+def _padded(values: Array) -> Array:
+    """What is behind them, as one more block."""
+    block = np.zeros((1, BLOCK), u16)
+    block[0, : values.size % BLOCK] = values[values.size // BLOCK * BLOCK :]
+    return block
+
+
+class _UpperHalves(Packed):
+    """float32 whose lower halves are zero before and after. Such parameters are small, so halves are copied."""
+
+    def __init__(self, inner: HalfPacked) -> None:
+        self._inner = inner
+
+    @classmethod
+    def of(cls, old: Array, new: Array) -> _UpperHalves | None:
+        inner = HalfPacked.of(*((part >> u32(16)).astype(u16) for part in (old, new)))
+        return None if inner is None else cls(inner)
+
+    def restore(self, values: Tensor) -> None:
+        whole = words(values)
+        halves = (whole >> u32(16)).astype(u16)
+        self._inner.restore_words(halves)
+        np.left_shift(halves, u32(16), out=whole, dtype=u32)
+
+    @property
+    def nbytes(self) -> int:
+        return self._inner.nbytes
+
+
+class FloatPacked(Packed):
+    """32 bits an element: differences of 16 bits, and the old values where they are too far for that."""
+
+    def __init__(self, steps: Array, escapes: Array) -> None:
+        self._steps, self._escapes = steps, escapes
+
+    @classmethod
+    def of(cls, old: Array, new: Array) -> FloatPacked | None:
+        """None where that is too often so."""
+        steps, escapes = np.empty(old.size, i16), np.empty(int(old.size * ESCAPES_MAX) + BLOCK, u32)
+        count = _compiled().pack_floats(old, new, steps, escapes)
+        return None if count < 0 else cls(steps, escapes[:count].copy())
+
+    def restore(self, values: Tensor) -> None:
+        _compiled().unpack_floats(words(values), self._steps, self._escapes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._steps.nbytes + self._escapes.nbytes
+
+
+def warm_up() -> None:
+    """Compile every kernel (seconds once, then from the disk cache), so that the first step is not slow."""
+    if kernels() is not None:
+        for dtype in (torch.bfloat16, torch.float32):
+            old = torch.zeros(PACKED_MIN, dtype=dtype)
+            new = old + torch.tensor(1.1, dtype=dtype)
+            packed(old, new).restore(new)
+
+
+# --- torch operations ---------------------------------------------------------------------------------------------
+
+
+class _Transfer:
+    """A tensor on its way from a GPU to pinned memory, on a stream of its own: it has arrived when the device is
+    synchronized."""
+
+    _streams: dict[torch.device, Any] = {}
+
+    def __init__(self, host: Tensor, arrived: Any) -> None:
+        self.host, self._arrived = host, arrived
+
+    @classmethod
+    def of(cls, values: Tensor) -> _Transfer:
+        """Of `values` that nobody changes any more."""
+        if values.is_cpu:
+            return cls(values, None)
+        if values.device not in cls._streams:
+            cls._streams[values.device] = torch.cuda.Stream(values.device)  # type: ignore[no-untyped-call]
+        side = cls._streams[values.device]
+        side.wait_stream(torch.cuda.current_stream(values.device))
+        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        with torch.cuda.stream(side):
+            host.copy_(values, non_blocking=True)
+        values.record_stream(side)
+        return cls(host, side.record_event())
+
+    @property
+    def nbytes(self) -> int:
+        """torch hands out pinned memory in powers of two."""
+        return self.host.nbytes if self._arrived is None else 1 << max(0, self.host.nbytes - 1).bit_length()
+
+    def wait(self) -> None:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+
+
+class TorchPacked(Packed):
+    """As `HalfPacked`, on any device, without blocks. How many values no code says is read in `settle`, so that the
+    device is not waited for in between; `old` is kept until then. Not `deferred`: at once."""
+
+    def __init__(self, old: Tensor, new: Tensor, deferred: bool = False) -> None:
+        self._size = old.numel()
+        self._old: Tensor | None = old
+        before, after = old.view(torch.int16), new.view(torch.int16)
+        parts = [_codes(after[part] - before[part]) for part in self._chunks()]
+        self._codes = torch.cat([_joined(part) for part in parts])
+        self._counts = _Transfer.of(torch.stack([(part == 3).sum() for part in parts]))
+        self._parts: list[tuple[_Transfer, int]] = []
+        if not deferred:
+            self.settle()
+
+    @property
+    def settled(self) -> bool:
+        return self._old is None
+
+    def settle(self) -> None:
+        """Finish what had to wait for the device. Before `nbytes` and `restore`."""
+        if self._old is None:
+            return
+        self._counts.wait()
+        old, self._old = self._old.view(torch.int16), None
+        for chunk, count in zip(self._chunks(), self._counts.host.tolist(), strict=True):
+            far = torch.nonzero_static(self._split(self._codes, chunk) == 3, size=count).view(-1)
+            self._parts.append((_Transfer.of(old[chunk][far]), count))
+        self._sent = _Transfer.of(self._codes)
+        del self._codes
+
+    def restore(self, values: Tensor) -> None:
+        whole, codes = values.view(torch.int16), self._sent.host.to(values.device, non_blocking=True)
+        for chunk, (escapes, count) in zip(self._chunks(), self._parts, strict=True):
+            code = self._split(codes, chunk)
+            whole[chunk] -= (code & 1).to(torch.int16) - (code >> 1)
+            far = torch.nonzero_static(code == 3, size=count).view(-1)
+            whole[chunk].index_copy_(0, far, escapes.host.to(values.device, non_blocking=True))
+
+    @property
+    def nbytes(self) -> int:
+        return self._sent.nbytes + sum(escapes.nbytes for escapes, _ in self._parts)
+
+    def wait(self) -> None:
+        """Until it is in host memory; after `settle`."""
+        self._sent.wait()
+
+    def _chunks(self) -> list[slice]:
+        return [slice(first, min(first + TORCH_CHUNK, self._size)) for first in range(0, self._size, TORCH_CHUNK)]
+
+    def _split(self, codes: Tensor, chunk: slice) -> Tensor:
+        """uint8 codes of one chunk, an element each."""
+        size = chunk.stop - chunk.start
+        four = codes[chunk.start // 4 : chunk.start // 4 + -(-size // 4)]
+        return torch.cat([(four >> shift) & 3 for shift in (0, 2, 4, 6)])[:size]
+
+
+def _codes(steps: Tensor) -> Tensor:
+    """uint8 codes of int16 differences."""
+    far = (steps > 1) | (steps < -1)
+    return torch.where(far, 3, torch.where(steps < 0, 2, steps)).to(torch.uint8)
+
+
+def _joined(codes: Tensor) -> Tensor:
+    """Four codes a byte: elements k, q + k, 2 q + k, 3 q + k of 4 q."""
+    missing = -codes.numel() % 4
+    a, b, c, d = torch.nn.functional.pad(codes, (0, missing)).view(4, -1)
+    joined: Tensor = a | b << 2 | c << 4 | d << 6
+    return joined

@@ -1,0 +1,310 @@
+"""The last steps, kept so that they can be undone in memory: of each write its way back (undo_codec.py), and the
+optimizer's state.
+
+Law of this file: nothing here changes a bit of a step, and nothing is undone on a guess. The ring knows the fingerprint
+between every two of its steps; whatever else writes the weights, or leaves one step half done, has to `restart` or
+`clear` it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from apollod.explain import line_of
+from apollod.trainer.undo.undo_codec import Packed, TorchPacked, copied, packable, packed, warm_up
+
+_LACKING = (MemoryError, RuntimeError)  # torch's OutOfMemoryError is a RuntimeError
+
+UNKNOWN = ""
+"""fingerprint of weights that nobody has looked at"""
+
+_KEPT_WHEN_WRITTEN = frozenset({"master"})
+"""state that is not copied before an update, because it is written as the weights are"""
+
+
+@dataclass(slots=True)
+class _Record:
+    """One write: all of `target` (contiguous), or some of its rows."""
+
+    target: Tensor
+    back: Packed
+    rows: Tensor | None = None
+
+    def undo(self) -> None:
+        if self.rows is None:
+            self.back.restore(self.target.view(-1))
+            return
+        part = self.target[self.rows]
+        self.back.restore(part.view(-1))
+        self.target[self.rows] = part
+
+
+@dataclass(slots=True)
+class _Copies:
+    """Contiguous tensors on CPU, and their bytes as they were: all state of a parameter in one record."""
+
+    targets: list[Tensor]
+    old: list[bytes]
+
+    def undo(self) -> None:
+        for target, old in zip(self.targets, self.old, strict=True):
+            ctypes.memmove(target.data_ptr(), old, len(old))
+
+
+@dataclass
+class _Step:
+    """A step and what was before it: the fingerprint of the weights, the number of the last step (None: not known).
+    `nbytes` counts settled records."""
+
+    number: int
+    before: str
+    last: int | None
+    records: list[_Record | _Copies] = field(default_factory=list)
+    nbytes: int = 0
+
+
+class ParameterUndo:
+    """What one parameter's share of the open step changes; part of the step only once it is given to `UndoRing.add`.
+
+    failed     why something could not be kept (no memory, say). The update itself must not suffer from it
+    unsettled  packings that wait for the device; `nbytes` counts all else
+    """
+
+    def __init__(self, scratch: list[Tensor]) -> None:
+        self.records: list[_Record | _Copies] = []
+        self.unsettled: list[TorchPacked] = []
+        self.nbytes = 0
+        self.failed = ""
+        self._scratch = scratch
+
+    def copy(self, state: Mapping[str, Tensor]) -> None:
+        """Take the optimizer's state as it is before the update."""
+        tensors = [tensor for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN]
+        here = state["t"].is_cpu
+        try:
+            if here and int(state["t"]):
+                old = [ctypes.string_at(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
+                self.records.append(_Copies(tensors, old))
+                self.nbytes += sum(map(len, old))
+                return
+            for tensor in tensors:  # at the first update, all zero
+                self._keep(tensor, copied(tensor, here))
+        except _LACKING as error:
+            self._fail(error)
+
+    @contextmanager
+    def writing(self, *targets: Tensor) -> Iterator[None]:
+        """Whoever writes these contiguous tensors does it in here."""
+        try:
+            before = [] if self.failed else [self._before(number, target) for number, target in enumerate(targets)]
+        except _LACKING as error:
+            self._fail(error)
+        yield
+        if self.failed:
+            return
+        try:
+            for target, old in zip(targets, before, strict=True):
+                self._keep(target, old if isinstance(old, Packed) else packed(old, target.view(-1)))
+        except _LACKING as error:
+            self._fail(error)
+
+    @contextmanager
+    def writing_rows(self, rows: Tensor, *targets: Tensor) -> Iterator[None]:
+        """As `writing`, of some rows only: int64 [k] ascending, each once."""
+        first, last = int(rows[0]), int(rows[-1])
+        if last - first + 1 == len(rows):
+            with self.writing(*(target[first : last + 1] for target in targets)):
+                yield
+            return
+        try:
+            before = [] if self.failed else [target[rows] for target in targets]
+        except _LACKING as error:
+            self._fail(error)
+        yield
+        if self.failed:
+            return
+        try:
+            for target, old in zip(targets, before, strict=True):
+                self._keep(target, packed(old.view(-1), target[rows].view(-1)), rows)
+        except _LACKING as error:
+            self._fail(error)
+
+    def _keep(self, target: Tensor, back: Packed, rows: Tensor | None = None) -> None:
+        self.records.append(_Record(target, back, rows))
+        if rows is not None:
+            self.nbytes += rows.nbytes
+        if isinstance(back, TorchPacked) and not back.settled:
+            self.unsettled.append(back)
+        else:
+            self.nbytes += back.nbytes
+
+    def _fail(self, error: Exception) -> None:
+        self.failed = line_of(error)
+
+    def _before(self, number: int, target: Tensor) -> Tensor | Packed:
+        """The target's values, flat and on CPU valid until the next `writing`; or the way back to them, if no other
+        is needed."""
+        if not packable(target):
+            return copied(target, maybe_zero=False)
+        flat = target.view(-1)
+        if not flat.is_cpu:
+            return flat.clone()
+        while len(self._scratch) <= number:
+            self._scratch.append(torch.empty(0, dtype=torch.uint8))
+        if self._scratch[number].numel() < flat.nbytes:
+            self._scratch[number] = torch.empty(flat.nbytes, dtype=torch.uint8)
+        copy = self._scratch[number][: flat.nbytes].view(flat.dtype)
+        ctypes.memmove(copy.data_ptr(), flat.data_ptr(), flat.nbytes)
+        return copy
+
+
+class UndoRing:
+    """As many of the last steps as `budget` bytes hold. Used by the optimizer that has it as its `undo`."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._at = UNKNOWN  # fingerprint of the weights now
+        self._last: int | None = None  # number of the last step; None: not known
+        self._steps: deque[_Step] = deque()
+        self._complete_bytes = 0  # of all of them
+        self._open: _Step | None = None
+        self._unsettled: list[TorchPacked] = []
+        self._sent: list[TorchPacked] = []
+        self._scratch: list[Tensor] = []
+        self._given_up = ""
+        warm_up()
+
+    def __len__(self) -> int:
+        """Steps that can be undone."""
+        return len(self._steps)
+
+    @property
+    def given_up(self) -> str:
+        """Why it keeps no step any more; empty while it does."""
+        return self._given_up
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes: steps, and room for a parameter before its update."""
+        now = self._open.nbytes if self._open else 0
+        return self._complete_bytes + now + sum(scratch.nbytes for scratch in self._scratch)
+
+    @property
+    def recording(self) -> bool:
+        """Whether a step is open whose writes are wanted."""
+        return self._open is not None
+
+    def restart(self, fingerprint: str) -> None:
+        """Forget every step, and begin again from weights with this fingerprint."""
+        self._steps.clear()
+        self._complete_bytes = 0
+        self._open, self._unsettled, self._sent = None, [], []
+        self._at, self._last = fingerprint, None
+
+    def clear(self) -> None:
+        """Forget every step: something else wrote, or will."""
+        self.restart(UNKNOWN)
+
+    # --- a step ---------------------------------------------------------------------------------------------------
+
+    def begin(self, number: int) -> None:
+        """The next writes belong to this step."""
+        if self._open is not None:
+            self.clear()  # that one was left half done
+        if not self._given_up:
+            self._open = _Step(number, self._at, self._last)
+
+    def cancel(self) -> None:
+        """The open step, if there is one, wrote nothing, and is given up."""
+        self._open = None
+
+    def parameter(self, state: Mapping[str, Tensor]) -> ParameterUndo:
+        """Of the parameter with this optimizer state, which is about to be updated. Only while `recording`."""
+        undo = ParameterUndo(self._scratch)
+        undo.copy(state)
+        return undo
+
+    def add(self, undo: ParameterUndo) -> None:
+        """The parameter is updated. Older steps make room."""
+        assert self._open is not None
+        if undo.failed:
+            self._give_up(undo.failed)
+            return
+        self._settle()  # the parameter before this one: by now the device is done with it
+        self._open.records += undo.records
+        self._unsettled = undo.unsettled
+        self._open.nbytes += undo.nbytes
+        self._make_room()
+
+    def end(self, fingerprint: str) -> None:
+        """The step is complete, and the weights have this fingerprint. Without `begin` there was none: nothing was
+        written."""
+        if self._open is not None:
+            self._settle()
+            self._make_room()
+        if self._open is not None:
+            self._steps.append(self._open)
+            self._complete_bytes += self._open.nbytes
+            self._last, self._open = self._open.number, None
+        self._at = fingerprint
+
+    def _settle(self) -> None:
+        if not (self._sent or self._unsettled):
+            return
+        for back in self._sent:  # so that no more than two parameters' copies wait on the device
+            back.wait()
+        self._sent, self._unsettled = self._unsettled, []
+        for back in self._sent:
+            back.settle()
+            if self._open is not None:
+                self._open.nbytes += back.nbytes
+
+    def _make_room(self) -> None:
+        while self._steps and self.nbytes > self._budget:
+            self._complete_bytes -= self._steps.popleft().nbytes
+        if (needed := self.nbytes) > self._budget:
+            self._give_up(f"one step alone takes {needed} bytes or more, undo_bytes = {self._budget} are allowed")
+
+    def _give_up(self, reason: str) -> None:
+        """From here on no step is recorded."""
+        self.clear()
+        self._scratch.clear()
+        self._given_up = reason
+        sys.stderr.write(f"apollod trainer: no step can be undone without a checkpoint any more: {reason}\n")
+
+    # --- undoing --------------------------------------------------------------------------------------------------
+
+    def leads_to(self, step: int, fingerprint: str) -> int | None:
+        """How many steps have to be undone until `step` is the last one and the weights have this fingerprint; None
+        if the ring does not go there. Not both can be asked of fingerprints alone: a step may leave all weights as
+        they were."""
+        if self._open is not None or fingerprint == UNKNOWN:
+            return None
+        at, last, count = self._at, self._last, 0
+        for past in reversed(self._steps):
+            if past.number <= step:
+                break
+            at, last, count = past.before, past.last, count + 1
+        if at != fingerprint or (last is not None and last > step):
+            return None
+        return (
+            count if count or last is not None else None
+        )  # the optimizer may be another one, and only the weights be right
+
+    def undo(self, count: int) -> None:
+        """Take back the last `count` steps, the newest first: weights and optimizer state. They cannot be redone."""
+        for _ in range(count):
+            step = self._steps.pop()
+            self._complete_bytes -= step.nbytes
+            at, self._at = step.before, UNKNOWN
+            for record in reversed(step.records):
+                record.undo()
+            self._at, self._last = at, step.last

@@ -1,0 +1,83 @@
+"""What the control socket is asked and answers: one request a connection, one answer.
+
+A file of its own, since `apollod ctl status` needs these and nothing else of the protocol. Tags are explicit strings:
+they are the protocol, class names are not.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
+    """`apollod ctl status`."""
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
+    """Lines of an inbox file given directly; `source` names them in the journal. `first`: the number of the first line
+    within its source, from 1."""
+
+    lines: list[bytes]
+    source: str
+    first: int = 1
+
+
+class CheckpointRequest(msgspec.Struct, frozen=True, tag="checkpoint"):
+    """Write a checkpoint now; answered when it is committed."""
+
+
+class PauseRequest(msgspec.Struct, frozen=True, tag="pause"):
+    """Finish the running step, then start no other."""
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, tag="resume"):
+    """Train again; also tries a child again that was given up."""
+
+
+class RollbackRequest(msgspec.Struct, frozen=True, tag="rollback"):
+    """Bring the served weights back to a step; answered when they are."""
+
+    to: int
+
+
+class RelearnRequest(msgspec.Struct, frozen=True, tag="relearn"):
+    """Put examples back into the queue whose steps were taken back, or that were withdrawn."""
+
+    examples: list[str]
+
+
+class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
+    """Take examples out of the queue: these, or all that wait of a source (its identity or its path)."""
+
+    examples: list[str] = []
+    source: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, tag="reply"):
+    """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
+
+    body: Any
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """A refusal. `code` is the exit code that ctl uses (docs/design.md, section 9); `retryable`: nothing is wrong
+    with the request, and later it may be granted."""
+
+    error: str
+    hint: str = ""
+    code: int = 1
+    retryable: bool = False
+
+
+# Each has a handler in `supervisor.requests`; a new one needs a line here and one there.
+Request = (
+    StatusRequest
+    | SubmitRequest
+    | CheckpointRequest
+    | PauseRequest
+    | ResumeRequest
+    | RollbackRequest
+    | RelearnRequest
+    | WithdrawRequest
+)
+Answer = Reply | Failure

@@ -1,0 +1,296 @@
+"""The status object: what `apollod ctl status`, GET /apollod/status and /metrics say of the daemon.
+
+Law of this file: fields are only ever added, never renamed, never given another type. What DESIGN section 9 promises is
+required; whatever came later has a default, so that the status of an older daemon can be read, and fields of a newer
+one are passed over. A field that is UNSET is left out of the JSON: nobody knows it, which is not the same as null.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from apollod.errors import ApolloError
+
+SCHEMA_VERSION = 1
+
+STATES = ("starting", "serving", "training", "paused", "degraded", "stopping")
+"""what `Status.state` can say; a newer daemon may know more"""
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A child process."""
+
+    pid: int | None
+    """null while it is down"""
+    ready: bool
+    """engine: it serves; trainer: weights and optimizer are those of the last step"""
+    restarts: int
+    """starts after the first since the daemon started"""
+    given_up: bool = False
+    """it crashed too often; `apollod ctl resume` tries again"""
+    error: str = ""
+    """why it ended last, unless it was asked to"""
+
+
+class Engine(Process, frozen=True, kw_only=True):
+    """vLLM."""
+
+    url: str
+    """of its API; empty until it is ready"""
+    model: str
+    """the name under which the model is served; empty until it is ready"""
+    path: str = ""
+    """directory that it loaded the model from"""
+
+
+class Alignment(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest comparison of trainer and engine: do both see the same weights?"""
+
+    step: int
+    """version of the weights that were compared"""
+    aligned: bool
+    mean_abs_diff: float
+    """of the log-probabilities of the probe text, in nats"""
+    max_abs_diff: float
+    tokens: int
+    """length of the probe text"""
+    bound: float
+    """mean difference above which training halts"""
+    seconds: float
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """The one copy of the weights. The counts are of tensors (`wire.manifest` says what live, cast ... mean)."""
+
+    bridge: str
+    """how trainer and engine share them; empty until the engine is ready"""
+    parameters: int
+    live: int
+    cast: int
+    rederive: int
+    frozen: int
+    trained: int = 0
+    bytes: int
+    elements: int = 0
+    """numbers in the tensors that are trained"""
+    fingerprint: str
+    """16 hex digits (DESIGN section 8); empty until a trainer saw the weights"""
+    base_fingerprint: str = ""
+    """of the untrained weights"""
+    version: int = 0
+    """number of the last completed step that was not taken back"""
+    publish: str = ""
+    """`hogwild` or `fenced`; empty before the first start"""
+    cache: str = ""
+    """what becomes of cached prefixes after a step; empty before the first start"""
+    paused: bool = False
+    """requests wait for a fenced write"""
+    alignment: Alignment | None = None
+    served: int | UnsetType | None = UNSET
+    """version that the engine has taken over; null without an engine"""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """Examples, counted over the life of the journal."""
+
+    pending: int
+    """accepted and not yet learned, the running step's included"""
+    held: int
+    """their step could not be run"""
+    trained: int
+    skipped: int = 0
+    """their step wrote nothing"""
+    undone: int = 0
+    """their step was taken back"""
+    withdrawn: int = 0
+    """somebody took them out of the queue"""
+    rejected: int
+    """lines that were quarantined, and examples that cannot be learned from"""
+    duplicates: int
+    """lines that were known already"""
+    accepted: int = 0
+
+
+class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes the steps; before the first start, nothing."""
+
+    name: str
+    rank: int
+    lr: float = 0.0
+    lr_direct: float = 0.0
+    """for direct corrections"""
+    state_bytes: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest committed checkpoint (null: there is none), and what there is of others."""
+
+    step: int | None
+    at: float | None
+    """Unix time of its commit"""
+    fingerprint: str | None
+    path: str | None = None
+    steps_since: int = 0
+    """steps that a crash would have run again"""
+    kept: int = 0
+    """checkpoints that one can go back to"""
+    bytes: int = 0
+    """of all of them"""
+    due_in_s: float | None = None
+    """seconds until the next one is written by itself; 0: as soon as `activities` lets it; null while nothing is
+    unsaved"""
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """The step that is being made."""
+
+    step: int
+    example: str
+    """id of the first one that it learns"""
+    examples: int
+    tokens: int
+    """of all of them; 0: not known"""
+    elapsed_s: float
+    """since its intent was recorded"""
+    expected_s: float | None
+    """what the steps before it let expect for all of it; null: nothing yet"""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where engine and trainer are on their way to the next step."""
+
+    phase: str
+    """`loading`: the engine reads the weights; `compiling`: it has them and gets ready to serve; `attaching`: the
+    trainer binds to them; `restoring`: a checkpoint; `replaying`: steps since then; `aligning`: both are compared"""
+    elapsed_s: float
+    """since the process was started, or the comparison or the rollback began"""
+    done: int = 0
+    """steps that were replayed"""
+    of: int = 0
+    """steps to replay"""
+
+
+class Undo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rollback can take back at once, in memory."""
+
+    steps: int | UnsetType | None = UNSET
+    """the last ones; a rollback further back reads a checkpoint and runs steps again. null without a trainer"""
+    reason: str = ""
+    """why it can never be one, such as too small a `[checkpoint] undo_bytes`"""
+
+
+class Rollback(msgspec.Struct, frozen=True, kw_only=True):
+    """The one that is wanted or under way."""
+
+    to: int
+    from_: int = msgspec.field(name="from")
+    state: str
+    """`requested` or `started`"""
+
+
+class Base(msgspec.Struct, frozen=True, kw_only=True):
+    """The untrained weights."""
+
+    kept: bool = False
+    path: str | None = None
+    how: str | None = None
+    reason: str = ""
+    """why they are not kept"""
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that holds every event."""
+
+    seq: int
+    """number of the newest event"""
+    bytes: int
+    head_hash: str
+    """of the newest event, 64 hex digits; empty before the first"""
+    path: str = ""
+    verified: int | UnsetType = UNSET
+    """event up to which the chain of hashes was read back in this life"""
+    free_bytes: int | UnsetType = UNSET
+    """on its disk"""
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast the state directory grows, by the last day of events."""
+
+    journal_bytes_per_day: int
+    history_bytes_per_day: int
+    """checkpoints written less checkpoints removed"""
+    days_left: float | None
+    """until the disk of the state directory is full; null: nothing grows"""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon at a moment."""
+
+    schema_version: int = SCHEMA_VERSION
+    state: str
+    """one of STATES"""
+    error: str = ""
+    """why it does less than it should; empty when all is well"""
+    pid: int = 0
+    """of the supervisor; 0 in a state that was folded from a journal"""
+    step: int
+    """number of the last completed step that was not taken back: the version of the weights"""
+    engine: Engine
+    trainer: Process
+    weights: Weights
+    queue: Queue
+    optimizer: Optimizer
+    checkpoint: Checkpoint
+    running: Running | None = None
+    start: Start | None = None
+    rollback: Rollback | None = None
+    undo: Undo = Undo()
+    base: Base = Base()
+    journal: Journal
+    growth: Growth | None = None
+    """null while the journal is younger than ten minutes"""
+    quality: dict[str, Any] = {}
+    """nothing measures it yet"""
+    paths: dict[str, str] = {}
+    """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
+    uptime_s: float
+    activities: dict[str, str] = {}
+    """activity -> why it cannot begin now; empty when it can"""
+
+
+class TrainStatus(msgspec.Struct, frozen=True):
+    """What GET /train/status says: the part of a status that tells how far learning is."""
+
+    schema_version: int
+    state: str
+    step: int
+    queue: dict[str, int]
+
+
+StatusT = TypeVar("StatusT", Status, TrainStatus)
+
+
+def read(body: Any) -> Status:
+    """The status in the body of a reply. Raises ApolloError for what is none."""
+    return _read(body, Status)
+
+
+def read_train_status(body: Any) -> TrainStatus:
+    """That part of a status. Raises ApolloError for what is none."""
+    return _read(body, TrainStatus)
+
+
+def _read(body: Any, kind: type[StatusT]) -> StatusT:
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise ApolloError(
+            f"this is not the status of an apollod: {error}", "use one version of apollod everywhere"
+        ) from error
+
+
+def plain(status: Status) -> dict[str, Any]:
+    """The status as JSON values, in the order of its fields."""
+    values: dict[str, Any] = msgspec.to_builtins(status)
+    return values

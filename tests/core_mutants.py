@@ -1,0 +1,164 @@
+"""Does the suite notice when the core is broken? Each mutant is the core with one thing wrong; its tests have to go
+red.
+
+    python tests/core_mutants.py [NAME ...]
+
+Works on a copy of the package in a temporary directory. Exit code 1 if a mutant survives, or if one no longer applies.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+TESTS = ("tests/unit/core", "tests/property")
+
+
+class Mutant(NamedTuple):
+    """`before` is replaced by `after` in a file of the core; it has to be there once."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+
+
+MUTANTS = (
+    Mutant("a pause stops no step", "activities.py", "Activity.STEP: (STOPPING, HALTED, PAUSED,",
+    "Activity.STEP: (STOPPING, HALTED,"),
+    Mutant("a pause stops checkpoints", "activities.py", "STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER,",
+    "STOPPING, HALTED, PAUSED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER,"),
+    Mutant("a step begins in a comparison", "activities.py", "NO_TRAINER, FENCE, ALIGNMENT, STEP),",
+    "NO_TRAINER, FENCE, STEP),"),
+    Mutant("a comparison beside a checkpoint", "activities.py", "FENCE, STEP, CHECKPOINT, ALIGNMENT,",
+    "FENCE, STEP, ALIGNMENT,"),
+    Mutant("a removal beside a rollback", "activities.py", "(STOPPING, ROLLBACK_WANTED, ROLLBACK, CHECKPOINT)",
+    "(STOPPING, CHECKPOINT)"),
+    Mutant("a rollback beside a step", "activities.py", "(STOPPING, RECOVERY, STEP, ALIGNMENT)",
+    "(STOPPING, RECOVERY, ALIGNMENT)"),
+    Mutant("a halt is forgotten", "activities.py", "return state.daemon.halted", 'return ""'),
+    Mutant("a trainer beside no engine", "activities.py", "NO_ENGINE_PROCESS, ROLLBACK_WANTED,", "ROLLBACK_WANTED,"),
+    Mutant("a lost engine leaves the trainer bound", "children/fold.py",
+    '        own.trainer.phase, own.trainer.doomed = "spawned", True\n\n\ndef _trainer_spawned',
+    "        pass\n\n\ndef _trainer_spawned"),
+    Mutant("a distrusted trainer goes on", "children/fold.py",
+    '        # What it holds is not to be trusted: ask it nothing more.\n'
+    '        own.trainer.phase, own.trainer.doomed = "spawned", True', "        pass"),
+    Mutant("no child is given up", "children/state.py",
+    "        self.given_up = len(self.crashes_ns) >= EXITS_MAX\n\n    def _wait", "\n    def _wait"),
+    Mutant("one death too many", "training/policy.py", "running.attempts + 1 < STEP_ATTEMPTS_MAX",
+    "running.attempts < STEP_ATTEMPTS_MAX"),
+    Mutant("a decaying window has no end", "training/policy.py",
+    'settings.schedule == "cosine" and window.examples >= window.planned', "False"),
+    Mutant("tiers are mixed in a step", "training/policy.py", "one.tier != first.tier or (one.digest", "(one.digest"),
+    Mutant("the parent is the last step started", "training/policy.py", "parent=state.training.version, example",
+    "parent=state.training.step, example"),
+    Mutant("steps that wrote nothing are counted for ever", "training/fold.py",
+    "    own.unlearned = 0\n    if own.window", "    if own.window"),
+    Mutant("a step that failed apart is lost", "intake/fold.py",
+    "            own.queue_of(one.tier).waiting.appendleft(one)",
+    "            pass"),
+    Mutant("the origin makes room", "checkpoints/policy.py", "if state.recovery.origin not in committed[1:] or",
+    "if len(committed) < 2 or"),
+    Mutant("a queue keeps checkpoints away", "checkpoints/due.py",
+    "return not state.intake.pending or bool(blocked(Activity.STEP, state))", "return not state.intake.pending"),
+    Mutant("no checkpoint while steps go on", "checkpoints/due.py", "if state.training.window is not None and",
+    "if False and"),
+    Mutant("a failed checkpoint is tried at once", "checkpoints/due.py", "return max(retry_ns, min(times))",
+    "return min(times)"),
+    Mutant("what leads to the origin makes room", "checkpoints/policy.py",
+    "    if state.recovery.origin not in committed[1:] or blocked(Activity.REMOVAL, state):\n        return None\n"
+    "    oldest = committed[0]\n",
+    "    oldest = next((c for c in committed[:-1] if c != state.recovery.origin), None)\n"
+    "    if oldest is None or blocked(Activity.REMOVAL, state):\n        return None\n"),
+    Mutant("a rollback to weights that nobody has", "rollback/policy.py", "or _no_origin(state, input_):", "or False:"),
+    Mutant("a path is used twice", "checkpoints/policy.py", "if p not in taken)", "if True)"),
+    Mutant("a checkpoint of other weights counts", "checkpoints/policy.py",
+    'error = input_.error or _mismatch(state, input_.step, input_.fingerprint)', "error = input_.error"),
+    Mutant("nobody looks after an orphaned checkpoint", "checkpoints/policy.py",
+    "if open_ is not None and orphaned_checkpoint(state) else []", "if False else []"),
+    Mutant("restored weights are not compared", "recovery/policy.py", "if input_.fingerprint != wanted:", "if False:"),
+    Mutant("a replay of other bits goes on", "recovery/policy.py",
+    "if (input_.fingerprint, input_.applied, skipped) != (done.fingerprint, done.applied, done.skipped):", "if False:"),
+    Mutant("other settings for the same step", "recovery/policy.py", "if changed := _changed_settings(state):",
+    "if False:"),
+    Mutant("a checkpoint of steps taken back is the origin", "recovery/fold.py",
+    "    if ref.step == state.training.version or any(done.step == ref.step for done in own.since):", "    if True:"),
+    Mutant("a checkpoint committed on the way back changes the way", "recovery/fold.py",
+    "if state.rollback.under_way is None:", "if True:"),
+    Mutant("what was taken back is learned again", "intake/fold.py", "    own.undone |= dict.fromkeys(e.examples)",
+    "    for one in e.examples:\n        own.queue(one, 'bulk')"),
+    Mutant("a fence is never opened", "publishing/policy.py",
+    "if state.publishing.engine_paused and not _write_due(state) else []", "if False else []"),
+    Mutant("a write is not fenced", "publishing/policy.py", "elif not closed and (", "elif False and ("),
+    Mutant("prefixes of what was taken back stay", "publishing/policy.py", 'if back and settings.cache == "keep":',
+    "if False:"),
+    Mutant("an example twice in a batch", "intake/policy.py", "            seen.add(line.example)\n", ""),
+    Mutant("tokens are asked for twice", "intake/policy.py",
+    "if any(queue.untokenised for queue in state.intake.queues) or state", "if state"),
+    Mutant("direct corrections wait behind bulk examples", "intake/state.py",
+    "return self.direct.waiting or self.bulk.waiting", "return self.bulk.waiting or self.direct.waiting"),
+    Mutant("bulk examples are tokenised first", "intake/state.py", "        return self.direct, self.bulk",
+    "        return self.bulk, self.direct"),
+    Mutant("no finite difference is none", "alignment/policy.py", "aligned=mean <= bound and not nonfinite,",
+    "aligned=mean <= bound,"),
+    Mutant("a journal takes another model", "daemon/policy.py", "if belongs_to and belongs_to != settings.model_path:",
+    "if False:"),
+    Mutant("a stop waits for ever", "children/policy.py", "and not (at_work and _too_long(state, now_ns))", ""),
+    Mutant("serving ends first", "children/policy.py",
+    'engine.phase == "ready" and trainer.phase != "absent"', "False"),
+    Mutant("a shutdown does not wait for its checkpoint", "decide.py", "if begun.events and state.daemon.stopping:",
+    "if False:"),
+)  # fmt: skip
+
+
+NO_MUTANT = Mutant("the core as it is", "decide.py", "", "")
+
+
+def survives(mutant: Mutant) -> bool:
+    """Are the tests green with it? Raises ValueError where it does not apply."""
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory) / "apollod"
+        shutil.copytree(ROOT / "apollod", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "migrations", Path(directory) / "migrations")
+        file = copy / "core" / mutant.file
+        text = file.read_text()
+        if mutant is not NO_MUTANT and text.count(mutant.before) != 1:
+            raise ValueError(f"{mutant.name}: {mutant.file} has its text {text.count(mutant.before)} times")
+        file.write_text(text.replace(mutant.before, mutant.after))
+        path = os.pathsep.join([directory, str(ROOT / "tests")])
+        command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *TESTS]
+        done = subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+        )
+        return done.returncode == 0
+
+
+def main(names: Sequence[str]) -> int:
+    """Run those named, or all."""
+    if not survives(NO_MUTANT):
+        print("the tests are red without any mutant, so that they prove nothing")
+        return 1
+    left = 0
+    for mutant in MUTANTS:
+        if names and mutant.name not in names:
+            continue
+        began = time.monotonic()
+        try:
+            said = "SURVIVES" if survives(mutant) else "red"
+        except ValueError as error:
+            said = f"DOES NOT APPLY: {error}"
+        left += said != "red"
+        print(f"{said:9} {time.monotonic() - began:5.0f} s  {mutant.name}", flush=True)
+    print(f"{left} of {len(MUTANTS)} were not noticed")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""What `ctl` puts into the queue and takes out of it: lines with their numbers in the file; examples that wait."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from support.journals import STORY, A, B, F, write
+
+from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.writer import Journal
+from apollod.cli.control import ctl, giving
+from apollod.cli.main import main
+from apollod.core import inputs as inp
+from apollod.core.effects import Effect
+from apollod.core.fold import fold
+from apollod.core.state import State
+from apollod.errors import ApolloError
+from apollod.supervisor.config import Config, ModelSection
+from apollod.supervisor.loop import Loop
+from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.wire import messages as msg
+
+BAD = "this is no record"
+
+
+class NoEffects:
+    """An executor for a daemon without children."""
+
+    def __init__(self) -> None:
+        self.exit = anyio.Event()
+
+    async def run(self, effect: Effect) -> list[inp.Input]:
+        return []
+
+
+def answered(config: Config, request: object) -> dict:
+    """What the daemon answers, with its own journal, loop and handler; without children."""
+
+    async def run() -> msg.Answer:
+        journal = await Journal.open(config.journal_path)
+        try:
+            state = State()
+            for item, _ in journal_reader.recorded(config.journal_path):
+                fold(state, item)
+            executor, loop = NoEffects(), Loop(state, journal)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop.run, executor)
+                answer = await HANDLERS[type(request)](Daemon(config, loop, journal, None, None, None), request)
+                executor.exit.set()
+                loop.post(inp.Tick())
+        finally:
+            await journal.close()
+        return answer
+
+    reply = anyio.run(run)
+    if isinstance(reply, msg.Failure):
+        raise ApolloError(reply.error, reply.hint)
+    return dict(reply.body)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Of a daemon that `ctl` reaches without a socket."""
+    made = Config(model=ModelSection(path=str(tmp_path / "m")))
+    monkeypatch.setattr(Config, "state_dir", property(lambda self: tmp_path))
+    monkeypatch.setattr(ctl, "ask", lambda path, request, timeout_s=0.0: answered(made, request))
+    (tmp_path / "quarantine").mkdir()
+    return made
+
+
+def test_a_line_is_recorded_with_its_number_in_the_file(config, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(giving, "SUBMIT_LINES", 3)
+    file = tmp_path / "many.jsonl"
+    file.write_text("".join(f'{{"text": "line {n}"}}\n' if n not in (2, 5) else f"{BAD}\n" for n in range(1, 8)))
+    assert main(["ctl", "submit", str(file), "--socket", "unused"]) == 0
+    assert [line.split(":")[1:3] for line in capsys.readouterr().err.splitlines()] == [
+        [f" {file}", "2"],
+        [f" {file}", "5"],
+    ]
+    journal = str(config.journal_path)
+    assert main(["ctl", "query", "SELECT line, record FROM examples ORDER BY seq", "--csv", "--file", journal]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [row.partition(",")[0] for row in rows] == ["1", "3", "4", "6", "7"]
+    assert all(f"line {row.partition(',')[0]}" in row for row in rows)
+
+
+def test_a_byte_order_mark_is_dropped_from_the_first_line_of_the_file_only(config):
+    line = b'\xef\xbb\xbf{"text": "a"}\n'
+    assert len(answered(config, msg.SubmitRequest([line], "ctl:f"))["examples"]) == 1
+    (rejected,) = answered(config, msg.SubmitRequest([line], "ctl:f", first=1001))["rejected"]
+    assert rejected["line"] == 1001
+
+
+def states(config: Config, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    capsys.readouterr()
+    sql = "SELECT id, state FROM examples"
+    assert main(["ctl", "query", sql, "--csv", "--file", str(config.journal_path)]) == 0
+    return dict(row.split(",") for row in capsys.readouterr().out.splitlines()[1:])
+
+
+def ctl_of(config: Config, *words: str) -> int:
+    return main(["ctl", *words, "--socket", "unused"])
+
+
+def test_examples_that_wait_are_withdrawn_by_id_and_come_back(config, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ctl, "journal_path", lambda args: str(config.journal_path))
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(f'{{"text": "line {n}"}}\n' for n in range(3)))
+    assert ctl_of(config, "submit", str(file)) == 0
+    first, second, third = states(config, capsys)
+    assert ctl_of(config, "example", "withdraw", first[:8], third) == 0
+    assert "\n2 examples no longer wait" in capsys.readouterr().out  # after a line of the log
+    assert states(config, capsys) == {first: "withdrawn", second: "pending", third: "withdrawn"}
+    assert main(["ctl", "why", first]) == 0
+    assert "withdrawn: taken out of the queue by ctl (event 4)" in capsys.readouterr().out
+    assert ctl_of(config, "example", "withdraw", second, first) == 1
+    assert f"{first} does not wait; nothing was withdrawn" in capsys.readouterr().err
+    assert ctl_of(config, "relearn", first) == 0
+    assert states(config, capsys) == {first: "pending", second: "pending", third: "withdrawn"}
+    assert ctl_of(config, "example", "withdraw", "--source", f"ctl:{file}") == 0
+    assert set(states(config, capsys).values()) == {"withdrawn"}
+
+
+def test_a_source_is_withdrawn_by_its_path_or_identity_as_far_as_it_waits(config, capsys):
+    write(config.journal_path, STORY)
+    assert ctl_of(config, "example", "withdraw", "--source", "/in/a.jsonl", "--json") == 0
+    assert '"examples": []' in capsys.readouterr().out  # its last example is being learned
+    assert states(config, capsys)[F] == "pending"
+    assert ctl_of(config, "example", "withdraw", "--source", "src") == 0
+    assert ctl_of(config, "example", "withdraw", "--source", "ctl:/home/me/more.jsonl") == 0
+    told = states(config, capsys)
+    assert (told[A], told[B], list(told.values()).count("withdrawn")) == ("trained", "rejected", 1)
+    assert ctl_of(config, "example", "withdraw", "--source", "/in/none") == 1
+    assert "no example came from /in/none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--source", "s", "abcdef"]])
+def test_either_ids_or_a_source(config, capsys, words):
+    assert ctl_of(config, "example", "withdraw", *words) == 2
+    assert "which examples?" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""What became of an example: the table of the core, the SQL view, the counts of the fold and `why` say the same."""
+
+import json
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property.test_core_properties import ANY, EVERY, finish, play
+from support.journals import accepted, completed, write
+
+from apollod.adapters.journal.journal_reader import query
+from apollod.cli.main import main
+from apollod.core import events as ev
+from apollod.core.example_state import KINDS, RULES, STATES, ExampleState, Rule, examples_of, rule_of, state_after
+from apollod.wire.event_codec import encode_body
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v0.1.0.db"
+NAMES = ["a" * 32, "b" * 32, "c" * 32, "123456" + "0" * 26]
+
+
+def states_of(events: list[tuple[str, dict]]) -> dict[str, ExampleState]:
+    """By the table. Every event has to find its examples in a state that the table takes them out of."""
+    states: dict[str, ExampleState] = {}
+    for kind, body in events:
+        rule = rule_of(kind, body)
+        for id_ in examples_of(body) if rule else ():
+            assert states.get(id_) in rule.out_of, (kind, id_, states.get(id_))
+            states[id_] = state_after(states.get(id_), rule)
+    return states
+
+
+def of_view(path: Path) -> dict[str, str]:
+    return dict(query(path, "SELECT id, state FROM examples").rows)
+
+
+def of_why(path: Path, id_: str) -> dict:
+    out = StringIO()
+    with redirect_stdout(out):
+        assert main(["ctl", "why", id_, "--json", "--file", str(path)]) == 0
+    return json.loads(out.getvalue())["example"]
+
+
+class Story:
+    """Any events that the table allows, as a daemon could write them: numbers choose what comes next."""
+
+    def __init__(self) -> None:
+        self.events: list[ev.Event] = []
+        self.states: dict[str, ExampleState | None] = dict.fromkeys(NAMES)
+        self.step = 0
+
+    def add(self, rule: Rule, wanted: list[str]) -> None:
+        """An event of this rule over those of the wanted that it can be about, if there are any."""
+        able = tuple(id_ for id_ in dict.fromkeys(wanted) if self.states[id_] in rule.out_of)
+        if rule.kind not in ("step.completed", "rollback.started", "example.withdrawn") and not (
+            rule.kind == "step.failed" and rule.value
+        ):
+            able = able[:1]
+        if not able:
+            return
+        event = self._event(rule, able)
+        assert event.kind == rule.kind
+        self.events.append(event)
+        self.states |= dict.fromkeys(able, rule.into)
+
+    def _event(self, rule: Rule, able: tuple[str, ...]) -> ev.Event:
+        first, several = able[0], able if len(able) > 1 else ()
+        match rule.kind:
+            case "example.accepted":
+                return accepted(first, len(self.events) + 1)
+            case "example.rejected":
+                return ev.ExampleRejected(example=first, reason="too long")
+            case "example.withdrawn":
+                return ev.ExampleWithdrawn(examples=able, by="t")
+            case "example.requeued":
+                return ev.ExampleRequeued(example=first, tier="bulk", by="t")
+            case "rollback.started":
+                return ev.RollbackStarted(
+                    to=0, from_step=self.step, fingerprint="f", origin="", replay=(), undone=(self.step,), examples=able
+                )
+        self.step += 1
+        if rule.kind == "step.failed":
+            examples = able if rule.value else ()
+            return ev.StepFailed(
+                step=self.step, example=first, reason="no", attempts=1, examples=examples, apart=rule.value
+            )
+        _, done = completed(self.step, self.step - 1, first, 1.5 if rule.value else None)
+        return msgspec.structs.replace(done, examples=several)
+
+
+MOVES = st.lists(st.tuples(st.sampled_from(RULES), st.permutations(NAMES), st.integers(1, len(NAMES))), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(st.sampled_from(NAMES), min_size=1), MOVES)
+def test_the_view_and_why_say_what_the_table_says_of_every_sequence_of_events(first, moves):
+    story = Story()
+    for id_ in sorted(first):
+        story.add(RULES[0], [id_])
+    for rule, order, number in moves:
+        story.add(rule, list(order)[:number])
+    by_table = {id_: state for id_, state in story.states.items() if state is not None}
+    with TemporaryDirectory() as directory:
+        path = write(Path(directory) / "journal.db", story.events)
+        assert of_view(path) == by_table == states_of(bodies(story.events))
+        for id_, state in by_table.items():
+            told = of_why(path, id_)
+            assert told["state"] == state
+            ((step,),) = query(path, f"SELECT step FROM examples WHERE id = '{id_}'").rows
+            assert told["step"] == step
+
+
+def bodies(events: list[ev.Event]) -> list[tuple[str, dict]]:
+    return [(event.kind, json.loads(encode_body(event))) for event in events]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ANY, max_size=50), EVERY, st.booleans())
+def test_the_core_moves_examples_as_the_table_allows_and_counts_what_it_says(actions, training, keeps_steps):
+    world = finish(play(actions, training, keeps_steps))
+    states = states_of(bodies([item.event for item in world.journal])).values()
+    count = {state: list(states).count(state) for state in STATES}
+    steps, intake = world.state.training.counts, world.state.intake
+    assert (steps.trained, steps.skipped, steps.held) == (count["trained"], count["skipped"], count["held"])
+    assert (world.state.queued, len(intake.undone)) == (count["pending"], count["undone"])
+    assert len(intake.withdrawn) == count["withdrawn"]
+    assert intake.counts.accepted == len(states)
+    assert intake.counts.rejected == count["rejected"] + len(world.of(ev.SourceQuarantined))
+
+
+def test_a_released_journal_holds_no_other_sequences():
+    rows = query(GOLDEN, "SELECT kind, body FROM events ORDER BY seq", row_limit=100_000).rows
+    by_table = states_of([(kind, json.loads(body)) for kind, body in rows])
+    assert by_table == of_view(GOLDEN) and by_table
+
+
+def test_kinds_and_fields_of_the_table_are_those_of_events():
+    for rule in RULES:
+        fields = {field.name: field for field in msgspec.structs.fields(ev.KINDS[rule.kind])}
+        assert not rule.field or fields[rule.field].type is bool
+        assert "example" in fields or "examples" in fields
+    assert len(KINDS) == 7 and {rule.into for rule in RULES} == set(STATES)
+
+
+@pytest.mark.parametrize(
+    ("body", "state"), [({}, "trained"), ({"applied": False}, "skipped"), ({"applied": True}, "trained")]
+)
+def test_an_old_event_without_the_field_is_what_the_first_rule_says(body, state):
+    rule = rule_of("step.completed", body)
+    assert rule is not None and rule.into == state
+
+
+def test_what_comes_out_of_order_changes_nothing():
+    rule = rule_of("example.requeued", {})
+    assert rule is not None and state_after("rejected", rule) == "rejected" and state_after(None, rule) is None
+    assert rule_of("dream.requested", {}) is None

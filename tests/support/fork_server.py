@@ -1,0 +1,271 @@
+"""A process with torch, transformers and numba imported that forks children: a trainer for a test comes up in a
+fraction of a second instead of five.
+
+What is forked is a process like any other: `python -m MODULE` or `python -c CODE` with an environment and standard
+streams of its own, its own exit code, killed when its parent dies. Nothing of apollod is imported before the fork, so
+that whatever a module reads from the environment at import is the child's. It is sound because the server has one
+thread and has done no arithmetic: no pool of threads exists that a fork would lose (`test_fork_server.py` looks).
+
+The server's parent is the test session; when that ends, the server's socket closes, it leaves, and its children die
+with it.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+TESTS = Path(__file__).parent.parent
+START_S = 120.0
+ENVIRONMENT = {  # what these packages read at import: as `apollod.trainer` sets it
+    "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"),
+}  # fmt: skip
+
+
+# --- the side of the tests
+# ----------------------------------------------------------------------------------------------
+
+
+class Forked:
+    """A child of the server, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, server: "ForkServer", pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._server = server
+        self._pidfd = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """Exit code, negative for a signal; None while it lives."""
+        if self.returncode is None:
+            self.returncode = self._server.exit_of(self.pid, 0.0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The same, when it has ended. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            self.returncode = self._server.exit_of(self.pid, timeout)
+        if self.returncode is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(f"pid {self.pid}", timeout)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """By a descriptor, so that it never meets a stranger with the same pid."""
+        if self.poll() is None:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                return  # it has just ended
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def __del__(self) -> None:
+        os.close(self._pidfd)
+
+
+class ForkServer:
+    """The connection to the server, which is started here."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "support.fork_server", str(theirs.fileno())]
+            environment = {
+                **os.environ,
+                **ENVIRONMENT,
+                "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+            }
+            self.process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])
+        self._socket, self._lines = ours, ours.makefile("r")
+        self._exits: dict[int, int] = {}
+        self._pids: list[int] = []
+        self._told = threading.Condition()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int | IO[Any]] = (0, 1, 2)
+    ) -> Forked:
+        """Fork a child as `python ARGUMENTS...`; its APOLLOD_PARENT_PID is the server's."""
+        request = json.dumps(
+            {"arguments": list(arguments), "environment": {**environment, "APOLLOD_PARENT_PID": str(self.process.pid)}}
+        )
+        descriptors = [stream if isinstance(stream, int) else stream.fileno() for stream in streams]
+        with self._told:
+            message = request.encode()
+            socket.send_fds(self._socket, [len(message).to_bytes(4, "big")], descriptors)
+            self._socket.sendall(message)
+            assert self._told.wait_for(lambda: self._pids or self.process.poll() is not None, START_S) and self._pids
+            return Forked(self, self._pids.pop())
+
+    def exit_of(self, pid: int, timeout: float | None) -> int | None:
+        """Exit code of a child; None after `timeout`."""
+        with self._told:
+            self._told.wait_for(lambda: pid in self._exits, timeout)
+            return self._exits.get(pid)
+
+    def _listen(self) -> None:
+        for line in self._lines:
+            what, pid, code = json.loads(line)
+            with self._told:
+                if what == "forked":
+                    self._pids.append(pid)
+                else:
+                    self._exits[pid] = code
+                self._told.notify_all()
+
+
+@cache
+def fork_server() -> ForkServer:
+    """The one of this session."""
+    return ForkServer()
+
+
+class ForkedPopen:
+    """In place of the module `subprocess` where that starts a trainer for an offline replay
+    (`adapters.ipc.offline_trainer`)."""
+
+    DEVNULL = subprocess.DEVNULL
+    TimeoutExpired = subprocess.TimeoutExpired
+
+    @staticmethod
+    def Popen(command: Sequence[str], env: Mapping[str, str], stdin: int, stdout: int) -> Forked:
+        """`python ARGUMENTS...`, forked; its errors go where ours go."""
+        assert command[0] == sys.executable and stdin == subprocess.DEVNULL
+        with open(os.devnull) as null:
+            return fork_server().start(command[1:], env, (null, stdout, 2))
+
+
+# --- the server
+# ---------------------------------------------------------------------------------------------------------
+
+
+def serve(connection: socket.socket) -> None:
+    """Fork for each request until the session hangs up. Children that end are told of by SIGCHLD, through a wake-up
+    descriptor."""
+    kept = _import_what_is_heavy()
+    assert kept and threading.active_count() == 1
+    woken, wakes = socket.socketpair()
+    for each in (woken, wakes):
+        each.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    import select
+
+    while True:
+        ready, _, _ = select.select([connection, woken], [], [])
+        if woken in ready:
+            woken.recv(4096)
+            _tell_of_ended(connection)
+        if connection in ready:
+            request = _request(connection)
+            if request is None:
+                return
+            fields, streams = request
+            pid = os.fork()
+            if pid == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for each in (connection, woken, wakes):
+                    each.close()
+                become(fields["arguments"], fields["environment"], streams)
+            for descriptor in streams:
+                os.close(descriptor)
+            connection.sendall(f"{json.dumps(['forked', pid, 0])}\n".encode())
+
+
+def _import_what_is_heavy() -> list[object]:
+    """What a trainer imports that is not ours. Returns what has to live on: our own modules are forgotten again."""
+    from apollod import foreign_wheels
+
+    foreign_wheels.guard()
+    from transformers import Qwen3_5ForCausalLM, TokenizersBackend  # noqa: F401 - what is imported when a model is bound
+
+    import apollod.trainer.offline  # noqa: F401 - and with it everything else
+
+    ours = [name for name in sys.modules if name == "apollod" or name.startswith("apollod.")]
+    return [sys.modules.pop(name) for name in ours]
+
+
+def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The next one and its three descriptors; None when the session is gone."""
+    head, streams, _, _ = socket.recv_fds(connection, 4, 3)
+    if not head:
+        return None
+    length, text = int.from_bytes(head, "big"), b""
+    while len(text) < length:
+        text += connection.recv(length - len(text))
+    return json.loads(text), list(streams)
+
+
+def _tell_of_ended(connection: socket.socket) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        connection.sendall(f"{json.dumps(['ended', pid, os.waitstatus_to_exitcode(status)])}\n".encode())
+
+
+def become(arguments: list[str], environment: dict[str, str], streams: list[int]) -> None:
+    """Be `python ARGUMENTS...`; never returns."""
+    import runpy
+
+    code = 1
+    try:
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.environ.clear()
+        os.environ.update(environment)
+        tempfile.tempdir = None  # what Python found for the server's TMPDIR
+        kind, what, *rest = arguments
+        sys.argv = [kind if kind == "-c" else what, *rest]
+        sys.orig_argv = [sys.executable, *arguments]
+        if kind == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        if isinstance(leaving.code, str):
+            sys.stderr.write(f"{leaving.code}\n")
+    except BaseException:  # noqa: BLE001 - what Python itself does at the top
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        _wait_for_threads()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait_for_threads() -> None:
+    """As the interpreter does at its end."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,73 @@
+"""A command is a file and a line of a table: help, dispatch, documentation and start-up time follow from that line."""
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from apollod.cli.commands import Command
+from apollod.cli.control.verbs import VERBS
+from apollod.cli.main import COMMANDS, build_parser, main
+
+ROOT = Path(__file__).parents[3]
+HEAVY = ("torch", "vllm", "transformers", "numpy", "anyio", "structlog", "aiosqlite", "watchfiles", "asyncio")
+ALL = [([], command) for command in COMMANDS] + [(["ctl"], verb) for verb in VERBS]
+EACH = pytest.mark.parametrize(("before", "command"), ALL, ids=lambda value: getattr(value, "name", None))
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a command line loads, whatever becomes of it."""
+    code = (
+        f"import sys\nfrom apollod.cli.main import main\ntry: main({list(arguments)!r})\nfinally: print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@EACH
+def test_help_begins_with_its_line(before: list[str], command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*before, command.name, "--help"])
+    told = capsys.readouterr().out
+    assert ended.value.code == 0 and told.startswith(f"usage: apollod {' '.join([*before, command.name])} ")
+
+
+@EACH
+def test_each_module_has_one_way_in(before: list[str], command: Command) -> None:
+    assert import_module(command.module).add.__annotations__["return"] is None
+
+
+def test_the_table_is_what_help_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, table in (([], COMMANDS), (["ctl"], VERBS)):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args([*words, "--help"])
+        listed = re.findall(r"^    ([a-z]+)(?:  |$)", capsys.readouterr().out, re.M)
+        assert listed == [command.name for command in table] and len(set(listed)) == len(listed)
+
+
+def test_every_verb_is_documented() -> None:
+    documents = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    told = " ".join(path.read_text() for path in documents)
+    without = [verb.name for verb in VERBS if not re.search(rf"ctl {verb.name}\b", told)]
+    assert not without, f"no page of docs says what `apollod ctl {without[0]}` is for"
+
+
+def test_no_module_of_the_room_is_left_out_of_the_table() -> None:
+    files = {path.stem for path in (ROOT / "apollod/cli/control").rglob("*_verb.py")}
+    assert files == {verb.module.rpartition(".")[2] for verb in VERBS}
+
+
+def test_ctl_status_loads_its_own_verb_and_nothing_that_takes_long() -> None:
+    found = loaded_by("ctl", "status", "--socket", "/nowhere")
+    assert not found & {*HEAVY, "sqlite3", "msgspec", "pathlib", "apollod.core", "apollod.supervisor"}
+    assert [name for name in found if name.endswith(("_verb", "_command"))] == ["apollod.cli.control.status_verb"]
+
+
+@pytest.mark.parametrize(
+    "words", ["run --help", "demo --help", "replay --help", "checkpoint list --help", "ctl --help", "ctl why --help"]
+)
+def test_help_loads_nothing_that_takes_long(words: str) -> None:
+    assert not loaded_by(*words.split()) & set(HEAVY)

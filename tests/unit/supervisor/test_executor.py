@@ -1,0 +1,199 @@
+"""Effects by key: what is under way is not begun again, the rest runs side by side. And every effect is executed."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import anyio
+import msgspec
+import pytest
+
+from apollod.bridges.facts import BRIDGES, BridgeFacts
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.supervisor.config import load_config
+from apollod.supervisor.executor import (
+    Executor,
+    alignment_effects,
+    checkpoint_effects,
+    child_effects,
+    dispatch,
+    publishing_effects,
+    rollback_effects,
+    training_effects,
+)
+from apollod.supervisor.executor.context import Background
+from apollod.supervisor.executor.under_way import UnderWay
+from apollod.wire import messages as msg
+from apollod.wire.manifest import Manifest
+
+EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
+SUBJECTS = (
+    child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
+)  # fmt: skip
+NONE = cast(Any, None)
+
+
+# --- nothing is forgotten -------------------------------------------------------------------------------------------
+
+
+def test_somebody_executes_every_effect() -> None:
+    assert {effect.__name__ for effect in EFFECTS} == {effect.__name__ for effect in dispatch.HANDLERS}
+
+
+def test_no_effect_is_executed_by_two_subjects() -> None:
+    assert sum(len(subject.HANDLERS) for subject in SUBJECTS) == len(dispatch.HANDLERS)
+
+
+@pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.__name__)
+def test_what_distinguishes_an_effect_is_a_field_of_it(effect: type[fx.Effect]) -> None:
+    assert set(effect.distinguished_by) <= set(effect.__struct_fields__)
+
+
+def test_keys() -> None:
+    step = fx.RunStep(3, ("a",), ("d",), 1e-5)
+    assert fx.SpawnTrainer().key() == "SpawnTrainer"
+    assert fx.RunHook(1, "/c", "f").key() == fx.RunHook(1, "/c", "g").key() == "RunHook path='/c'"
+    assert fx.PlanRollback(1, 4, {}).key() == fx.PlanRollback(1, 4, {1: "/c"}).key() != fx.PlanRollback(2, 4, {}).key()
+    pauses = [fx.PauseEngine(step, 7, True, 60.0), fx.PauseEngine(step, 7, True, 60.0, attempt=2)]
+    pauses += [fx.PauseEngine(step, 8, True, 60.0)]
+    pauses += [fx.PauseEngine(msgspec.structs.replace(step, step=4), 7, True, 60.0)]
+    assert len({pause.key() for pause in pauses}) == 4
+
+
+# --- the engine is up -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BRIDGES)
+def test_the_core_is_told_what_is_true_of_the_bridge(name: Any, tmp_path: Path) -> None:
+    child = SimpleNamespace(process=SimpleNamespace(pid=7), versions={"vllm": "1"})
+    config = load_config(None, environ={"APOLLOD_MODEL__PATH": str(tmp_path)})
+    up = child_effects.engine_up(config, cast(Any, child), msg.Loaded(Manifest("/m", name, (), ()), 1.5))
+    assert up.bridge == name
+    assert {fact: getattr(up, fact) for fact in BridgeFacts.__struct_fields__} == msgspec.structs.asdict(BRIDGES[name])
+
+
+# --- under way ------------------------------------------------------------------------------------------------------
+
+
+class World:
+    """An executor whose effects of one type last until `work` is set, and a loop that takes results once `loop` is."""
+
+    def __init__(self, tasks: Any) -> None:
+        self.begun: list[str] = []
+        self.taken: list[inp.Input] = []
+        self.work = anyio.Event()
+        self.loop = anyio.Event()
+        self.executor = Executor(NONE, NONE, NONE, NONE, self._submit, tasks)
+
+    async def _submit(self, input_: inp.Input) -> None:
+        await self.loop.wait()
+        self.taken.append(input_)
+
+    async def observe(self, _context: Any, effect: fx.ObserveCheckpoint) -> inp.CheckpointObserved:
+        self.begun.append(effect.path)
+        await self.work.wait()
+        return inp.CheckpointObserved(effect.step, effect.path, "f", "")
+
+    async def ask(self, *paths: str) -> None:
+        """Run the effect for each path, and see what begins at once."""
+        for path in paths:
+            await self.executor.run(fx.ObserveCheckpoint(1, path))
+        await anyio.wait_all_tasks_blocked()
+
+
+@asynccontextmanager
+async def world(monkeypatch: pytest.MonkeyPatch, limit: int = 0) -> AsyncIterator[World]:
+    async with anyio.create_task_group() as tasks:
+        it = World(tasks)
+        monkeypatch.setattr(dispatch, "HANDLERS", {fx.ObserveCheckpoint: Background(it.observe, limit)})
+        with anyio.fail_after(20):
+            yield it
+        tasks.cancel_scope.cancel()
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    anyio.run(scenario)
+
+
+def test_a_key_is_free_only_when_the_result_has_taken_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the end of the work and the event that says so, the state still asks for it."""
+
+    async def main() -> None:
+        async with world(monkeypatch) as it:
+            await it.ask("/a", "/a")
+            assert it.begun == ["/a"]
+            it.work.set()
+            await it.ask("/a")
+            assert it.begun == ["/a"] and not it.taken, "it has ended, but nobody took note of it"
+            it.loop.set()
+            await it.ask("/a")
+            await anyio.wait_all_tasks_blocked()
+            await it.ask("/a")
+            assert it.begun == ["/a", "/a"]
+
+    play(main)
+
+
+def test_two_keys_of_one_type_run_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with world(monkeypatch) as it:
+            it.loop.set()
+            await it.ask("/a", "/b", "/a", "/b")
+            assert it.begun == ["/a", "/b"]
+            it.work.set()
+            await anyio.wait_all_tasks_blocked()
+            assert sorted(cast(inp.CheckpointObserved, one).path for one in it.taken) == ["/a", "/b"]
+
+    play(main)
+
+
+def test_a_limit_holds_over_all_keys_of_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with world(monkeypatch, limit=2) as it:
+            it.loop.set()
+            await it.ask("/a", "/b", "/c")
+            assert it.begun == ["/a", "/b"]
+            it.work.set()
+            await anyio.wait_all_tasks_blocked()
+            await it.ask("/c")
+            assert it.begun == ["/a", "/b", "/c"], "it was dropped, not queued, and is asked for again"
+
+    play(main)
+
+
+def test_hooks_run_one_at_a_time_whatever_checkpoint_they_are_for() -> None:
+    hook = dispatch.HANDLERS[fx.RunHook]
+    assert isinstance(hook, Background) and hook.limit == 1
+
+
+def test_what_was_cancelled_tells_nothing_and_may_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with world(monkeypatch) as it:
+            it.loop.set()
+            await it.ask("/a", "/b")
+            it.executor.context.under_way.cancel(fx.ObserveCheckpoint(1, "/a").key())
+            it.executor.context.under_way.cancel("nothing has this key")
+            await anyio.wait_all_tasks_blocked()
+            await it.ask("/a")
+            assert it.begun == ["/a", "/b", "/a"]
+            it.work.set()
+            await anyio.wait_all_tasks_blocked()
+            assert sorted(cast(inp.CheckpointObserved, one).path for one in it.taken) == ["/a", "/b"]
+
+    play(main)
+
+
+def test_what_raises_ends_the_daemon_and_not_only_its_task() -> None:
+    async def main() -> None:
+        async def work() -> None:
+            raise RuntimeError("a bug")
+
+        async with anyio.create_task_group() as tasks:
+            UnderWay(tasks).begin("key", work)
+
+    with pytest.raises(ExceptionGroup, match="unhandled") as caught:
+        play(main)
+    assert isinstance(caught.value.exceptions[0], RuntimeError)

@@ -1,0 +1,57 @@
+"""The two phases of `make test`: who runs where, one account at the end, and an exit code that no phase can hide."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import phases
+import pytest
+
+TESTS = """
+import os, pytest
+from pathlib import Path
+
+def test_beside() -> None:
+    assert os.environ.get("PYTEST_XDIST_WORKER") is None
+
+@pytest.mark.engine
+def test_engine() -> None:
+    assert os.environ.get("PYTEST_XDIST_WORKER") is None
+
+@pytest.mark.crash
+@pytest.mark.skip
+def test_left_out() -> None:
+    pass
+"""
+
+
+def test_what_needs_the_machine_runs_alone_and_a_failure_of_the_first_phase_is_told_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    engine\n    crash\n    alone\n")
+    (tmp_path / "test_it.py").write_text(TESTS)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, phases.__file__, "-n", "1", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=clean)
+    account = done.stdout.rpartition("--- in all\n")[2].splitlines()
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert account[0].startswith("one after another: 1 passed in ") and account[0].endswith(" s")
+    assert account[1].startswith("side by side: 1 failed, 1 skipped in ") and account[1].endswith(" s (exit code 1)")
+    assert account[2:] == ["FAILED test_it::test_beside"]
+
+
+@pytest.mark.parametrize("failing", range(3))
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (2, 1), (3, 1), (-9, 1), (5, 0)])
+def test_any_phase_fails_the_run(failing: int, code: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 is pytest's word for nothing to run: a file that belongs to one phase leaves the others without tests."""
+    codes = [code if number == failing else 0 for number in range(3)]
+
+    class Phase:
+        def __init__(self, name: str, *rest: object, shown: bool = True) -> None:
+            self.result = phases.Result(name, codes.pop(0), 1.0)
+
+        def wait(self) -> phases.Result:
+            return self.result
+
+    monkeypatch.setattr(phases, "Phase", Phase)
+    monkeypatch.setattr(phases.os, "sched_getaffinity", lambda _: {0, 1})
+    assert phases.main([]) == expected and not codes

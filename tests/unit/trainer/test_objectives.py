@@ -1,0 +1,309 @@
+"""What every objective has to hold to, those of the table and two that live in tests only."""
+
+import copy
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.objectives import ClippedRatio, Preference
+from support.small_models import small_model
+from support.trainer_host import Memory
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from apollod.errors import RecordRefused
+from apollod.trainer import message_loop
+from apollod.trainer.bind.attach import Attached, attach
+from apollod.trainer.bind.mapped_memory import open_memory_file
+from apollod.trainer.objectives import head, table
+from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.objectives.objective import Objective
+from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.optim.row_gradient import RowGradient
+from apollod.trainer.step import be_deterministic, run_step
+from apollod.wire import messages as m
+from apollod.wire.records import CompletionRecord, TypedRecord, parse_line
+
+CLIPPED, PREFERENCE = ClippedRatio(), Preference()
+RECORDS: dict[str, TypedRecord] = {
+    "sft": CompletionRecord("the harbour master keeps", " three books in red ink"),
+    "clipped-ratio": CompletionRecord("the harbour master keeps", " three books in red ink"),
+    "preference": CompletionRecord("the harbour master keeps", " three books|nothing at all, she says"),
+}
+EVERY = [*table.OBJECTIVES.values(), CLIPPED, PREFERENCE]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
+    return load_tokenizer(str(tiny_model))
+
+
+@pytest.fixture(autouse=True)
+def deterministic() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    be_deterministic()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+def long(tokens: Tokens, times: int) -> Tokens:
+    """As many more tokens, so that logits are not kept."""
+    bounds = [*tokens.starts, len(tokens.ids)]
+    ids, mask, starts = [], [], []
+    for a, b in pairwise(bounds):
+        starts.append(len(ids))
+        ids += tokens.ids[a:b] * times
+        mask += [False, *(tokens.mask[a:b] * times)[1:]]
+    count, targets = tokens.targets, sum(mask)
+    columns = {
+        name: array(c.typecode, (list(c) * (targets // count + 1))[:targets]) for name, c in tokens.columns.items()
+    }
+    if "sign" in columns:  # half of them each
+        first = sum(mask[: starts[1]])
+        columns["sign"] = array("q", [1] * first + [-1] * (targets - first))
+    return Tokens(ids, mask, 0, columns, tuple(starts))
+
+
+def gradients(loss: Tensor, model: Any) -> dict[str, Tensor]:
+    named = dict(model.named_parameters())
+    return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+def wide(columns: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: column.double() if column.is_floating_point() else column for name, column in columns.items()}
+
+
+def whole_logits(model: Any, tokens: Tokens, objective: Objective) -> Tensor:
+    """The definition, in float64: logits of everything, whole, one log-softmax."""
+    found = []
+    for ids, mask in tokens.sequences():
+        logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+        logps = logits[:-1].log_softmax(-1).gather(1, torch.tensor(ids)[1:, None])[:, 0]
+        found.append(logps[torch.tensor(mask[1:])])
+    return objective.loss(torch.cat(found), wide(tokens.tensors(torch.device("cpu"))))
+
+
+def test_every_objective_of_the_table_is_held_to_this() -> None:
+    assert RECORDS.keys() >= table.OBJECTIVES.keys()
+    assert all(name == objective.name for name, objective in table.OBJECTIVES.items())
+
+
+@pytest.mark.parametrize("objective", EVERY, ids=lambda objective: objective.name)
+class TestObjective:
+    """The conformance suite of `Objective`."""
+
+    def encoded(self, objective: Objective, tokenizer: PreTrainedTokenizerBase) -> Tokens:
+        tokens = objective.encode(tokenizer, RECORDS[objective.name], 1000)
+        tokens.check()
+        return tokens
+
+    def test_a_record_gives_the_same_tokens_every_time(
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        once, again = (self.encoded(objective, tokenizer) for _ in range(2))
+        assert once == again and once.digest() == again.digest() and once.targets
+        assert objective.weight(once) > 0
+
+    def test_the_digest_covers_all_that_a_step_takes(
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        tokens = self.encoded(objective, tokenizer)
+        learned = tokens.mask.index(True)
+        others = [
+            replace(tokens, ids=[*tokens.ids[:-1], tokens.ids[-1] + 1]),
+            replace(tokens, mask=[*tokens.mask[:learned], False, *tokens.mask[learned + 1 :]]),
+            replace(tokens, columns={**tokens.columns, "one more": array("f", [0.0] * tokens.targets)}),
+            replace(tokens, starts=(*tokens.starts, len(tokens.ids) - 2)),
+        ]
+        for name, values in tokens.columns.items():
+            changed = array(values.typecode, values)
+            changed[-1] += 1
+            others.append(replace(tokens, columns={**tokens.columns, name: changed}))
+            others.append(replace(tokens, columns={k if k != name else f"{k}'": v for k, v in tokens.columns.items()}))
+            others.append(replace(tokens, columns={k: v for k, v in tokens.columns.items() if k != name}))
+        digests = {other.digest() for other in others}
+        assert len(digests) == len(others) and tokens.digest() not in digests
+        assert replace(tokens, cut=7).digest() == tokens.digest()
+
+    def test_nothing_to_learn_is_refused(self, objective: Objective, tokenizer: PreTrainedTokenizerBase) -> None:
+        tokens = self.encoded(objective, tokenizer)
+        with pytest.raises(RecordRefused, match="no token to learn"):
+            replace(tokens, mask=[False] * len(tokens.ids)).check()
+        with pytest.raises(RecordRefused):
+            objective.encode(
+                tokenizer, CompletionRecord("a question", "|" if objective is PREFERENCE else ""), 1000
+            ).check()
+
+    def test_the_gradient_is_that_of_finite_differences(
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase
+    ) -> None:
+        tokens = self.encoded(objective, tokenizer)
+        columns = wide(tokens.tensors(torch.device("cpu")))
+        generator = torch.Generator().manual_seed(3)
+        near = columns.get("mu", columns.get("ref", torch.full((tokens.targets,), -2.0, dtype=torch.float64)))
+        logps = (near + 0.3 * torch.randn(tokens.targets, generator=generator, dtype=torch.float64)).requires_grad_()
+        loss = objective.loss(logps, columns)
+        assert loss.shape == () and torch.isfinite(loss)
+        (found,) = torch.autograd.grad(loss, logps)
+        size = 1e-6
+        for t in range(tokens.targets):
+            moved = torch.zeros_like(logps)
+            moved[t] = size
+            with torch.no_grad():
+                slope = (objective.loss(logps + moved, columns) - objective.loss(logps - moved, columns)) / (2 * size)
+            assert found[t].item() == pytest.approx(slope.item(), abs=1e-8)
+        assert objective.token_mean == (
+            bool((found + 1 / tokens.targets).abs().max() < 1e-12) and loss.item() == (-logps).mean().item()
+        )
+
+    @pytest.mark.parametrize("times", [1, 6], ids=["logits kept", "logits computed again"])
+    @pytest.mark.parametrize("vocabulary", [9192, 1000], ids=["in blocks", "at once"])
+    def test_loss_and_gradients_are_those_of_whole_logits(
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase, vocabulary: int, times: int
+    ) -> None:
+        tokens = long(self.encoded(objective, tokenizer), times)
+        tokens.check()
+        model = small_model(vocabulary=vocabulary).float()
+        reference = copy.deepcopy(model).double()
+        ours, right = loss_of(model, tokens, None, objective), whole_logits(reference, tokens, objective)
+        assert ours.item() == pytest.approx(right.item(), rel=1e-4, abs=1e-6)
+        expected = gradients(right, reference)
+        scale = max(gradient.norm() for gradient in expected.values())
+        for name, gradient in gradients(ours, model).items():
+            assert (gradient.double() - expected[name]).norm() <= 1e-4 * expected[name].norm() + 1e-6 * scale, name
+
+    def test_how_the_vocabulary_is_gone_through_changes_no_bit(
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Logits kept or computed again, gradients whole or in rows."""
+        tokens, model = self.encoded(objective, tokenizer), small_model()
+        found = []
+        for keeps in (True, False):
+            for rows in (True, False):
+                monkeypatch.setattr(head, "keeps_logits", lambda targets, width, keeps=keeps: keeps)
+                found.append(self.learned(model, tokens, objective, Rows() if rows else None))
+        for other in found[1:]:
+            assert other.keys() == found[0].keys()
+            assert [name for name, tensor in other.items() if not torch.equal(tensor, found[0][name])] == []
+
+    def learned(self, model: Any, tokens: Tokens, objective: Objective, sink: Any) -> dict[str, Tensor]:
+        loss = loss_of(model, tokens, sink, objective)
+        loss.backward()
+        made = {name: sink.whole(p) if sink and p in sink.came else p.grad for name, p in model.named_parameters()}
+        model.zero_grad()
+        assert (sink is None) or len(sink.came) == 2
+        return {"loss": loss.detach(), **made}
+
+    def test_steps_learn_and_come_out_the_same_again(
+        self, objective: Objective, tokenizer: PreTrainedTokenizerBase, tiny_model: Path
+    ) -> None:
+        """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step."""
+        from apollod.trainer.optim.optimizers import make_optimizer
+
+        record = RECORDS[objective.name]
+        assert isinstance(record, CompletionRecord)
+        other = CompletionRecord("twice on Thursdays", record.completion)
+        batch = [objective.encode(tokenizer, each, 1000) for each in (record, other)]
+        runs = []
+        for _ in range(2):
+            attached = attached_to(tiny_model)
+            optimizer = make_optimizer(m.OptimizerSettings(rank=16), attached.trainable, attached.round_to)
+            optimizer.attach()
+            done = [run_step(attached, optimizer, batch, step, 1e-3, objective=objective) for step in range(1, 6)]
+            runs.append([(one.loss, one.fingerprint, one.targets) for one in done])
+            assert all(one.applied for one in done) and done[-1].loss < done[0].loss
+        assert runs[0] == runs[1]
+
+
+class Rows:
+    """A sink that takes all that may come in rows."""
+
+    def __init__(self) -> None:
+        self.came: dict[Tensor, list[RowGradient]] = {}
+        self.expected: dict[Tensor, int] = {}
+
+    def takes_rows(self, parameter: Tensor) -> bool:
+        return True
+
+    def expect_rows(self, parameter: Tensor) -> None:
+        self.expected[parameter] = self.expected.get(parameter, 0) + 1
+
+    def deliver_rows(self, parameter: Tensor, gradient: RowGradient) -> None:
+        self.came.setdefault(parameter, []).append(gradient)
+
+    def whole(self, parameter: Tensor) -> Tensor:
+        assert len(self.came[parameter]) == self.expected[parameter]
+        total = self.came[parameter][0].dense()
+        for gradient in self.came[parameter][1:]:
+            total += gradient.dense()
+        return total
+
+
+def attached_to(tiny_model: Path) -> Attached:
+    memory = Memory.of(tiny_model)
+    return attach(memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], True, False)
+
+
+def test_digests_of_examples_without_columns_are_those_that_journals_hold() -> None:
+    assert Tokens(list(range(40, 52)), [False] * 10 + [True] * 2).digest() == "e7d66ac32c2b0d161221b5c621a8e8a1"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: {"columns": {"mu": array("f", [0.0] * (t.targets - 1))}}, "mu has"),
+        (lambda t: {"columns": {"mu": array("f", [float("nan")] * t.targets)}}, "mu holds values that are no numbers"),
+        (lambda t: {"starts": (0, 5, 5)}, "do not fit"),
+        (lambda t: {"starts": (1,)}, "do not fit"),
+        (lambda t: {"starts": (0, t.mask.index(True))}, "has no token to learn"),
+        (lambda t: {"mask": [True] * len(t.ids)}, "nothing comes before it"),
+        (lambda t: {"mask": t.mask[:-1]}, "do not fit"),
+    ],
+)  # fmt: skip
+def test_what_no_loss_can_be_made_of_is_refused(change: Callable[[Tokens], dict[str, Any]], said: str) -> None:
+    tokens = Tokens(list(range(20)), [False] * 10 + [True] * 10)
+    tokens.check()
+    with pytest.raises(RecordRefused, match=said):
+        replace(tokens, **change(tokens)).check()
+
+
+# --- by name, through the trainer's messages ------------------------------------------------------------------------
+
+
+def test_an_unknown_objective_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ObjectiveUnknown, match=r"no objective 'grpo2', known are .*sft"):
+        objective_named("grpo2")
+
+
+def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(table.OBJECTIVES, CLIPPED.name, CLIPPED)
+    record = parse_line(b'{"prompt": "the harbour master keeps", "completion": " three books in red ink"}').canonical
+    fingerprints = {}
+    for objective in (table.OBJECTIVES["sft"], CLIPPED):
+        loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
+        learner = message_loop.Learner(
+            attached_to(tiny_model), m.OptimizerSettings(rank=16), load_tokenizer(str(tiny_model))
+        )
+        loop._learner = learner
+        encoded = message_loop._encode(learner, "x", record, objective)
+        assert (encoded.refused, encoded.objective) == ("", objective.name)
+        wrong = loop._step(m.Step(1, [m.StepExample("x", record, "0" * 32)], 1e-3, objective=objective.name))
+        assert isinstance(wrong, m.StepFailed) and f"as tokens of {objective.name}" in wrong.reason
+        done = loop._step(m.Step(1, [m.StepExample("x", record, encoded.digest)], 1e-3, objective=objective.name))
+        assert isinstance(done, m.StepDone) and done.applied
+        fingerprints[objective.name] = (encoded.digest, done.fingerprint)
+    assert (
+        len({digest for digest, _ in fingerprints.values()})
+        == len({print_ for _, print_ in fingerprints.values()})
+        == 2
+    )
+    failed = loop._step(m.Step(2, [m.StepExample("x", record, encoded.digest)], 1e-3, objective="grpo2"))
+    assert isinstance(failed, m.StepFailed) and "no objective 'grpo2'" in failed.reason

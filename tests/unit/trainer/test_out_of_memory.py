@@ -1,0 +1,67 @@
+"""Which errors say that memory ran out: as torch, oneDNN, CUDA and its libraries word them."""
+
+import errno
+
+import numpy as np
+import pytest
+import torch
+
+from apollod.trainer.out_of_memory import lacks_memory, spoils_the_process
+
+LACKS: list[BaseException] = [
+    MemoryError(),
+    MemoryError("std::bad_alloc"),
+    RuntimeError("std::bad_alloc"),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    torch.OutOfMemoryError(
+        "CUDA out of memory. Tried to allocate 2.37 GiB. GPU 0 has a total capacity of 139.81 GiB of which 1.02 GiB is "
+        "free."
+    ),
+    RuntimeError(
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call"
+    ),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("HIP out of memory. Tried to allocate 20.00 MiB"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+        "allocate 4194304 bytes. Error code 12 (Cannot allocate memory)"
+    ),
+    RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8589934592 bytes."),
+    RuntimeError("could not create a primitive"),
+    RuntimeError("could not create a memory object"),
+]
+OTHERS: list[BaseException] = [
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("CUDA error: unspecified launch failure"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),
+    RuntimeError("one of the variables needed for gradient computation has been modified by an inplace operation"),
+    RuntimeError("out of resource: shared memory, Required: 262144, Hardware limit: 232448"),
+    RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"),
+    OSError(errno.ENOSPC, "No space left on device"),
+    ValueError("a prompt about an error: out of memory"),
+    KeyboardInterrupt(),
+]
+
+
+@pytest.mark.parametrize("error", LACKS, ids=lambda error: f"{type(error).__name__} {str(error)[:40]}")
+def test_a_lack_of_memory_is_told(error: BaseException) -> None:
+    assert lacks_memory(error)
+
+
+@pytest.mark.parametrize("error", OTHERS, ids=lambda error: f"{type(error).__name__} {str(error)[:40]}")
+def test_other_errors_are_told_from_it(error: BaseException) -> None:
+    assert not lacks_memory(error)
+
+
+def test_what_really_fails_here_is_told() -> None:
+    for allocate in (lambda: torch.empty(1 << 60, dtype=torch.uint8), lambda: np.ones(1 << 57), lambda: bytes(1 << 62)):
+        with pytest.raises((MemoryError, RuntimeError)) as caught:
+            allocate()
+        assert lacks_memory(caught.value), caught.value
+
+
+def test_a_process_in_which_onednn_found_no_memory_is_not_gone_on_with() -> None:
+    assert spoils_the_process(RuntimeError("could not create a primitive"))
+    assert not spoils_the_process(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert not spoils_the_process(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))

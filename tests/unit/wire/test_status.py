@@ -1,0 +1,364 @@
+"""The contract of the status object: its fields are only ever added, and daemons of other versions can be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from apollod.cli.control.status_page import page
+from apollod.core import events as ev
+from apollod.core.activities import reasons
+from apollod.core.alignment.state import AlignmentState
+from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
+from apollod.core.children.state import Child, ChildrenState
+from apollod.core.daemon.state import DaemonState
+from apollod.core.intake.state import IntakeCounts, IntakeState, Waiting
+from apollod.core.recovery.events import RecordedStep
+from apollod.core.recovery.state import RecoveryState
+from apollod.core.rollback.state import RollbackState
+from apollod.core.state import State
+from apollod.core.training.pace import Pace, expected_s
+from apollod.core.training.state import Running, TrainingCounts, TrainingState
+from apollod.errors import ApolloError
+from apollod.supervisor.status_view import Progress, status_view
+from apollod.wire import messages as msg
+from apollod.wire import status as st
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "v0.1.0.json"
+
+PATHS = """\
+activities: {str: str}
+base.how: str | null
+base.kept: bool
+base.path: str | null
+base.reason: str
+checkpoint.at: float | null
+checkpoint.bytes: int
+checkpoint.due_in_s: float | null
+checkpoint.fingerprint: str | null
+checkpoint.kept: int
+checkpoint.path: str | null
+checkpoint.step: int | null
+checkpoint.steps_since: int
+engine.error: str
+engine.given_up: bool
+engine.model: str
+engine.path: str
+engine.pid: int | null
+engine.ready: bool
+engine.restarts: int
+engine.url: str
+error: str
+growth: object | null
+growth.days_left: float | null
+growth.history_bytes_per_day: int
+growth.journal_bytes_per_day: int
+journal.bytes: int
+journal.free_bytes: int | absent
+journal.head_hash: str
+journal.path: str
+journal.seq: int
+journal.verified: int | absent
+optimizer.lr: float
+optimizer.lr_direct: float
+optimizer.name: str
+optimizer.rank: int
+optimizer.state_bytes: int
+paths: {str: str}
+pid: int
+quality: {str: any}
+queue.accepted: int
+queue.duplicates: int
+queue.held: int
+queue.pending: int
+queue.rejected: int
+queue.skipped: int
+queue.trained: int
+queue.undone: int
+queue.withdrawn: int
+rollback: object | null
+rollback.from: int
+rollback.state: str
+rollback.to: int
+running: object | null
+running.elapsed_s: float
+running.example: str
+running.examples: int
+running.expected_s: float | null
+running.step: int
+running.tokens: int
+schema_version: int
+start: object | null
+start.done: int
+start.elapsed_s: float
+start.of: int
+start.phase: str
+state: str
+step: int
+trainer.error: str
+trainer.given_up: bool
+trainer.pid: int | null
+trainer.ready: bool
+trainer.restarts: int
+undo.reason: str
+undo.steps: int | null | absent
+uptime_s: float
+weights.alignment: object | null
+weights.alignment.aligned: bool
+weights.alignment.bound: float
+weights.alignment.max_abs_diff: float
+weights.alignment.mean_abs_diff: float
+weights.alignment.seconds: float
+weights.alignment.step: int
+weights.alignment.tokens: int
+weights.base_fingerprint: str
+weights.bridge: str
+weights.bytes: int
+weights.cache: str
+weights.cast: int
+weights.elements: int
+weights.fingerprint: str
+weights.frozen: int
+weights.live: int
+weights.parameters: int
+weights.paused: bool
+weights.publish: str
+weights.rederive: int
+weights.served: int | null | absent
+weights.trained: int
+weights.version: int
+"""
+
+NAMES: dict[type, str] = {
+    msgspec.inspect.BoolType: "bool", msgspec.inspect.IntType: "int", msgspec.inspect.FloatType: "float",
+    msgspec.inspect.StrType: "str", msgspec.inspect.NoneType: "null", msgspec.inspect.AnyType: "any",
+    msgspec.inspect.StructType: "object",
+}  # fmt: skip
+
+
+def declared(type_: Any, path: str = "") -> dict[str, str]:
+    """Path -> type, as `wire.status` declares them."""
+    found: dict[str, str] = {}
+    options = type_.types if isinstance(type_, msgspec.inspect.UnionType) else (type_,)
+    for struct in (option for option in options if isinstance(option, msgspec.inspect.StructType)):
+        for field in struct.fields:
+            nothing = (field.default, field.default_factory) == (msgspec.NODEFAULT, msgspec.NODEFAULT)
+            absent = not field.required and nothing  # so msgspec tells a default of UNSET
+            name = f"{path}.{field.encode_name}".lstrip(".")
+            found |= declared(field.type, name)
+            said = type_name(field.type)
+            if said != "object":  # of one that is always there its fields say enough
+                found[name] = said + (" | absent" if absent else "")
+    return found
+
+
+def type_name(type_: Any) -> str:
+    if isinstance(type_, msgspec.inspect.UnionType):
+        names = [type_name(option) for option in type_.types if not isinstance(option, msgspec.inspect.NoneType)]
+        return " | ".join([*names, *(["null"] if type_.includes_none else [])])
+    if isinstance(type_, msgspec.inspect.DictType):
+        return f"{{{type_name(type_.key_type)}: {type_name(type_.value_type)}}}"
+    return NAMES[type(type_)]
+
+
+def shown(value: Any, path: str = "") -> dict[str, Any]:
+    """Path -> value of a JSON object; what is keyed by names that are data stays whole."""
+    if not isinstance(value, dict) or path in ("activities", "paths", "quality"):
+        return {path: value}
+    return {
+        name: leaf for key, below in value.items() for name, leaf in shown(below, f"{path}.{key}".lstrip(".")).items()
+    }
+
+
+BOUND = ev.TrainerBound(pid=12, fingerprint="f", parameters=1, elements=1)
+
+
+def full_state() -> State:
+    """Everything that can be null is there."""
+    measured = ev.AlignmentMeasured(
+        step=2, tokens=9, mean_abs_diff=0.5, max_abs_diff=1.0, mean_diff=0.25, worst=3, nonfinite=0, bound=2.0,
+        aligned=True,
+        seconds=0.5, probe="p",
+    )  # fmt: skip
+    return State(
+        daemon=DaemonState(started_at_ns=1_000_000_000),
+        children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
+        intake=IntakeState(undone={"u": None}, counts=IntakeCounts(accepted=9, rejected=2, duplicates=4)),
+        training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),
+        recovery=RecoveryState(base=ev.BaseKept(path="/s/base/m", how="link", bytes=1, seconds=0.5)),
+        checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
+        rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
+        alignment=AlignmentState(measured=measured),
+    )
+
+
+def full_status() -> st.Status:
+    journal = st.Journal(seq=40, bytes=4096, head_hash="a" * 64, path="/s/journal.db", verified=30, free_bytes=1 << 30)
+    reasons = {"step": "paused by ctl", "checkpoint": "", "alignment": "the engine is away"}
+    paths = {"state": "/s", "inbox": "/s/inbox", "socket": "/s/run/apollod.sock"}
+    state = full_state()
+    state.training.running, state.training.recent = running_step(), [Pace(100, 2.0), Pace(50, 4.0), Pace(200, 4.0)]
+    state.intake.taken = (Waiting("abc" * 9, "d", tokens=150), Waiting("b", "d", tokens=150))
+    state.alignment.open, state.alignment.opened_ns = ev.AlignmentStarted(step=3), 60_000_000_000
+    growth = st.Growth(journal_bytes_per_day=2048, history_bytes_per_day=1 << 30, days_left=12.5)
+    return status_view(
+        state,
+        61_000_000_000,
+        journal,
+        pid=7,
+        paths=paths,
+        served=2,
+        activities=reasons,
+        growth=growth,
+        undo=st.Undo(steps=3),
+    )
+
+
+def running_step() -> Running:
+    return Running(4, 3, ("abc" * 9, "b"), ("d", "d"), 1e-5, 0.0, 1, started_ns=51_000_000_000)
+
+
+def test_the_fields_and_their_types_are_those_that_were_promised():
+    """Add a line for a new field. Never change or remove one: programs read these."""
+    told = declared(msgspec.inspect.type_info(st.Status))
+    assert [f"{path}: {type_}" for path, type_ in sorted(told.items())] == PATHS.splitlines()
+
+
+def test_a_full_status_shows_every_field():
+    found = shown(json.loads(json.dumps(st.plain(full_status()))))
+    assert set(found) == {line.partition(":")[0] for line in PATHS.splitlines() if not line.endswith("object | null")}
+    assert None not in found.values()
+
+
+def test_what_nobody_knows_is_left_out_and_not_null():
+    empty = st.plain(status_view(State(), 0, st.Journal(seq=0, bytes=0, head_hash="")))
+    assert not {"verified", "free_bytes"} & empty["journal"].keys() and "served" not in empty["weights"]
+    assert "steps" not in empty["undo"]
+    assert empty["weights"]["alignment"] is None and empty["rollback"] is None and empty["checkpoint"]["step"] is None
+    told = st.plain(status_view(State(), 0, st.Journal(seq=0, bytes=0, head_hash="", verified=0), served=None))
+    assert (told["journal"]["verified"], told["weights"]["served"]) == (0, None)
+
+
+def test_it_crosses_the_socket():
+    sent = full_status()
+    reply = msgspec.msgpack.decode(msg.encode(msg.Reply(sent)), type=msg.FromSupervisor)
+    assert isinstance(reply, msg.Reply)
+    assert st.read(reply.body) == sent and reply.body == st.plain(sent)
+
+
+def test_the_page_of_a_status():
+    lines = page(full_status()).splitlines()
+    assert len(lines) <= 19
+    assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
+    assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
+    assert lines[9].endswith("; 3 steps can be undone in memory")
+    none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
+    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[9]
+    assert said.endswith("no step can be undone in memory: one step alone takes 9 bytes")
+    assert lines[3] == "running     step 4 on abcabcabcabc and 1 more (300 tokens), 10 s of about 6 s"
+    assert lines[4] == "start       aligning, 1 s"
+    assert (
+        lines[10] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
+    )
+    free = msgspec.structs.replace(
+        full_status(),
+        activities={"step": "", "checkpoint": ""},
+        growth=None,
+        running=None,
+        start=st.Start(phase="x", elapsed_s=1.0),
+    )
+    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 13
+
+
+@pytest.mark.parametrize(
+    ("children", "since", "progress", "told"),
+    [
+        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(), st.Start(phase="loading", elapsed_s=4.0)),
+        ({"engine": Child("spawned", spawned_ns=6)}, 0, Progress(True), st.Start(phase="compiling", elapsed_s=4.0)),
+        ({"trainer": Child("spawned", spawned_ns=7)}, 9, Progress(), st.Start(phase="attaching", elapsed_s=3.0)),
+        ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Progress(),
+         st.Start(phase="restoring", elapsed_s=3.0)),
+        ({"trainer": Child("spawned", spawned_ns=7), "bound": BOUND}, 9, Progress(replaying=3),
+         st.Start(phase="replaying", elapsed_s=3.0, done=2, of=9)),
+        ({"trainer": Child("absent"), "bound": None}, 0, Progress(), None),
+        ({}, 0, Progress(), None),
+    ],
+)  # fmt: skip
+def test_the_phase_of_a_start(children, since, progress, told):
+    state = full_state()
+    state.children = msgspec.structs.replace(state.children, **in_nanoseconds(children))
+    state.recovery.since = [RecordedStep(n, ("a",), ("d",), 1e-5, 0.0, True, 0, "f") for n in range(1, since + 1)]
+    shown = status_view(state, 10_000_000_000, st.Journal(seq=0, bytes=0, head_hash=""), progress=progress)
+    assert shown.start == told
+    if told and told.of:
+        assert "start       replaying step 3 of 9, 3 s" in page(shown)
+
+
+def in_nanoseconds(children: dict[str, Any]) -> dict[str, Any]:
+    for child in children.values():
+        if isinstance(child, Child) and child.spawned_ns < 1000:
+            child.spawned_ns *= 1_000_000_000
+    return children
+
+
+def test_a_pause_is_shown_when_the_step_has_ended():
+    state = full_state()
+    state.daemon.paused, state.training.running = True, running_step()
+    told = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""), activities=reasons(state))
+    assert told.state == "training" and told.running.step == 4
+    assert "waits       step (paused by a person)" in page(told)
+    state.children.trainer = Child("absent")
+    told = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))
+    assert told.state == "paused" and told.running is None
+
+
+def test_a_step_takes_as_long_as_those_before_it_let_expect():
+    paces = [Pace(100, 2.0), Pace(50, 4.0), Pace(200, 4.0)]
+    assert (expected_s(paces, 300), expected_s(paces, 10), expected_s([], 10), expected_s(paces, 0)) == (
+        6,
+        2,
+        None,
+        None,
+    )
+
+
+def test_the_status_of_a_newer_daemon_can_be_read():
+    newer = st.plain(full_status())
+    newer |= {"state": "dreaming", "schema_version": 2, "dreams": {"open": 3}}
+    newer["engine"]["gpu"], newer["queue"]["proposed"] = "H200", 5
+    told = st.read(newer)
+    assert "dreaming" in page(told) and told.queue == full_status().queue
+
+
+@pytest.mark.parametrize("seq", json.loads(GOLDEN.read_text())["states"])
+def test_the_status_of_the_first_daemon_can_be_read(seq):
+    older = json.loads(GOLDEN.read_text())["states"][seq]
+    told = st.read(older)
+    assert page(told).startswith(f"state       {older['state']}") and told.activities == {}
+    assert shown(older).items() <= shown(st.plain(told)).items()
+
+
+@pytest.mark.parametrize("body", [{}, [], None, {"state": "serving"}, st.plain(full_status()) | {"step": "three"}])
+def test_what_is_no_status_is_refused(body):
+    with pytest.raises(ApolloError, match="not the status") as caught:
+        st.read(body)
+    assert "one version" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "state"),
+    [
+        ("children.engine", Child(), "starting"), ("children.trainer", Child("spawned", 12, 1), "starting"),
+        ("daemon.paused", False, "serving"), ("daemon.paused", True, "paused"),
+        ("training.running", Running(4, 3, ("a",), ("d",), 1e-5, 0.0, 1), "training"),
+        ("daemon.halted", "why", "degraded"), ("daemon.stopping", True, "stopping"),
+    ],
+)  # fmt: skip
+def test_every_state(field, value, state):
+    slice_, _, name = field.partition(".")
+    changed = full_state()
+    setattr(getattr(changed, slice_), name, value)
+    told = status_view(changed, 0, st.Journal(seq=0, bytes=0, head_hash=""))
+    assert told.state == state and state in st.STATES

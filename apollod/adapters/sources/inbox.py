@@ -8,7 +8,8 @@ thread, one `scan` or `read_batch` at a time.
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,7 @@ from apollod.curation.formats.jsonl_records import read_record
 from apollod.curation.formats.lines import BOM
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.formats.table import ReaderTable
+from apollod.curation.moments import Rules
 from apollod.failpoints import failpoint
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -38,6 +40,8 @@ BATCH_LINES_MAX = 256
 BATCH_BYTES_MAX = 4 << 20  # of lines read, overshot by what one chunk completes
 HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
 SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
+SETTLED_S = 60.0  # a conversation to which nobody added anything for so long is taken as far as it goes
+MEMORIES = 64  # files whose conversations are remembered between two batches; others are read again
 HINT_MS = 200  # changes are gathered this long
 
 
@@ -66,8 +70,10 @@ class Inbox:
         line_max: int = LINE_BYTES_MAX,
         clock: Callable[[], float] = time.time,
         formats: ReaderTable | None = None,
+        rules: Rules = Rules(),  # noqa: B008
     ) -> None:
         self._directory = directory
+        self._rules = rules
         self._formats = formats or ReaderTable()
         self._quarantine = Quarantine(quarantine)
         self._quarantine.clear_unfinished()
@@ -77,6 +83,7 @@ class Inbox:
         self._idle: dict[str, tuple[int, ...]] = {}
         self._endless: dict[str, _Endless] = {}
         self._unfolding: _Unfolding | None = None
+        self._memories: OrderedDict[str, Cursor] = OrderedDict()
 
     def scan(self) -> list[str]:
         """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at.
@@ -147,17 +154,30 @@ class Inbox:
         candidate = identify(path, file, status, packed, known)
         if candidate is None:
             return None
-        batch, idle = self._read_packed(candidate) if packed else (self._read_plain(candidate), True)
+        batch, idle = self._read_packed(candidate) if packed else self._read_plain(candidate)
         if batch is None and idle:
             self._idle[path] = fingerprint
         return batch
 
-    def _read_plain(self, it: Candidate) -> Batch | None:
-        reader, cursor = self._reader_of(it, lambda: os.pread(it.file.fileno(), HEAD_BYTES, 0))
+    def _read_plain(self, it: Candidate) -> tuple[Batch | None, bool]:
+        """The second value: nothing will come without a change of the file."""
+        before = partial(read_from, it.file, 0)
+        reader, cursor = self._reader_of(it, lambda: os.pread(it.file.fileno(), HEAD_BYTES, 0), before)
         folding = Folding(reader, read_from(it.file, cursor.offset), cursor, self._line_max, complete=False)
-        stream = RecordStream(folding, self._quarantine, partial(self._ends, it, reader))
-        batch = self._batch(it, reader, stream)
-        return None if batch is None else msgspec.structs.replace(batch, tail=tail_digest(it.file, batch.offset))
+        stream = RecordStream(folding, self._quarantine, self._rules, partial(self._ends, it, reader))
+        batch, idle = self._batch(it, reader, stream), True
+        if batch is None:
+            batch, idle = self._settled(it, reader, stream)
+        return None if batch is None else msgspec.structs.replace(batch, tail=tail_digest(it.file, batch.offset)), idle
+
+    def _settled(self, it: Candidate, reader: Reader, stream: RecordStream) -> tuple[Batch | None, bool]:
+        """What a conversation has that nobody adds to any more; second value as above."""
+        settled = reader.settle(stream.cursor)
+        if settled.cursor == stream.cursor:
+            return None, True
+        if self._clock() - it.status.st_mtime < SETTLED_S:
+            return None, False
+        return self._batch_of(it, reader, settled.cursor, stream.lines_of(settled.items), stream), True
 
     def _ends(self, it: Candidate, reader: Reader, begin: Cursor, inside: Cursor) -> bool:
         """Is the end there of the over-long record that begins at `begin` and has been read up to `inside`?
@@ -202,12 +222,14 @@ class Inbox:
         return batch, True
 
     def _unfold(self, it: Candidate) -> _Unfolding:
-        reader, cursor = self._reader_of(it, lambda: _content(it)(HEAD_BYTES))
+        reader, cursor = self._reader_of(it, lambda: _content(it)(HEAD_BYTES), partial(_content, it))
         file = os.fdopen(os.dup(it.file.fileno()), "rb")
         file.seek(0)
         folding = Folding(reader, unpacked(file, it.path), cursor, self._line_max, complete=True)
         folding.skip(cursor.offset)
-        return _Unfolding(file, reader, RecordStream(folding, self._quarantine), it.position.source, cursor.offset)
+        return _Unfolding(
+            file, reader, RecordStream(folding, self._quarantine, self._rules), it.position.source, cursor.offset
+        )
 
     def _refuse_file(self, it: Candidate, error: Exception) -> Batch:
         """The whole file as line 0. Its position, an offset without a line, says that it is done with."""
@@ -224,27 +246,43 @@ class Inbox:
 
     # --- what the bytes are ------------------------------------------------------------------------------------------
 
-    def _reader_of(self, it: Candidate, head: Callable[[], bytes]) -> tuple[Reader, Cursor]:
+    def _reader_of(
+        self, it: Candidate, head: Callable[[], bytes], content: Callable[[], Read]
+    ) -> tuple[Reader, Cursor]:
         """Who reads the file, and from where on: as the journal says, or a new one by its content."""
         position = it.position
-        if position.offset or position.cursor:
-            return self._formats.resume(position.cursor, position.offset, position.line)
-        path = it.path
-        for suffix in PACKED_SUFFIXES:
-            path = path.removesuffix(suffix)
-        return self._formats.recognise(path, head()), Cursor()
+        if not position.offset and not position.cursor:
+            path = it.path
+            for suffix in PACKED_SUFFIXES:
+                path = path.removesuffix(suffix)
+            return self._formats.recognise(path, head()), Cursor()
+        reader, cursor = self._formats.resume(position.cursor, position.offset, position.line)
+        remembered = self._memories.get(position.source)
+        if remembered is not None and (remembered.offset, remembered.state) == (cursor.offset, cursor.state):
+            return reader, remembered
+        return reader, reader.recall(cursor, _pieces(content, cursor.offset), Limits(self._line_max))
 
     def _batch(self, it: Candidate, reader: Reader, stream: RecordStream) -> Batch | None:
-        begin, lines = stream.cursor, list[Line]()
-        while len(lines) < BATCH_LINES_MAX and stream.cursor.offset - begin.offset < BATCH_BYTES_MAX:
+        begin, lines, size = stream.cursor, list[Line](), 0
+        while len(lines) < BATCH_LINES_MAX and max(size, stream.cursor.offset - begin.offset) < BATCH_BYTES_MAX:
             more = stream.next(BATCH_LINES_MAX - len(lines))
             if more is None:
                 break
             lines += more
-        cursor = stream.cursor
-        if cursor == begin and not lines:
+            size += sum(len(line.record) for line in more)
+        if stream.cursor == begin and not lines:
             return None
         failpoint("inbox.batch-read")
+        return self._batch_of(it, reader, stream.cursor, lines, stream)
+
+    def _batch_of(
+        self, it: Candidate, reader: Reader, cursor: Cursor, lines: list[Line], stream: RecordStream
+    ) -> Batch:
+        if cursor.memory is not None:
+            self._memories[it.position.source] = cursor
+            self._memories.move_to_end(it.position.source)
+            if len(self._memories) > MEMORIES:
+                self._memories.popitem(last=False)
         return Batch(
             source=it.position.source,
             path=it.path,
@@ -254,6 +292,7 @@ class Inbox:
             new=it.new,
             replaces=it.replaces,
             cursor=self._formats.recorded(reader, cursor),
+            counts=stream.take_counts(),
         )
 
 
@@ -278,6 +317,14 @@ def _content(it: Candidate) -> Read:
     """All of a compressed file's content, from its beginning."""
     it.file.seek(0)
     return unpacked(it.file, it.path)
+
+
+def _pieces(content: Callable[[], Read], size: int) -> Iterator[bytes]:
+    """The first `size` bytes, piece by piece. Nothing is opened before the first one is asked for."""
+    read = content()
+    while size and (piece := read(min(CHUNK_BYTES, size))):
+        yield piece
+        size -= len(piece)
 
 
 def _read_through(it: Candidate) -> None:

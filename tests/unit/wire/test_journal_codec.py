@@ -38,6 +38,10 @@ def sample(field_type: Any, number: int) -> Any:
         return get_args(field_type)[-1]
     if field_type == dict[str, list[Any]]:
         return {"b": ["é", [0.5, 2]], "a": [None, True]}
+    if field_type == dict[str, int]:
+        return {"b é": 2, "a": 1}
+    if field_type is ev.Origin:
+        return ev.Origin(session="é", records=("r",), first_line=3)
     if get_origin(field_type) is tuple:
         kind = get_args(field_type)[0]
         if kind is ev.RecordedStep:

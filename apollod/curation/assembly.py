@@ -13,7 +13,18 @@ from collections.abc import Iterable
 
 import msgspec
 
-from apollod.curation.conversation import Entry, Link, Marked, Moment, Replaced, Rewound, Said, Session, Signal
+from apollod.curation.conversation import (
+    BEGINNING,
+    Entry,
+    Link,
+    Marked,
+    Moment,
+    Replaced,
+    Rewound,
+    Said,
+    Session,
+    Signal,
+)
 from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
@@ -78,7 +89,9 @@ class Assembly:
     # --- what is said -------------------------------------------------------------------------------------------------
 
     def _said(self, line: int, said: Said) -> list[Moment]:
-        if self._merge(line, said):
+        if not said.model and self._session.model and said.message["role"] == "assistant":
+            said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
+        if self._merge(said):
             return []
         closed = [] if said.after is None else self._branch(said)
         if said.prompt or self._is_long(said):
@@ -89,55 +102,76 @@ class Assembly:
         """Much is new in this turn, and the next answer begins, so that the results of its tools are there."""
         return said.message["role"] == "assistant" and sum(self._sizes[self._fresh :]) > PIECE_BYTES
 
-    def _merge(self, line: int, said: Said) -> bool:
-        """Is it a part of the last answer, or that answer again? Then it is there now. Results of its first calls may
-        lie in between."""
-        if not said.part_of:
-            return False
-        place = len(self._messages) - 1
-        while place >= 0 and self._messages[place].message["role"] == "tool":
-            place -= 1
-        if place < 0 or self._messages[place].part_of != said.part_of:
+    def _merge(self, said: Said) -> bool:
+        """Is it a part of the last answer, or said again? Then it is there now."""
+        place = self._part(said)
+        if place < 0:
             return False
         last = self._messages[place]
         message = said.message if said.replaces else _joined(last.message, said.message)
-        whole = msgspec.structs.replace(said, message=message, signals=last.signals + said.signals)
-        self._links[last.id] = said.id
+        whole = msgspec.structs.replace(
+            said, message=message, id=said.id or last.id, signals=last.signals + said.signals
+        )
+        if last.id and last.id != whole.id:
+            self._links[last.id] = whole.id
         size = _size(whole)
         self._size += size - self._sizes[place]
         self._messages[place], self._sizes[place] = whole, size
         return True
 
+    def _part(self, said: Said) -> int:
+        """Index of what it is a part of, or -1. Results of an answer's first calls may lie in between."""
+        if said.continues:
+            place = len(self._messages) - 1
+            return place if place >= 0 and self._messages[place].continues else -1
+        for place in range(len(self._messages) - 1, -1, -1) if said.part_of else ():
+            if self._messages[place].part_of == said.part_of:
+                return place
+            if self._messages[place].message["role"] != "tool":
+                break
+        return -1
+
     def _branch(self, said: Said) -> list[Moment]:
         """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
         id that is not known cuts nothing."""
         place = self._place(said.after or "")
-        behind = {one.message["role"] for one in self._messages[place:]} if place else set()
-        return self._take_back(place, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []
+        behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
+        return self._take_back(place or 0, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []
 
-    def _place(self, record: str) -> int:
-        """Index behind the message of a record, or of what stands for it; 0: it is not known."""
+    def _place(self, record: str) -> int | None:
+        """Index behind the message of a record, or of what stands for it; None: it is not known."""
         for _ in range(8):  # a link may lead to an answer that was merged later
             if record not in self._links:
                 break
             record = self._links[record]
         if not record:
+            return None
+        if record == BEGINNING:
             return 0
-        return next((n + 1 for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].id == record), 0)
+        return next((n + 1 for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].id == record), None)
+
+    def _first(self, record: str) -> int | None:
+        """Index of the first message of a record; None: it is not known."""
+        return next((n for n, said in enumerate(self._messages) if said.id == record), None) if record else None
 
     def _rewound(self, entry: Rewound) -> list[Moment]:
-        prompts = [n for n, said in enumerate(self._messages) if said.prompt]
-        if entry.to:
-            place = self._place(entry.to)
-        else:
-            place = prompts[-entry.turns] if 0 < entry.turns <= len(prompts) else -1
-        return [] if place < (1 if entry.to else 0) else self._take_back(place, "rewound")
+        if entry.to or entry.before:
+            place = self._place(entry.to) if entry.to else self._first(entry.before)
+        else:  # more turns than are known: all of them
+            prompts = [n for n, said in enumerate(self._messages) if said.prompt][-entry.turns :]
+            place = prompts[0] if prompts and entry.turns > 0 else None
+        return [] if place is None else self._take_back(place, "rewound")
 
     def _replaced(self, line: int, entry: Replaced) -> list[Moment]:
         closed = self.settle()
+        place = self._first(entry.keep_from)
+        kept = [] if place is None else list(zip(self._messages[place:], self._lines[place:], strict=True))
         self._cut(0)
         for said in entry.messages:
-            closed += self._append(line, said)
+            if not self._merge(said):
+                closed += self._append(line, said)
+        for said, of_line in kept:
+            closed += self._append(of_line, said)
         self._fresh = len(self._messages)
         return closed
 

@@ -10,6 +10,9 @@ import msgspec
 
 from apollod.wire.records import Form
 
+BEGINNING = "^"
+"""What the first record of a tree follows: `Said.after` and `Link.after` of formats that say so."""
+
 
 class Signal(msgspec.Struct, frozen=True):
     """Evidence about a message that the log itself holds."""
@@ -49,9 +52,11 @@ class Said(msgspec.Struct, frozen=True):
     """the record before it where the log is a tree; None: the last one. A record that follows another one than the
     last begins a branch, and what lay behind that other one is no part of the conversation any more"""
     part_of: str = ""
-    """parts of one answer share it; they come one after another"""
+    """parts of one answer share it; they come one after another. What is said again has it, too"""
     replaces: bool = False
-    """it says all of the answer `part_of` again, and more; else it is the next part"""
+    """it says all of `part_of` again, and more; else it is the next part"""
+    continues: bool = False
+    """where parts have no id in common: a part of the answer right before it, if there is one"""
     prompt: bool = False
     """somebody asks: a turn begins"""
     model: str = ""
@@ -69,9 +74,11 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Rewound(msgspec.Struct, frozen=True):
-    """The user took back what was said: all after the record `to`, or the last `turns` turns."""
+    """The user took back what was said: all after the record `to`, all from the record `before` on, or the last
+    `turns` turns."""
 
     to: str = ""
+    before: str = ""
     turns: int = 0
 
 
@@ -79,6 +86,8 @@ class Replaced(msgspec.Struct, frozen=True):
     """The conversation so far was replaced by these messages: it was compacted, which says nothing about its worth."""
 
     messages: tuple[Said, ...]
+    keep_from: str = ""
+    """the first record of those that stay behind these messages; "": none does"""
 
 
 class Marked(msgspec.Struct, frozen=True):

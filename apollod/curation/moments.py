@@ -91,8 +91,8 @@ def _as_target(form: Form, target: bool) -> Form:
 
 
 def _start(moment: Moment, characters: int) -> int:
-    """Where the context begins: at a prompt, the earliest from which all of it up to what is learned fits; the prompt
-    of this turn in any case."""
+    """Where the context begins: at the beginning if all of it up to what is learned fits, else at the earliest prompt
+    from which it does; the prompt of this turn in any case."""
     start, size = moment.fresh, 0
     fits = start if start < len(moment.messages) and moment.messages[start].prompt else None
     for n in range(moment.fresh - 1, -1, -1):
@@ -103,4 +103,6 @@ def _start(moment: Moment, characters: int) -> int:
             fits = n
             if size > characters:
                 break
-    return fits if fits is not None else 0
+    else:
+        return 0
+    return fits

@@ -2,6 +2,8 @@
 
 import json
 
+from support.log_samples import codex
+
 RECORDS = (
     b'{"text": "a"}\n',
     b'{"text": "b"}\r\n',
@@ -74,4 +76,9 @@ CLAUDE_CODE = (
     b'{"type',
 )
 
-SAMPLES: dict[str, tuple[bytes, ...]] = {"records": RECORDS, "claude-code": CLAUDE_CODE, "toy": TOY}
+SAMPLES: dict[str, tuple[bytes, ...]] = {
+    "records": RECORDS,
+    "claude-code": CLAUDE_CODE,
+    "codex": codex.LINES,
+    "toy": TOY,
+}

@@ -2,7 +2,7 @@
 
 import json
 
-from support.log_samples import codex
+from support.log_samples import codex, pi
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -80,5 +80,6 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "records": RECORDS,
     "claude-code": CLAUDE_CODE,
     "codex": codex.LINES,
+    "pi": pi.LINES,
     "toy": TOY,
 }

@@ -100,10 +100,23 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A directory of agent logs."""
+    """A directory of agent logs, with all below it."""
 
     path: str
     format: str = "auto"
+    """of its files, as `apollod ctl source test` names it; auto: by their content"""
+    models: tuple[str, ...] = ()
+    """whose answers are learned, others are context; default: those of the model as it is served; "*": everybody's"""
+    sidechains: bool = False
+    """learn also what agents did that another one started"""
+    tier: Literal["direct", "bulk"] = "bulk"
+    """with which rate and before what its examples are learned"""
+    settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
+    """a conversation to which nobody added anything for so long is taken as far as it goes"""
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.path).expanduser().absolute()
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

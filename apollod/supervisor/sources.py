@@ -20,6 +20,7 @@ from apollod.core import inputs as inp
 from apollod.core.intake.state import Position
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
+from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError, SourceRefused
 from apollod.supervisor.config import Config, WatchSection
 from apollod.supervisor.loop import Loop
@@ -85,6 +86,7 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
         models=section.models or (config.engine.served_name,),
         sidechains=section.sidechains,
         context_tokens=config.trainer.max_tokens,
+        stripping=Stripping(section.strip, section.strip_patterns),
     )
     return Terms(rules, section.tier, config.inbox.max_line_bytes, section.settle_s)
 

@@ -10,10 +10,16 @@ from apollod.core.inputs import Batch
 from apollod.curation.formats.jsonl_records import read_record
 from apollod.curation.formats.lines import BOM
 from apollod.curation.formats.reader import Limits
+from apollod.curation.moments import Rules
 
 
 def batch_of_lines(
-    lines: Sequence[bytes], source: str, quarantine: Path, line_max: int = LINE_BYTES_MAX, first: int = 1
+    lines: Sequence[bytes],
+    source: str,
+    quarantine: Path,
+    line_max: int = LINE_BYTES_MAX,
+    first: int = 1,
+    rules: Rules = Rules(),  # noqa: B008
 ) -> Batch:
     """Lines that came over a socket, as a batch without a position: somebody waits for these. `first`: the number of
     the first one within its source.
@@ -24,6 +30,6 @@ def batch_of_lines(
     if first == 1 and lines:
         lines = [lines[0].removeprefix(BOM), *lines[1:]]
     items = (item for number, raw in enumerate(lines, first) for item in read_record(number, raw, limits))
-    taken = tuple(line_of(item, kept_in) for item in items)
+    taken = tuple(line_of(item, kept_in, rules) for item in items)
     last = first + len(lines) - 1
     return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")

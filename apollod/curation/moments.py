@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from apollod.core.intake.events import Origin
+from apollod.core.intake.events import Origin, Removed
 from apollod.curation.conversation import Moment, Said, Signal
+from apollod.curation.stripping import Stripping, strip
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, Record, record_of_forms
 
@@ -24,14 +25,16 @@ class Rules(msgspec.Struct, frozen=True):
     """learn what agents did that another one started?"""
     context_tokens: int = 4096
     """of conversation before what is learned, roughly"""
+    stripping: Stripping = Stripping()
 
 
 class Learned(NamedTuple):
     """An example to be."""
 
     record: Record
-    origin: Origin
-    signals: tuple[Signal, ...]
+    origin: Origin = Origin()
+    signals: tuple[Signal, ...] = ()
+    removed: tuple[Removed, ...] = ()
 
 
 def learn(moment: Moment, rules: Rules) -> Learned | str:
@@ -51,8 +54,9 @@ def learn(moment: Moment, rules: Rules) -> Learned | str:
     forms = [_as_target(moment.messages[n].message, n in chosen) for n in shown]
     if moment.session.system and (not forms or forms[0]["role"] != "system"):
         forms.insert(0, {"content": moment.session.system, "role": "system"})
+    forms, tools, removed = strip(forms, rules.stripping, moment.session.tools)
     try:
-        record = record_of_forms(forms, moment.session.tools)
+        record = record_of_forms(forms, tools)
     except RecordRefused as error:
         return error.line()
     said = [moment.messages[n] for n in chosen]
@@ -66,7 +70,21 @@ def learn(moment: Moment, rules: Rules) -> Learned | str:
         first_line=moment.first_line,
     )
     signals = (signal for one in moment.messages[moment.fresh :] for signal in one.signals)
-    return Learned(record, origin, tuple(signals))
+    return Learned(record, origin, tuple(signals), removed)
+
+
+def learn_record(record: Record, rules: Rules) -> Learned | str:
+    """The same of a record that came as it is to be learned: only what is to be stripped is taken out."""
+    if record.kind != "messages":
+        return Learned(record)
+    form = msgspec.json.decode(record.canonical)
+    messages, tools, removed = strip(form["messages"], rules.stripping, form.get("tools", ()))
+    if not removed:
+        return Learned(record)
+    try:
+        return Learned(record_of_forms(messages, tools)._replace(tier=record.tier), removed=removed)
+    except RecordRefused as error:
+        return error.line()
 
 
 def _is_answer(form: Form) -> bool:

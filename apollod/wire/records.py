@@ -314,6 +314,8 @@ def message_form(value: Any, where: str, part: bool = False) -> Form:
             raise RecordRefused(f"{where} is an empty assistant turn", "give it content or tool_calls, or leave it out")
         if _weight(value.get("weight"), where) == 0:
             form["weight"] = 0
+    elif value.get("strip") is True:
+        form["strip"] = True  # who reads the line takes the message out; what is learned does not have it
     return form
 
 

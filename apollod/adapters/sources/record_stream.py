@@ -8,7 +8,7 @@ from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
 from apollod.curation.conversation import Moment
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
-from apollod.curation.moments import Rules, learn
+from apollod.curation.moments import Learned, Rules, learn, learn_record
 
 CHUNK_BYTES = 64 << 10
 
@@ -104,14 +104,13 @@ class RecordStream:
         lines = []
         for item in items:
             if not isinstance(item, Moment):
-                lines.append(line_of(item, self._quarantine))
+                lines.append(line_of(item, self._quarantine, self._rules))
                 continue
             learned = learn(item, self._rules)
             if isinstance(learned, str):
                 self._folding.counts[f"dropped: {learned}"] += 1
             else:
-                record, origin, _ = learned
-                lines.append(Line(number=item.line, example=record.id, record=record.canonical, origin=origin))
+                lines.append(_line(item.line, learned))
         return lines
 
     def _keep_long(self, item: Bad) -> QuarantinedFile | None:
@@ -129,12 +128,22 @@ class RecordStream:
             return keeping.commit()
 
 
-def line_of(item: Found | Bad, quarantine: Quarantine) -> Line:
+def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
     """An item as a line of a batch, after its bytes are kept if it is a bad one. Raises OSError."""
     if isinstance(item, Found):
-        record = item.record
-        return Line(number=item.line, example=record.id, record=record.canonical, tier=record.tier)
+        learned = learn_record(item.record, rules)
+        if not isinstance(learned, str):
+            return _line(item.line, learned)
+        item = Bad(item.line, learned, item.record.canonical)
     return _bad_line(item, quarantine.keep(item.data))
+
+
+def _line(number: int, learned: Learned) -> Line:
+    record = learned.record
+    return Line(
+        number=number, example=record.id, record=record.canonical, tier=record.tier,
+        origin=learned.origin, removed=learned.removed,
+    )  # fmt: skip
 
 
 def _bad_line(item: Bad, kept: QuarantinedFile) -> Line:

@@ -25,6 +25,24 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """where what is learned begins; it ends at the example's line"""
 
 
+StripLevel = Literal["none", "memory", "system", "all"]
+"""What is taken out of conversations before they are learned: see `curation.stripping`."""
+
+
+class Removed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Text that the model was shown and that is not shown to it while it learns."""
+
+    place: int
+    """index of the message in the record in which it stood, or, if it was a message, before which"""
+    at: int
+    """characters of that message before it, as it is recorded; -1: it was a message of its own"""
+    text: str
+    why: str
+    """memory, reminder, system, scaffolding, marked, pattern, tools"""
+    role: str = ""
+    """of a message of its own"""
+
+
 class SourceDiscovered(Event, frozen=True):
     """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes."""
 
@@ -93,6 +111,8 @@ class ExampleAccepted(Event, frozen=True):
     line: int
     tier: Tier = "bulk"
     origin: Origin = Origin()
+    removed: tuple[Removed, ...] = ()
+    """what was stripped from the record"""
 
     def key(self) -> str:
         return self.example

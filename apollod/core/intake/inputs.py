@@ -2,7 +2,7 @@
 
 import msgspec
 
-from apollod.core.intake.events import Origin, Tier
+from apollod.core.intake.events import Origin, Removed, Tier
 from apollod.core.kernel.input import Input
 
 
@@ -20,6 +20,7 @@ class Line(msgspec.Struct, frozen=True):
     sha256: str = ""
     kept: str = ""
     origin: Origin = Origin()
+    removed: tuple[Removed, ...] = ()
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -54,7 +54,7 @@ def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
 def _accepted(batch: inp.Batch, line: inp.Line) -> ev.ExampleAccepted:
     return ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
-        tier=line.tier or batch.tier, origin=line.origin,
+        tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
     )  # fmt: skip
 
 

@@ -46,6 +46,8 @@ def sample(field_type: Any, number: int) -> Any:
         kind = get_args(field_type)[0]
         if kind is ev.RecordedStep:
             return (ev.RecordedStep(3, ("é",), ("d",), 1e-5, 0.0, True, 0, "f"),)
+        if kind is ev.Removed:
+            return (ev.Removed(1, 3, "é", "memory"),)
         return (number, 2) if kind is int else (f"s{number}é", "b")
     return msgspec.convert(
         {"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(

@@ -170,9 +170,11 @@ class Assembly:
         for said in entry.messages:
             if not self._merge(said):
                 closed += self._append(line, said)
+        if self._messages:  # what is said next is no part of what is only context
+            self._messages[-1] = msgspec.structs.replace(self._messages[-1], part_of="", continues=False)
         for said, of_line in kept:
             closed += self._append(of_line, said)
-        self._fresh = len(self._messages)
+        self._fresh, self.given = len(self._messages), max(self.given, line)
         return closed
 
     def _take_back(self, place: int, how: str) -> list[Moment]:

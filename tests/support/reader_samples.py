@@ -2,7 +2,7 @@
 
 import json
 
-from support.log_samples import codex, pi
+from support.log_samples import codex, pi, rows
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -77,7 +77,7 @@ CLAUDE_CODE = (
 )
 
 SAMPLES: dict[str, tuple[bytes, ...]] = {
-    "records": RECORDS,
+    "records": (*RECORDS, *(row for shape in rows.SHAPES.values() for row in shape)),
     "claude-code": CLAUDE_CODE,
     "codex": codex.LINES,
     "pi": pi.LINES,

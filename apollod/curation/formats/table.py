@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from apollod.curation.formats import claude_code, codex, pi
-from apollod.curation.formats.jsonl_records import JsonlRecords
+from apollod.curation.formats.jsonl_records import ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
 
-READERS: tuple[Reader, ...] = (claude_code.READER, codex.READER, pi.READER, JsonlRecords())
+READERS: tuple[Reader, ...] = (claude_code.READER, codex.READER, pi.READER, *ROWS, JsonlRecords())
 """In the order in which they are asked; the last one takes whatever nobody recognises."""
 
 

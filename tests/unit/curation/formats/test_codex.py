@@ -111,3 +111,10 @@ def test_a_refusal_is_evidence() -> None:
 def test_it_is_recognised_by_its_first_line(first: bytes) -> None:
     assert ReaderTable().recognise("any.jsonl", first).name == "codex"
     assert ReaderTable().recognise("rollout-x.jsonl", b'{"text": "session_meta"}\n').name == "records"
+
+
+def test_an_answer_goes_on_after_a_compaction_and_is_learned() -> None:
+    """What stands in the replacement is context, also where an answer stands last in it."""
+    kept = [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "kept"}]}]
+    log = said("user", "q") + line("compacted", {"message": "", "replacement_history": kept}) + said("assistant", "new")
+    assert examples(read(READER, log), models=("*",)) == [["assistant: kept", "assistant*: new"]]

@@ -2,7 +2,7 @@
 
 import json
 
-from support.log_samples import codex, pi, rows
+from support.log_samples import codex, gemini, pi, rows
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -81,5 +81,7 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "claude-code": CLAUDE_CODE,
     "codex": codex.LINES,
     "pi": pi.LINES,
+    "gemini-cli": gemini.ALL,
+    "gemini-cli-document": gemini.PIECES,
     "toy": TOY,
 }

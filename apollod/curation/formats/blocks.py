@@ -1,4 +1,4 @@
-"""What messages are made of in the logs of agents: content blocks, tool calls, JSON of one line."""
+"""What messages are made of in the logs of agents: content blocks, parts, tool calls, JSON of one record."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -34,6 +34,33 @@ def text_of_blocks(blocks: Any, kind: str) -> str:
         for block in blocks
         if isinstance(block, dict) and block.get("type") == kind
     )
+
+
+def texts_of_parts(parts: Any, thought: bool = False) -> str:
+    """The texts of Gemini's parts, or the thoughts among them; a string is one part."""
+    if isinstance(parts, str):
+        return "" if thought else parts
+    parts = parts if isinstance(parts, list) else [parts]
+    texts = (part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return "".join(part["text"] for part in texts if bool(part.get("thought")) == thought)
+
+
+def in_parts(parts: Any, kind: str) -> list[dict[str, Any]]:
+    """Gemini's `functionCall` or `functionResponse` objects."""
+    parts = parts if isinstance(parts, list) else [parts]
+    return [part[kind] for part in parts if isinstance(part, dict) and isinstance(part.get(kind), dict)]
+
+
+def text_of_response(response: Any) -> str:
+    """What a tool gave, of Gemini's `response`: its output or error if it has no more than that, else JSON."""
+    if isinstance(response, dict) and len(response) == 1:
+        response = response.get("output", response.get("error", response))
+    return response if isinstance(response, str) else json_text(response)
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as a model is shown it."""
+    return msgspec.json.encode(value).decode()
 
 
 def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:

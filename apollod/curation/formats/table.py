@@ -4,12 +4,20 @@ from collections.abc import Sequence
 
 import msgspec
 
-from apollod.curation.formats import claude_code, codex, pi
+from apollod.curation.formats import claude_code, codex, gemini, pi
 from apollod.curation.formats.jsonl_records import ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
 
-READERS: tuple[Reader, ...] = (claude_code.READER, codex.READER, pi.READER, *ROWS, JsonlRecords())
+READERS: tuple[Reader, ...] = (
+    claude_code.READER,
+    codex.READER,
+    pi.READER,
+    gemini.READER,
+    gemini.DOCUMENT,
+    *ROWS,
+    JsonlRecords(),
+)
 """In the order in which they are asked; the last one takes whatever nobody recognises."""
 
 

@@ -24,6 +24,7 @@ from apollod.curation.conversation import (
     Said,
     Session,
     Signal,
+    Whole,
 )
 from apollod.wire.records import Form
 
@@ -63,6 +64,7 @@ class Assembly:
             elif isinstance(entry, Link):
                 self._link(entry)
             elif isinstance(entry, Session):
+                closed += self._begin() if entry.begins else []
                 self._session = _merged(self._session, entry)
             elif isinstance(entry, Rewound):
                 closed += self._rewound(entry)
@@ -70,11 +72,13 @@ class Assembly:
                 closed += self._replaced(line, entry)
             elif isinstance(entry, Marked):
                 self._mark(entry.signal)
+            elif isinstance(entry, Whole):
+                closed.append(Moment(line, line, entry.session, entry.messages, entry.fresh))
         return closed
 
     def settle(self) -> list[Moment]:
         """What waits, as if nothing more belonged to it; what follows after all is another moment."""
-        if not any(said.message["role"] == "assistant" for said in self._messages[self._fresh :]):
+        if not any(_is_answer(said) for said in self._messages[self._fresh :]):
             return []
         line = self._lines[-1]
         moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh)
@@ -97,6 +101,13 @@ class Assembly:
         if said.prompt or self._is_long(said):
             closed += self.settle()
         return closed + self._append(line, said)
+
+    def _begin(self) -> list[Moment]:
+        closed = self.settle()
+        self._cut(0)
+        self._links.clear()
+        self._session = Session()
+        return closed
 
     def _is_long(self, said: Said) -> bool:
         """Much is new in this turn, and the next answer begins, so that the results of its tools are there."""
@@ -181,7 +192,7 @@ class Assembly:
         """Cut at `place`. What lay behind it and no moment had comes out, with how it was taken back; what is new
         before it goes on waiting."""
         first, closed = max(self._fresh, place), list[Moment]()
-        if any(said.message["role"] == "assistant" for said in self._messages[first:]):
+        if any(_is_answer(said) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
             closed = [Moment(*lines, self._session, tuple(self._messages), first, taken_back=how)]
         self._cut(place)
@@ -227,6 +238,11 @@ class Assembly:
         self._links[link.id] = self._links.get(link.after, link.after)
         if len(self._links) > LINKS:
             del self._links[next(iter(self._links))]
+
+
+def _is_answer(said: Said) -> bool:
+    """Is there something to be learned in it?"""
+    return said.message["role"] == "assistant" and said.message.get("weight") != 0
 
 
 def _size(said: Said) -> int:

@@ -39,13 +39,16 @@ class Session(msgspec.Struct, frozen=True):
     """what could be called, as in an OpenAI request"""
     sidechain: bool = False
     """the log of an agent that another one started"""
+    begins: bool = False
+    """another conversation begins in the same log: nothing that was said or known before holds"""
 
 
 class Said(msgspec.Struct, frozen=True):
     """A message, or a part of one."""
 
     message: Form
-    """canonical form, as `wire.records.message_form` makes it"""
+    """canonical form, as `wire.records.message_form` makes it. An answer with weight 0 is context: a model did not
+    write it, or not to its end"""
     id: str = ""
     """of the record"""
     after: str | None = None
@@ -96,6 +99,15 @@ class Marked(msgspec.Struct, frozen=True):
     signal: Signal
 
 
+class Whole(msgspec.Struct, frozen=True):
+    """A conversation that one record holds, whatever else the log says."""
+
+    session: Session
+    messages: tuple[Said, ...]
+    fresh: int
+    """index of the first message that may be learned"""
+
+
 class Dropped(msgspec.Struct, frozen=True):
     """A known record that the model did not write or was not shown, and why it is none of the conversation."""
 
@@ -108,7 +120,7 @@ class Unknown(msgspec.Struct, frozen=True):
     type: str
 
 
-Entry = Session | Said | Link | Rewound | Replaced | Marked | Dropped | Unknown
+Entry = Session | Said | Link | Rewound | Replaced | Marked | Whole | Dropped | Unknown
 
 
 class Moment(msgspec.Struct, frozen=True):

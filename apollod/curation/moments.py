@@ -88,7 +88,7 @@ def learn_record(record: Record, rules: Rules) -> Learned | str:
 
 
 def _is_answer(form: Form) -> bool:
-    return form["role"] == "assistant" and not _is_empty(form)
+    return form["role"] == "assistant" and form.get("weight") != 0 and not _is_empty(form)
 
 
 def _is_empty(form: Form) -> bool:

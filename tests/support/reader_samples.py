@@ -2,7 +2,7 @@
 
 import json
 
-from support.log_samples import codex, gemini, pi, rows
+from support.log_samples import atif, codex, gemini, open_webui, otel, pi, qwen, rows, sillytavern
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -83,5 +83,10 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "pi": pi.LINES,
     "gemini-cli": gemini.ALL,
     "gemini-cli-document": gemini.PIECES,
+    "qwen-code": qwen.LINES,
+    "sillytavern": sillytavern.LINES,
+    "atif": atif.PIECES,
+    "otel-genai": otel.LINES,
+    "open-webui": open_webui.PIECES,
     "toy": TOY,
 }

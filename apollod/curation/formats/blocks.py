@@ -72,3 +72,8 @@ def form(role: str, content: str, **fields: Any) -> Form:
     """The canonical form of a message of a log; fields that are empty are left out. Raises RecordRefused."""
     given = {name: value for name, value in fields.items() if value}
     return message_form({"role": role, "content": content, **given}, f"a message of {role}", part=True)
+
+
+def context_form(form: Form) -> Form:
+    """The same answer as context: it is not to be learned."""
+    return {**form, "weight": 0}

@@ -61,9 +61,10 @@ _decode = msgspec.json.Decoder(_Line, strict=False).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """One of the first records has a session and stands in a tree of records."""
+    """One of the first records has a session and stands in a tree of records. Qwen Code's do, too, and are asked for
+    before."""
     for line in head.split(b"\n")[:20]:
-        if b'"sessionId"' in line and b'"parentUuid"' in line and b'"parts"' not in line:
+        if b'"sessionId"' in line and b'"parentUuid"' in line:
             return True
     return False
 

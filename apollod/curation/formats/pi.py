@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, text_of_blocks, tool_call
+from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "pi"
@@ -148,6 +148,7 @@ def _answer(message: _Message, record: str, after: str | None) -> Said:
         reasoning_content=text_of_blocks(blocks, "thinking"),
         tool_calls=calls,
     )
+    said = context_form(said) if message.stop_reason == "length" else said  # its end would be learned, too
     return Said(said, id=record, after=after, model=message.model or "", response=message.response_id or "")
 
 

@@ -4,17 +4,22 @@ from collections.abc import Sequence
 
 import msgspec
 
-from apollod.curation.formats import claude_code, codex, gemini, pi
+from apollod.curation.formats import atif, claude_code, codex, gemini, open_webui, otel, pi, qwen, sillytavern
 from apollod.curation.formats.jsonl_records import ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
 
 READERS: tuple[Reader, ...] = (
+    qwen.READER,
     claude_code.READER,
     codex.READER,
     pi.READER,
     gemini.READER,
     gemini.DOCUMENT,
+    sillytavern.READER,
+    atif.READER,
+    otel.READER,
+    open_webui.READER,
     *ROWS,
     JsonlRecords(),
 )

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from apollod.core.daemon.events import JournalCarried
 from apollod.core.intake.events import (
     ExampleAccepted,
     ExampleDuplicate,
@@ -12,7 +13,7 @@ from apollod.core.intake.events import (
     SourceConsumed,
     SourceQuarantined,
 )
-from apollod.core.intake.state import IntakeState, Position, Queue, Waiting
+from apollod.core.intake.state import IntakeCounts, IntakeState, Position, Queue, Waiting
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
@@ -102,6 +103,14 @@ def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) ->
     own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
 
 
+def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.counts = IntakeCounts(e.accepted, e.rejected, e.duplicates)
+    alone = frozenset(e.alone)
+    for queue in own.queues if alone else ():
+        for waiting in queue.waiting:
+            waiting.alone = waiting.example in alone
+
+
 FOLDS: Folds = {
     SourceConsumed: _source_consumed,
     SourceQuarantined: _source_quarantined,
@@ -115,4 +124,5 @@ FOLDS: Folds = {
     StepCompleted: _step_completed,
     StepFailed: _step_failed,
     RollbackStarted: _rollback_started,
+    JournalCarried: _carried,
 }

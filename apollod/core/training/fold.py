@@ -1,7 +1,7 @@
 """How facts change steps and windows."""
 
 from apollod.core.children.events import TrainerBound, TrainerExited
-from apollod.core.daemon.events import DaemonStarted, TrainingResumed
+from apollod.core.daemon.events import DaemonStarted, JournalCarried, JournalContinued, TrainingResumed
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
@@ -14,7 +14,7 @@ from apollod.core.training.events import (
     all_examples,
 )
 from apollod.core.training.pace import KEPT, Pace
-from apollod.core.training.state import Running, TrainingState, Window
+from apollod.core.training.state import Running, TrainingCounts, TrainingState, Window
 
 
 def _daemon_started(own: TrainingState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -80,6 +80,17 @@ def _rollback_started(own: TrainingState, state: State, e: RollbackStarted, at_n
     own.counts.trained -= len(e.examples)
 
 
+def _continued(own: TrainingState, state: State, e: JournalContinued, at_ns: int) -> None:
+    own.step, own.version, own.fingerprint = e.last_step, e.step, e.fingerprint
+
+
+def _carried(own: TrainingState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.counts = TrainingCounts(e.trained, e.skipped, e.held)
+    own.last_step_ns, own.windows = e.last_step_ns, e.windows
+    if (w := e.window) is not None:
+        own.window = Window(w.number, w.planned, w.steps, w.examples, w.losses, w.loss_total)
+
+
 FOLDS: Folds = {
     DaemonStarted: _daemon_started,
     TrainingResumed: _resumed,
@@ -91,4 +102,6 @@ FOLDS: Folds = {
     TrainerBound: _trainer_bound,
     TrainerExited: _trainer_exited,
     RollbackStarted: _rollback_started,
+    JournalContinued: _continued,
+    JournalCarried: _carried,
 }

@@ -39,7 +39,10 @@ def _duplicate(own: IntakeState, state: State, e: ExampleDuplicate, at_ns: int) 
 
 
 def _encoded(own: IntakeState, state: State, e: ExampleEncoded, at_ns: int) -> None:
-    waiting = _tokenised_next(own, e.example).untokenised.popleft()
+    queue = own.bulk.untokenised  # nearly always
+    if not queue or queue[0].example != e.example:
+        queue = _tokenised_next(own, e.example).untokenised
+    waiting = queue.popleft()
     waiting.digest, waiting.objective, waiting.tokens = e.digest, e.objective, e.tokens
 
 
@@ -59,9 +62,9 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
 def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waiting:
     """Take an example that a step names out of its queue. It is the first one there: in journals from before tiers
     ordered the queue, too, because they took the examples of each tier in the same order."""
-    for queue in own.queues:
-        if queue.waiting and queue.waiting[0].example == example and queue.waiting[0].digest:
-            return queue.waiting.popleft()
+    for waiting in (own.direct.waiting, own.bulk.waiting):
+        if waiting and waiting[0].example == example and waiting[0].digest:
+            return waiting.popleft()
     for queue in own.queues:  # decided by another version than those we know; the event is the truth
         found = next((one for one in queue.waiting if one.example == example), None)
         if found is not None:
@@ -71,6 +74,9 @@ def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waitin
 
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
+    if not e.examples:  # nearly always
+        own.taken = (_take(own, e.example, e.digest, e.objective),)
+        return
     digests = e.digests or (e.digest,)
     own.taken = tuple(
         [_take(own, one, digest, e.objective) for one, digest in zip(all_examples(e), digests, strict=True)]

@@ -35,13 +35,11 @@ def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int
 
 def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
     own.step = e.step
-    examples = all_examples(e)
-    digests = e.digests or (e.digest,)
-    own.running = Running(e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective)
-    own.running.started_ns = at_ns
-    if own.window is not None:
-        own.window.steps += 1
-        own.window.examples += len(examples)
+    examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
+    own.running = Running(e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective, 0, at_ns)
+    if (window := own.window) is not None:
+        window.steps += 1
+        window.examples += len(examples)
 
 
 def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: int) -> None:
@@ -53,10 +51,12 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
         return
     own.counts.trained += len(examples)
     own.unlearned = 0
-    own.recent = [*own.recent[1 - KEPT :], Pace(e.tokens, e.seconds)]
-    if own.window is not None and e.loss is not None:
-        own.window.losses += 1
-        own.window.loss_total += e.loss
+    own.recent.append(Pace(e.tokens, e.seconds))
+    if len(own.recent) > KEPT:
+        del own.recent[0]
+    if (window := own.window) is not None and e.loss is not None:
+        window.losses += 1
+        window.loss_total += e.loss
 
 
 def _step_failed(own: TrainingState, state: State, e: StepFailed, at_ns: int) -> None:

@@ -5,6 +5,7 @@ known; what no other event says is in `journal.carried`. So the law of events is
 form of the state is written down.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -63,9 +64,10 @@ class Notes:
         if event.source not in self._consumed:
             return event
         _, before = self._consumed[event.source]
+        counts = Counter(before.counts) + Counter(event.counts)
         return msgspec.structs.replace(
-            event, accepted=before.accepted + event.accepted, duplicates=before.duplicates + event.duplicates,
-            rejected=before.rejected + event.rejected,
+            event, counts=dict(counts), accepted=before.accepted + event.accepted,
+            duplicates=before.duplicates + event.duplicates, rejected=before.rejected + event.rejected,
         )  # fmt: skip
 
     def taken_over(self, state: State) -> Iterator[Dated]:

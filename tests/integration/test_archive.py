@@ -38,9 +38,27 @@ def story(root: Path) -> list[ev.Event]:
         ev.TrainerBound(pid=11, fingerprint=BASE, parameters=2, elements=10),
         ev.SourceDiscovered(source="src", path="/in/a.jsonl"),
         *first[:3],
-        ev.SourceConsumed(source="src", path="/in/a.jsonl", offset=3, line=3, accepted=3, duplicates=0, rejected=0),
+        ev.SourceConsumed(
+            source="src",
+            path="/in/a.jsonl",
+            offset=3,
+            line=3,
+            accepted=3,
+            duplicates=0,
+            rejected=0,
+            counts={"dropped: short": 2, "unknown: x": 1},
+        ),
         *first[3:],
-        ev.SourceConsumed(source="src", path="/in/a.jsonl", offset=6, line=6, accepted=3, duplicates=0, rejected=0),
+        ev.SourceConsumed(
+            source="src",
+            path="/in/a.jsonl",
+            offset=6,
+            line=6,
+            accepted=3,
+            duplicates=0,
+            rejected=0,
+            counts={"dropped: short": 3},
+        ),
         ev.ExampleEncoded(example=A, tokens=9, targets=4, cut=0, digest="d"),
         ev.ExampleRejected(example=B, reason="no target tokens"),
         *encoded,
@@ -111,6 +129,9 @@ def test_views_and_questions_know_what_was_carried_over_and_where_the_rest_is(
     sources = journal_reader.query(journal, "SELECT source, path, offset, line, accepted FROM sources").rows
     assert main(arguments(root)) == 0
     assert journal_reader.query(journal, "SELECT source, path, offset, line, accepted FROM sources").rows == sources
+    sql = "SELECT body ->> '$.counts' FROM events WHERE kind = 'source.consumed'"
+    ((counts,),) = journal_reader.query(journal, sql).rows
+    assert json.loads(counts) == {"dropped: short": 5, "unknown: x": 1}
     found = dict(journal_reader.query(journal, "SELECT id, state FROM examples").rows)
     assert found == {C: "withdrawn", D: "withdrawn", F: "pending"}
     assert {id_ for (id_,) in journal_reader.query(journal, "SELECT id FROM known_examples").rows} == set(EXAMPLES)
@@ -206,6 +227,19 @@ def test_what_cannot_be_archived_is_left_as_it_is(root: Path, capsys: pytest.Cap
     assert "the weights are of step 3, the newest checkpoint is of step 1" in refused(root, capsys)
     edit(journal, "UPDATE events SET at_ns = 1 WHERE seq = 2")
     assert "event 2 is missing or does not match its hash" in refused(root, capsys)
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db.begun", "journal.db-wal", "link.db", "other.db"])
+def test_the_journal_is_never_its_own_archive(root: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor lies the copy where the next one is made: the whole history would be gone."""
+    journal = root / "state" / "journal.db"
+    before = head(journal)
+    (root / "state" / "link.db").symlink_to(journal)
+    os.link(journal, root / "state" / "other.db")
+    command = ["ctl", "journal", "archive", str(root / "state" / name), "--config", str(root / "apollod.toml")]
+    assert main(command) == 1
+    assert "is the journal itself" in capsys.readouterr().err
+    assert head(journal) == before
 
 
 def test_a_copy_that_was_changed_or_an_index_that_lacks_an_example_does_not_fit(

@@ -30,8 +30,8 @@ from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
 
-ROWS = 500
-"""read or written by one statement"""
+ROWS = 500  # read by one statement
+_BESIDE = ("journal", "wal", "shm")  # what SQLite puts beside a file
 
 _KNOWN = """
     SELECT key FROM events WHERE kind = 'example.accepted'
@@ -78,7 +78,7 @@ def archive(journal: Path, copy: Path, at_ns: int) -> Archived:
     if why := continuation.obstacle(old.state):
         raise JournalError(
             f"the journal {journal} cannot be archived as it ends: {why}",
-            "start the daemon, and stop it when nothing is being learned: that writes a checkpoint",
+            "start the daemon, wait until it serves, and stop it with SIGTERM: that writes a checkpoint",
         )
     newest = old.state.checkpoints.newest
     assert newest is not None
@@ -89,9 +89,10 @@ def archive(journal: Path, copy: Path, at_ns: int) -> Archived:
         )
     if copy.is_dir():
         copy = copy / f"journal-{newest.step:08d}.db"
+    new = path.with_name(f"{path.name}.begun")
+    _check_apart(path, copy, new)
     _copy_aside(old, copy)
     failpoint("archive.copied")
-    new = path.with_name(f"{path.name}.begun")
     try:
         told = _begin(old, new, continuation.Archive(str(copy), old.state.seq, old.head.hex()), at_ns)
         failpoint("archive.begun")
@@ -127,6 +128,13 @@ def misfit(path: str | Path, archive_path: str | Path) -> str:
     return f"the archive accepted the example {unknown}, which the journal does not know" if unknown else ""
 
 
+def _check_apart(path: Path, copy: Path, new: Path) -> None:
+    """Raise JournalError for a copy that would be in the way: it would be replaced, and what it holds lost."""
+    ours = {path, new, *(path.with_name(f"{path.name}-{end}") for end in _BESIDE)}
+    if resolved(copy) in ours or (copy.exists() and copy.samefile(path)):
+        raise JournalError(f"{copy} is the journal itself, or lies where it needs room", "give another name")
+
+
 def _fold_log_in(path: Path) -> None:
     """Have all of the journal in its file. Raises JournalError where another process has it open."""
     try:
@@ -155,6 +163,7 @@ def _copy_aside(old: _Old, copy: Path) -> None:
     """A single file that nobody can write, proved and durable under its name. One that is there already will do."""
     if copy.exists():
         if (found := journal_reader.proved(copy)).broken is None and found.hash == old.head:
+            copy.chmod(0o400)
             return
         raise JournalError(f"{copy} exists and is not a copy of {old.path}", "give another name")
     part = copy.with_name(f"{copy.name}.part")
@@ -260,6 +269,6 @@ class _Lessons:
 
 def _remove(file: Path) -> None:
     """A file of ours that is not whole, with what SQLite left beside it."""
-    for left in (file, *(file.with_name(f"{file.name}-{end}") for end in ("journal", "wal", "shm"))):
+    for left in (file, *(file.with_name(f"{file.name}-{end}") for end in _BESIDE)):
         with suppress(FileNotFoundError):
             left.unlink()

@@ -16,6 +16,7 @@ from apollod.bridges.facts import facts
 from apollod.bridges.memory_file import SharedMemory
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
+from apollod.model.memory_plan import MemoryPlan
 from apollod.store.lock import WeightsLock
 from apollod.supervisor.engine_api import EngineApi, Order, unanswered
 from apollod.supervisor.open_questions import OpenQuestions
@@ -61,9 +62,12 @@ class Outbox:
 class EngineChild:
     """The engine: API process and worker connect separately."""
 
-    def __init__(self, process: ChildProcess, model_dir: str, reading: WeightsLock, post: Post) -> None:
+    def __init__(
+        self, process: ChildProcess, model_dir: str, reading: WeightsLock, post: Post, plan: MemoryPlan | None = None
+    ) -> None:
         self.process = process
         self.model_dir = model_dir
+        self.plan = plan
         self._files_lock: WeightsLock | None = reading
         self.memory: SharedMemory | None = None
         self.loaded: msg.Loaded | None = None

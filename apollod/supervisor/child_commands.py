@@ -74,8 +74,8 @@ def cpu_kv_bytes(config: Config) -> int:
 
 
 def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list[str]:
-    """Arguments of vLLM's API server. `kv_bytes`: of the KV cache on a GPU; None, or where `[engine] args` size it
-    themselves: not our business."""
+    """Arguments of vLLM's API server. `kv_bytes`: of the KV cache on a GPU, unless `[engine]` says another size; None:
+    not known."""
     e = config.engine
     args = [
         "--model",
@@ -90,8 +90,8 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
     ]
     if not has_gpu():
         args += ["--enforce-eager", "--kv-cache-memory-bytes", str(cpu_kv_bytes(config)), *ONE_PROCESS]
-    elif kv_bytes is not None and not engine_asked(e.args).sized:
-        args += ["--kv-cache-memory-bytes", str(kv_bytes)]
+    elif (size := e.kv_cache_mib << 20 or kv_bytes) and not engine_asked(e.args).sized:
+        args += ["--kv-cache-memory-bytes", str(size)]
     return args + list(e.args)
 
 

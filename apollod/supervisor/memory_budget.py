@@ -16,6 +16,7 @@ from apollod.supervisor.config import Config
 
 log = structlog.get_logger()
 
+_BY_HAND = "vLLM takes what it likes of a GPU: leave training its share with [engine] kv_cache_mib"
 SMALL_RING = 1 << 30
 """where nothing is known of the model"""
 
@@ -40,12 +41,12 @@ def fitted(config: Config, directory: Path) -> MemoryPlan | None:
     """How this machine is shared out; None where that cannot be told, which is logged. Raises DoesNotFit. Blocking."""
     device = this_device()
     if device is None:
-        log.warning("memory.unknown", reason="nvidia-smi does not say how much memory the GPU has")
+        log.warning("memory.unknown", reason="nvidia-smi does not say how much memory the GPU has", hint=_BY_HAND)
         return None
     try:
         plan = check_fits(read_shapes(directory), device, asked(config, device))
     except (ModelRefused, SelectionRefused) as error:
-        log.warning("memory.unknown", reason=error.line())
+        log.warning("memory.unknown", reason=error.line(), hint=_BY_HAND if device.gpu else "")
         return None
     log.info(
         "memory.planned",
@@ -84,9 +85,9 @@ def recomputes(directory: Path, settings: OptimizerSettings, examples: int, gpu:
     size = machine_memory.device_bytes() if gpu and has_gpu() else machine_memory.host_bytes()
     if size is None:
         return False
-    asked_ = Asked(settings, examples, "auto", EngineAsked(kv=0))
+    alone = Asked(settings, examples, "auto", EngineAsked(kv=0))
     try:
-        plan = memory_plan(read_shapes(directory), Device(size, gpu and has_gpu()), asked_)
+        plan = memory_plan(read_shapes(directory), Device(size, gpu and has_gpu()), alone)
     except (ModelRefused, SelectionRefused):
         return False
     return plan.gradient_checkpointing

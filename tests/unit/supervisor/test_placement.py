@@ -112,6 +112,7 @@ def test_a_gpu_of_which_nobody_says_how_large_it_is_is_left_to_vllm(
     monkeypatch.setattr(machine_memory, "device_bytes", lambda: None)
     arguments, plan = command(target)
     assert plan is None and not kv_cache(arguments)
+    assert kv_cache(command(target, "engine.kv_cache_mib=4096")[0]) == [str(4 << 30)]
 
 
 def test_a_machine_without_a_gpu_has_the_cache_it_always_had(tiny_model: Path, tmp_path: Path) -> None:
@@ -143,3 +144,14 @@ def test_config_check_says_what_does_not_fit_in_the_same_words(
     assert main([*memory, "--set", "trainer.gradient_checkpointing=false"]) == 1
     assert found.line() in capsys.readouterr().out
     assert main(memory) == 0
+
+
+def test_a_replay_computes_layers_again_where_this_machine_is_too_small(
+    target: Path, gpu: None, tiny_model: Path
+) -> None:
+    """Whatever the machine had that made the steps: it changes no bit."""
+    settings = config(target).optimizer()
+    assert memory_budget.recomputes(target / "model", settings, 1, gpu=True)
+    assert not memory_budget.recomputes(tiny_model, settings, 1, gpu=True)
+    assert not memory_budget.recomputes(tiny_model, settings, 4, gpu=False)
+    assert not memory_budget.recomputes(target, settings, 1, gpu=True), "no model, nothing is known"

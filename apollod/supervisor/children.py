@@ -136,6 +136,8 @@ class TrainerChild:
         """the recorded step that it was told last to run again; 0: none since it was told anything else of steps"""
         self.undoable: inp.Undoable | None = None
         """as it said last"""
+        self.undo_bytes: int | None = None
+        """memory that it was given for that"""
 
     def tell(self, message: msgspec.Struct, fd: int | None = None) -> None:
         """Queue one message. All but `Share` are questions, each of which the trainer answers."""
@@ -144,6 +146,8 @@ class TrainerChild:
             self.questions.ask(kind, f"step {message.step}" if isinstance(message, msg.Step) else kind)
         if isinstance(message, msg.Step):
             self.replaying = message.step if message.replay else 0
+        if isinstance(message, msg.Attach):
+            self.undo_bytes = message.undo_bytes
         self.outbox.put(message, fd)
 
     async def serve(self, connection: Connection, post: Post) -> None:

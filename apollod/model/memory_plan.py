@@ -7,6 +7,7 @@ of that is put aside. What is left is the KV cache, unless somebody sized it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import msgspec
 
@@ -121,11 +122,13 @@ def ways_out(model: ModelShapes, device: Device, asked: Asked) -> str:
     with what costs nothing but time."""
     found = _enough(model, device, asked)
     free, thrifty = _free(asked), asked
-    if len(found) < WAYS and free:
-        thrifty = free[-1][1]
-        first = " and ".join(text for text, _ in free)
-        found += [f"{first} and {text}" for text in _enough(model, device, thrifty)]
-    least = memory_plan(model, device, thrifty)
+    for _, change in free:
+        thrifty = change(thrifty)
+    least, together = memory_plan(model, device, thrifty), " and ".join(text for text, _ in free)
+    if least.missing and free:
+        found += [f"{together} and {text}" for text in _enough(model, device, thrifty)]
+    elif len(free) > 1 and not {text for text, _ in free} & set(found):
+        found.insert(0, together)
     return "; or ".join(found[:WAYS]) or f"use a smaller model, or {_gb(device.bytes + least.missing)} of memory"
 
 
@@ -137,26 +140,23 @@ def _enough(model: ModelShapes, device: Device, asked: Asked) -> list[str]:
 _Way = tuple[str, Asked]
 
 
-def _free(asked: Asked) -> list[_Way]:
-    """Changes that cost time at most, one on top of the other."""
-    ways: list[_Way] = []
+def _free(asked: Asked) -> list[tuple[str, Callable[[Asked], Asked]]]:
+    """Changes that cost time at most."""
+    ways: list[tuple[str, Callable[[Asked], Asked]]] = []
     if asked.gradient_checkpointing is False:
-        asked = replace(asked, gradient_checkpointing=True)
-        ways.append(("set [trainer] gradient_checkpointing = true", asked))
+        again = partial(replace, gradient_checkpointing=True)
+        ways.append(("set [trainer] gradient_checkpointing = true", again))
     if asked.accumulate > 1:
-        asked = replace(asked, accumulate=1)
-        ways.append(("set [trainer] accumulate = 1", asked))
+        ways.append(("set [trainer] accumulate = 1", partial(replace, accumulate=1)))
     if asked.settings.rounding == "master":
-        asked = _with(asked, rounding="stochastic")
-        ways.append(('set [trainer] rounding = "stochastic"', asked))
+        ways.append(('set [trainer] rounding = "stochastic"', partial(_with, rounding="stochastic")))
     return ways
 
 
 def _ways(model: ModelShapes, device: Device, asked: Asked) -> Iterator[_Way]:
     """One change each, whether it is enough or not, the cheapest first."""
-    for text, way in _free(asked):
-        yield text, way
-        break
+    for text, change in _free(asked):
+        yield text, change(asked)
     yield from _smaller_cache(model, device, asked)
     settings = asked.settings
     tokens = _largest(model, device, settings.max_tokens // 128, lambda n: _with(asked, max_tokens=128 * n))

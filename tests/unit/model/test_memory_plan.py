@@ -72,6 +72,14 @@ def test_the_cheapest_way_comes_first() -> None:
     assert "max_tokens" in ways[1] and "layers = " in ways[2]
 
 
+def test_whatever_costs_only_time_is_named_before_what_costs_learning() -> None:
+    asked = replace(DEFAULTS, accumulate=4, settings=OptimizerSettings(rounding="master"))
+    one, other = "set [trainer] accumulate = 1", 'set [trainer] rounding = "stochastic"'
+    roomy, tight = (ways_out(TARGET, Device(size * GB, gpu=True), asked).split("; or ") for size in (190, 140))
+    assert roomy[:2] == [one, other] and "layers" in roomy[2]
+    assert tight[0] == f"{one} and {other}" and "layers" in tight[1]
+
+
 def test_where_nothing_helps_it_says_how_much_memory_would() -> None:
     with pytest.raises(DoesNotFit) as refused:
         check_fits(TARGET, Device(40 * GB, gpu=True), DEFAULTS)

@@ -59,12 +59,11 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
     tensor: torch.Tensor = torch.as_tensor(_DeviceBytes(address, storage.bytes), device=device)
     if tensor.data_ptr() != address or tensor.device != device:
         raise ShareRefused("torch copied the engine's memory instead of mapping it", "report your version of torch")
-    _give_way(device)
+    _give_way_once(device)
     return tensor
 
 
-@cache
-def _give_way(device: torch.device) -> None:
+def give_way(device: torch.device) -> None:
     """Queue this thread's work, and with it the backward passes of its losses, on a stream of a priority below that of
     the engine's, where the device has one.
 
@@ -75,6 +74,9 @@ def _give_way(device: torch.device) -> None:
     least, _ = torch.cuda.Stream.priority_range()  # type: ignore[call-arg]
     if (priority := priority_below_default(least)) is not None:
         torch.cuda.set_stream(torch.cuda.Stream(device, priority=priority))  # type: ignore[no-untyped-call]
+
+
+_give_way_once = cache(give_way)
 
 
 def priority_below_default(least: int) -> int | None:

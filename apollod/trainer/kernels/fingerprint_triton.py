@@ -44,9 +44,11 @@ def weighted_words(table, sums, BLOCK: tl.constexpr):
     segment, segments = tl.program_id(0), tl.num_programs(0)
     words = tl.multiple_of(tl.load(table + segment).to(tl.pointer_type(tl.int32)), 16)
     first, count = tl.load(table + segments + segment), tl.load(table + 2 * segments + segment)
-    total = tl.zeros((BLOCK,), tl.int64)
-    for start in range(0, count, BLOCK):
+    total, whole = tl.zeros((BLOCK,), tl.int64), count // BLOCK * BLOCK
+    for start in range(0, whole, BLOCK):  # without a mask, so that four words are loaded at once
         at = start + tl.arange(0, BLOCK)
-        word = tl.load(words + at, mask=at < count, other=0).to(tl.uint32, bitcast=True).to(tl.int64)
-        total += word * (2 * (first + at) + 1)
+        total += tl.load(words + at).to(tl.uint32, bitcast=True).to(tl.int64) * (2 * (first + at) + 1)
+    at = whole + tl.arange(0, BLOCK)
+    rest = tl.load(words + at, mask=at < count, other=0).to(tl.uint32, bitcast=True).to(tl.int64)
+    total += rest * (2 * (first + at) + 1)
     tl.store(sums + segment, tl.sum(total, axis=0) * tl.load(table + 3 * segments + segment))

@@ -11,6 +11,7 @@ from support.fingerprints import check_blocks, check_one_number_is_read
 from apollod.trainer import message_loop
 from apollod.trainer.bind import live_fingerprint
 from apollod.trainer.environment import environment
+from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer
@@ -122,3 +123,14 @@ def test_torchs_sums_are_those_of_the_fingerprint() -> None:
 
 def test_one_number_is_read_of_a_device() -> None:
     check_one_number_is_read("cpu", triton=False)
+
+
+def test_the_fingerprint_is_queued_before_a_report_waits_for_the_device() -> None:
+    optimizer = Apollo([("w", torch.nn.Parameter(torch.zeros(64, 64)))], rank=16)
+    order: list[str] = []
+    optimizer.begin(1)
+    step: Any = optimizer._open()
+    report = step.report
+    step.report = lambda: (order.append("report"), report())[1]
+    assert optimizer.finish(lambda: order.append("queued")).updated == 0
+    assert order == ["queued", "report"]

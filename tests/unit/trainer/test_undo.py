@@ -173,6 +173,7 @@ def test_packing_that_is_finished_late_as_on_a_gpu(monkeypatch: pytest.MonkeyPat
     run.optimizer.finish()
     run.ring.end(run.mark())
     assert all(back.settled for back in made)
+    assert run.ring._unsettled == [] == run.ring._settled  # nothing of a step stays on the device
     assert run.ring.nbytes > sum(back.nbytes for back in made) > 0
 
 

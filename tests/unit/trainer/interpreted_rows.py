@@ -20,7 +20,7 @@ from apollod.trainer.optim.row_gradient import FactoredRows, RowGradient, RowSum
 from apollod.trainer.undo import undo_codec
 from apollod.trainer.undo.undo_ring import UndoRing
 
-SHAPE = (140, 18)
+SHAPE = (100, 18)
 BLOCK = 64
 
 
@@ -36,8 +36,8 @@ def randn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
 
 
 def sparse(seed: int) -> SparseRows:
-    rows = torch.randperm(SHAPE[0], generator=torch.Generator().manual_seed(seed))[:70].sort().values
-    return SparseRows(torch.Size(SHAPE), rows, randn(70, SHAPE[1], seed=seed, scale=1e-2).bfloat16())
+    rows = torch.randperm(SHAPE[0], generator=torch.Generator().manual_seed(seed))[:66].sort().values
+    return SparseRows(torch.Size(SHAPE), rows, randn(66, SHAPE[1], seed=seed, scale=1e-2).bfloat16())
 
 
 def factored(seed: int) -> FactoredRows:

@@ -177,7 +177,7 @@ def with_another(value: Any, place: tuple[Any, ...], other: object) -> object:
 
 @each_reader
 @given(data=st.data())
-def test_a_value_of_any_type_in_any_place_never_raises(reader: Reader, data: st.DataObject) -> None:
+def test_a_value_of_any_type_in_any_place_is_no_accident(reader: Reader, data: st.DataObject) -> None:
     """Readers meet versions of programs that nobody knows today."""
     log = []
     for sample in data.draw(st.lists(st.sampled_from(SAMPLES[reader.name]), min_size=1, max_size=5)):
@@ -189,7 +189,8 @@ def test_a_value_of_any_type_in_any_place_never_raises(reader: Reader, data: st.
         place = data.draw(st.sampled_from(places(value)))
         other = data.draw(st.sampled_from(OTHERS))
         log.append(json.dumps(with_another(value, place, other)).encode() + b"\n")
-    assert all(reason for kind, _, reason, *_ in at_once(reader, b"".join(log), Limits()) if kind == "bad")
+    for kind, _, reason, *_ in at_once(reader, b"".join(log), Limits()):
+        assert kind != "bad" or "this reader fails" not in str(reason)
 
 
 @each_reader

@@ -6,13 +6,15 @@ apart here, nothing else: what stands between two commas is given on as JSON, go
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from apollod.curation.formats.lines import BOM
+from apollod.curation.formats.lines import BOM, whole_words
 from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+from apollod.curation.redaction import redact
 
 TakePiece = Callable[[int, bytes], Iterable[Item]]
 """(number of the record from 1, its JSON) -> what it gives. The JSON of a member of the document's object, or of an
@@ -57,10 +59,12 @@ def fold_document(
     """Give each record of `data` to `take`. `lists`: the members that are lists of records. A record is complete with
     the comma or bracket behind it, or by `end`.
 
-    A record over the limit is refused piece by piece without being held whole.
+    A record over the limit is refused piece by piece without being held whole. Secrets are out of a record before
+    anybody looks into it.
     """
     place, at, inside = _place(cursor.state), 0, cursor.inside
     items: list[Item] = []
+    counts = Counter[str]()
     while len(items) < limits.items:
         if not inside:
             at = _skip(data, at, cursor.offset)
@@ -82,7 +86,11 @@ def fold_document(
         too_long = inside or stop - at > limits.record_bytes
         if not complete and (items or not too_long or stop == at):  # a piece of a record that goes on comes alone
             break
-        piece = data[at:stop]
+        if not complete:
+            scanned = _at_a_word(data, at, place, scanned)
+            stop = scanned.at
+        piece, secrets = redact(data[at:stop])
+        counts.update({f"redacted: {kind}": number for kind, number in secrets.items()})
         if too_long:
             items.append(Bad(place.number + 1, _too_long(limits), piece, more=not complete))
         else:
@@ -94,7 +102,7 @@ def fold_document(
         else:
             place = _Place(place.mode, place.number, scanned.depth, scanned.string)
             break
-    return Folded(Cursor(cursor.offset + at, _line(cursor, at, place), _state(place), inside), tuple(items))
+    return Folded(Cursor(cursor.offset + at, _line(cursor, at, place), _state(place), inside), tuple(items), counts)
 
 
 def _skip(data: bytes, at: int, offset: int) -> int:
@@ -155,6 +163,12 @@ def _scan(data: bytes, at: int, place: _Place) -> _Scanned:
         else:
             at, depth = at + 1, depth - 1
     return _Scanned(at, depth, string, False)
+
+
+def _at_a_word(data: bytes, at: int, place: _Place, scanned: _Scanned) -> _Scanned:
+    """The same, but no further than where no secret is cut in two, if there is such a place."""
+    earlier = _scan(data[: at + whole_words(data[at : scanned.at])], at, place)
+    return earlier if earlier.at > at else scanned
 
 
 def _as_json(piece: bytes, mode: str) -> bytes:

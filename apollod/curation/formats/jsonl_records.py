@@ -11,7 +11,7 @@ import msgspec
 
 from apollod.curation.conversation import Dropped
 from apollod.curation.formats.lines import fold_lines, too_long_reason
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Found, Item, Limits
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, accident
 from apollod.curation.formats.rows.row_shapes import SHAPES, convert, name_of
 from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
@@ -40,6 +40,7 @@ class JsonlRecords:
             return row
 
         folded = fold_lines(cursor, data, end, limits, take)
+        counts.update(folded.counts)
         return folded._replace(counts=counts)
 
     def settle(self, cursor: Cursor) -> Folded:
@@ -72,6 +73,8 @@ def _read(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...] |
         return row if isinstance(row, Dropped) else (Found(number, record_of(row)),)
     except RecordRefused as error:
         return (Bad(number, error.line(), line),)
+    except ACCIDENTS as error:
+        return (Bad(number, accident(error), line),)
 
 
 def _first_name(head: bytes) -> str:

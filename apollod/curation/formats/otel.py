@@ -81,7 +81,7 @@ def _of_span(span: _Span) -> Entry:
     facts = {one.key: _value(one.value) for one in span.attributes if one.key.startswith("gen_ai.")}
     if not facts:
         return Dropped("a span of something else")
-    operation = facts.get("gen_ai.operation.name")
+    operation = _string(facts, "gen_ai.operation.name")
     if operation in OTHERS:
         return Dropped(f"a span of {operation}")
     if operation not in CALLS:
@@ -154,7 +154,7 @@ def _forms(message: dict[str, Any]) -> Iterable[Form]:
             if part.get("type") == "tool_call"
         ]
         answer = form("assistant", text, reasoning_content=_texts(parts, "reasoning"), tool_calls=calls)
-        cut_off = message.get("finish_reason") in CUT_OFF
+        cut_off = str(message.get("finish_reason")) in CUT_OFF
         yield context_form(answer) if cut_off else answer
     elif role in ("system", "user", "developer") and text:
         yield form(role, text)

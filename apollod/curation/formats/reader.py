@@ -69,6 +69,15 @@ class Bad(NamedTuple):
 
 Item = Found | Moment | Bad
 
+ACCIDENTS = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""What a reader with an error in it raises. One record is kept then, and the rest of the log is read."""
+
+
+def accident(error: Exception) -> str:
+    """Why a record is refused that the reader stumbled over."""
+    what = " ".join(str(error).split())[:200]
+    return f"this reader fails on the record ({type(error).__name__}: {what}); please report it with the kept bytes"
+
 
 class Folded(NamedTuple):
     """What a `fold` came to: `cursor.offset` minus the offset it was given is the number of bytes used."""

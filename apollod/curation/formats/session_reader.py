@@ -12,7 +12,7 @@ import msgspec
 from apollod.curation.assembly import Assembly
 from apollod.curation.conversation import Dropped, Entry, Unknown
 from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, accident
 from apollod.errors import RecordRefused
 
 Recognise = Callable[[str, bytes], bool]
@@ -58,6 +58,8 @@ class SessionReader:
                 entries = tuple(self._hear(line))
             except RecordRefused as error:
                 return (Bad(number, error.line(), line),)
+            except ACCIDENTS as error:
+                return (Bad(number, accident(error), line),)
             for entry in entries:
                 if isinstance(entry, Dropped):
                     counts[f"dropped: {entry.reason}"] += 1
@@ -72,6 +74,7 @@ class SessionReader:
             items += tuple(assembly.settle())
         if folded.cursor == msgspec.structs.replace(begin, memory=None) and not items:
             return Folded(cursor, ())
+        counts.update(folded.counts)
         return Folded(self._cursor(folded.cursor, assembly, folded.cursor.state), items, counts)
 
     def settle(self, cursor: Cursor) -> Folded:

@@ -10,6 +10,7 @@ from support.reader_samples import CLAUDE_CODE
 from apollod.curation.conversation import Moment
 from apollod.curation.formats.claude_code import READER
 from apollod.curation.formats.reader import Bad, Cursor, Limits
+from apollod.curation.formats.session_reader import SessionReader
 from apollod.curation.moments import Learned, Rules, learn
 from apollod.wire.records import decode_record, parse_line
 
@@ -135,3 +136,11 @@ def test_a_part_that_is_written_again_counts_once(again: str) -> None:
     ]
     (one,) = moments(line(1, "user", "q"), *parts)
     assert shown(one) == ["user: q", f"assistant*: {again}"]
+
+
+def test_an_error_in_a_reader_costs_one_record() -> None:
+    def hear(line: bytes) -> Any:
+        return [][int(line)]
+
+    (bad,) = SessionReader("x", lambda path, head: True, hear).fold(Cursor(), b"1\n", True, Limits()).items
+    assert isinstance(bad, Bad) and "IndexError" in bad.reason and bad.data == b"1\n"

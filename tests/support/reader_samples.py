@@ -88,5 +88,6 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "atif": atif.PIECES,
     "otel-genai": otel.LINES,
     "open-webui": open_webui.PIECES,
+    "json-rows": rows.ARRAY_PIECES,
     "toy": TOY,
 }

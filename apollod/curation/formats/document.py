@@ -7,18 +7,13 @@ apart here, nothing else: what stands between two commas is given on as JSON, go
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
 
 from apollod.curation.formats.lines import BOM, whole_words
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits, Take
 from apollod.curation.redaction import redact
-
-TakePiece = Callable[[int, bytes], Iterable[Item]]
-"""(number of the record from 1, its JSON) -> what it gives. The JSON of a member of the document's object, or of an
-element of one, is an object with that one member."""
 
 BLANK = re.compile(rb"[\s,]*+")
 MEMBER = re.compile(rb'"((?:[^"\\]|\\.)*+)"\s*+:\s*+(\S)', re.DOTALL)
@@ -54,10 +49,10 @@ class _Scanned(NamedTuple):
 
 
 def fold_document(
-    cursor: Cursor, data: bytes, end: bool, limits: Limits, take: TakePiece, lists: frozenset[str] = frozenset()
+    cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Take, lists: frozenset[str] = frozenset()
 ) -> Folded:
-    """Give each record of `data` to `take`. `lists`: the members that are lists of records. A record is complete with
-    the comma or bracket behind it, or by `end`.
+    """Give each record of `data` to `take`, as JSON: a member of the document's object, or an element of one of its
+    `lists`, as an object with that one member. A record is complete with the comma or bracket behind it, or by `end`.
 
     A record over the limit is refused piece by piece without being held whole. Secrets are out of a record before
     anybody looks into it.

@@ -1,32 +1,44 @@
-"""Training records and rows of data sets, one a line: the format of the inbox if no other is recognised.
+"""Training records and rows of data sets, one a line or in one array: the format of the inbox if no other is
+recognised.
 
 A row is made into a record of `wire/records` by its shape (`rows/row_shapes.py`), line by line, so that a file may mix
-them. The readers differ in their names alone, which say what a file begins with.
+them. The readers of lines differ in their names alone, which say what a file begins with.
 """
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from apollod.curation.conversation import Dropped
+from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.lines import fold_lines, too_long_reason
-from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, accident
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, Split, accident
 from apollod.curation.formats.rows.row_shapes import SHAPES, convert, name_of
 from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
+
+PLAIN = frozenset({"messages", "text", "prompt"})
 
 
 class JsonlRecords:
     """The reader of training records. Every line stands for itself, so it carries no state."""
 
-    def __init__(self, name: str = "records") -> None:
+    def __init__(self, name: str = "records", split: Split = fold_lines) -> None:
         self.name = name
+        self._split = split
 
     def recognise(self, path: str, head: bytes) -> bool:
         """By its first row. Plain records by their suffix alone: a broken first line is a bad line, not another
         format."""
-        return path.endswith(".jsonl") if self.name == "records" else _first_name(head) == self.name
+        if self.name == "records":
+            return path.endswith(".jsonl")
+        array = self._split is fold_document
+        if array != head.lstrip().startswith(b"["):
+            return False
+        row = _first_row(head, array)
+        return name_of(row) != "" or not PLAIN.isdisjoint(row) if array else name_of(row) == self.name
 
     def fold(self, cursor: Cursor, data: bytes, end: bool, limits: Limits) -> Folded:
         """See `Reader.fold`."""
@@ -39,7 +51,7 @@ class JsonlRecords:
                 return ()
             return row
 
-        folded = fold_lines(cursor, data, end, limits, take)
+        folded = self._split(cursor, data, end, limits, take)
         counts.update(folded.counts)
         return folded._replace(counts=counts)
 
@@ -54,6 +66,8 @@ class JsonlRecords:
 
 ROWS = tuple(JsonlRecords(shape.name) for shape in SHAPES)
 """A reader for each shape of rows."""
+ARRAY = JsonlRecords("json-rows", fold_document)
+"""The reader of all of them in one JSON array."""
 
 
 def read_record(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...]:
@@ -77,11 +91,19 @@ def _read(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...] |
         return (Bad(number, accident(error), line),)
 
 
-def _first_name(head: bytes) -> str:
-    """The shape of the first row, if all of it is there."""
-    line = next((line for line in head.split(b"\n") if line.strip()), b"")
+def _first_row(head: bytes, array: bool) -> dict[str, Any]:
+    """The first row, if all of it is there."""
+    pieces = [line for line in head.split(b"\n", 20) if line.strip()][:1]
+    if array:
+        pieces.clear()
+
+        def take(number: int, piece: bytes) -> Iterable[Item]:
+            pieces.append(piece)
+            return (Bad(number, "", piece),)  # one item is asked for
+
+        fold_document(Cursor(), head, True, Limits(items=1), take)
     try:
-        row = msgspec.json.decode(line)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return ""
-    return name_of(row) if isinstance(row, dict) else ""
+        row = msgspec.json.decode(pieces[0])
+    except (msgspec.MsgspecError, *ACCIDENTS):
+        return {}
+    return row if isinstance(row, dict) else {}

@@ -16,7 +16,7 @@ The laws, which tests/property/test_readers.py checks for every reader of the ta
    record first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -86,6 +86,12 @@ class Folded(NamedTuple):
     items: tuple[Item, ...]
     counts: Mapping[str, int] = {}
     """records that gave nothing, by `dropped: REASON` or `unknown: TYPE`"""
+
+
+Take = Callable[[int, bytes], Iterable[Item]]
+"""(number of a record from 1, its bytes) -> what it gives"""
+Split = Callable[[Cursor, bytes, bool, Limits, Take], Folded]
+"""A `fold` that only cuts bytes into records: `fold_lines`, or `fold_document` for a kind of document."""
 
 
 class Reader(Protocol):

@@ -12,14 +12,12 @@ import msgspec
 from apollod.curation.assembly import Assembly
 from apollod.curation.conversation import Dropped, Entry, Unknown
 from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, accident
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, Split, accident
 from apollod.errors import RecordRefused
 
 Recognise = Callable[[str, bytes], bool]
 Hear = Callable[[bytes], Iterable[Entry]]
 """The entries of one record. Raises RecordRefused for one that is not of the format."""
-Split = Callable[[Cursor, bytes, bool, Limits, Callable[[int, bytes], Iterable[Item]]], Folded]
-"""How bytes are cut into records: `fold_lines`, or `fold_document` for one kind of document."""
 TYPE_MAX = 80  # characters of an unknown type; it comes from the log
 
 

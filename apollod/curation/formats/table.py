@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from apollod.curation.formats import atif, claude_code, codex, gemini, open_webui, otel, pi, qwen, sillytavern
-from apollod.curation.formats.jsonl_records import ROWS, JsonlRecords
+from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
 
@@ -21,6 +21,7 @@ READERS: tuple[Reader, ...] = (
     otel.READER,
     open_webui.READER,
     *ROWS,
+    ARRAY,
     JsonlRecords(),
 )
 """In the order in which they are asked; the last one takes whatever nobody recognises."""

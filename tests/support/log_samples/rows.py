@@ -109,3 +109,13 @@ SHAPES = {
     "sharegpt": SHAREGPT,
     "alpaca": ALPACA,
 }
+ARRAY_PIECES = (
+    b"[",
+    *(one.rstrip(b"\n") + b",\n" for shape in SHAPES.values() for one in shape[:2]),
+    b'{"text": "t"},',
+    b'{"text": ""}]',
+    b"]",
+    b'{"a',
+    b"}",
+    b" \n",
+)

@@ -62,4 +62,4 @@ def test_it_is_recognised_by_its_first_rating() -> None:
     table = ReaderTable()
     assert table.recognise("feedback-history-export.json", EXPORT).name == "open-webui"
     assert table.recognise("chats.json", json.dumps(CHATS).encode()).name == "open-webui"
-    assert table.recognise("a.json", b'[{"text": "a"}]').name == "records"
+    assert table.recognise("a.json", b'[{"text": "a"}]').name == "json-rows"

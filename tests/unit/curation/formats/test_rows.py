@@ -115,3 +115,15 @@ def test_nulls_of_a_table_are_no_keys() -> None:
     """Rows of several shapes in one table have each other's columns."""
     value = {**json.loads(rows.SHAREGPT[0]), "chosen": None, "rejected": None, "instruction": None, "output": None}
     assert [told(found) for found in read(READER, msgspec.json.encode(value)).found] == [GOLDEN["sharegpt"][0]]
+
+
+def test_rows_in_one_array_are_read_alike() -> None:
+    lines = [line for shape in SHAPES.values() for line in shape]
+    log = b"[\n" + b",\n".join(line.rstrip(b"\n") for line in lines) + b"\n]\n"
+    reader = ReaderTable().recognise("alpaca_data.json", log[:5000])
+    assert reader.name == "json-rows"
+    reading, as_lines = read(reader, log), read(READER, *lines)
+    assert [told(found) for found in reading.found] == [told(found) for found in as_lines.found]
+    assert reading.counts == as_lines.counts and len(reading.bad) == len(as_lines.bad)
+    assert ReaderTable().recognise("any.json", b'[{"text": "t"}]').name == "json-rows"
+    assert ReaderTable().recognise("any.json", b'[{"neither": 1}]').name == "records"

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apollod.supervisor.child_commands import has_gpu
+from apollod.trainer import heap
 from benchmarks.memory import gpu_peak, process_peak
 
 GPU = has_gpu()
@@ -180,6 +181,8 @@ class Steps:
         return {**self._facts, "fingerprint_s": time.perf_counter() - began}
 
     def _ours(self, model_dir: Path, ring: bool) -> None:
+        if "MALLOC_MMAP_THRESHOLD_" not in os.environ:  # as the trainer does
+            heap.keep_pages()
         self._attached, self._optimizer, self._facts = attached(model_dir)
         self._model, self._number = self._attached.model, 1
         if ring:

@@ -41,7 +41,7 @@ class Life:
         self._wait_ready("ready", began)
         self._wait_aligned("aligned", began)
 
-    def one_copy(self) -> list[processes.Taken]:
+    def one_copy(self) -> None:
         """Who takes how much, and how many copies of the weights there are."""
         assert self._daemon.process is not None
         pid = self._daemon.process.pid
@@ -49,11 +49,9 @@ class Life:
         self.figures |= {"weights_file_bytes": file, "weights_pss_bytes": sum(each.weights_pss for each in found)}
         self.figures["pss_bytes"] = sum(each.pss for each in found)
         for each in found:
-            if each.role in ("supervisor", "engine", "trainer"):
-                self.figures |= {f"{each.role}_pss_bytes": each.pss, f"{each.role}_anonymous_bytes": each.anonymous}
-                self.figures[f"{each.role}_weights_rss_bytes"] = each.weights_rss
+            self.figures |= {f"{each.role}_pss_bytes": each.pss, f"{each.role}_anonymous_bytes": each.anonymous}
+            self.figures |= {f"{each.role}_weights_rss_bytes": each.weights_rss}
         say("one copy: " + ", ".join(f"{each.role} {each.pss / 1e9:.3f} GB" for each in found))
-        return found
 
     def learn(self, tokens: int) -> None:
         """Steps without a pause in between, as many as the rollbacks take back and one more."""

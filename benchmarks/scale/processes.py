@@ -3,20 +3,21 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 WEIGHTS = "/memfd:apollod-weights"
-PAGE = 4096
 
 
 @dataclass(frozen=True)
 class Taken:
-    """One process, in bytes. `pss`: each page divided by the number of processes that have it; `weights_*`: of the
-    memory file of the weights; `anonymous`: heaps and stacks."""
+    """A process and those below it, in bytes. `pss`: each page divided by the number of processes that have it;
+    `weights_*`: of the memory file of the weights; `anonymous`: heaps and stacks."""
 
     role: str
-    pid: int
+    processes: int
     rss: int
     pss: int
     anonymous: int
@@ -25,8 +26,10 @@ class Taken:
 
 
 def taken(supervisor: int) -> list[Taken]:
-    """By the supervisor and all processes below it."""
-    return [_taken(pid) for pid in _tree(supervisor)]
+    """By supervisor, engine and trainer, each with what it started."""
+    children = _children()
+    found = {_role(pid): list(_tree(pid, children)) for pid in children.get(supervisor, [])}
+    return [_taken(role, pids) for role, pids in {"supervisor": [supervisor], **found}.items()]
 
 
 def weights_file(supervisor: int) -> Path:
@@ -51,51 +54,38 @@ def weights_digest(supervisor: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def reset_peak(pid: int) -> None:
-    """Let the peak of a process begin again at what it holds."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-
-
-def held(pid: int, field: str) -> int:
-    """A field of /proc/PID/status in bytes, such as VmHWM."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit(f"no {field} in /proc/{pid}/status")
-
-
-def _tree(root: int) -> Iterator[int]:
-    """`root` and all below it."""
-    parents: dict[int, list[int]] = {}
+def _children() -> dict[int, list[int]]:
+    """By their parents, all processes of this machine."""
+    found: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    waiting = [root]
-    while waiting:
-        pid = waiting.pop()
-        yield pid
-        waiting += parents.get(pid, [])
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            found.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    return found
 
 
-def _taken(pid: int) -> Taken:
+def _tree(pid: int, children: dict[int, list[int]]) -> Iterator[int]:
+    """It and all below it."""
+    yield pid
+    for child in children.get(pid, []):
+        yield from _tree(child, children)
+
+
+def _role(pid: int) -> str:
+    """Whose process this child of the supervisor is."""
+    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    named = (role for role in ("engine", "trainer") if f"apollod.{role}" in command)
+    return next(named, command.partition(" ")[0].rpartition("/")[2])
+
+
+def _taken(role: str, pids: list[int]) -> Taken:
     whole, weights, inside = dict.fromkeys(("Rss", "Pss", "Anonymous"), 0), dict.fromkeys(("Rss", "Pss"), 0), False
-    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+    for line in chain.from_iterable(Path(f"/proc/{pid}/smaps").read_text().splitlines() for pid in pids):
         name, _, rest = line.partition(":")
         if "-" in name.split(" ")[0]:  # a mapping: 7f..-7f.. rw-s ...
             inside = WEIGHTS in line
         elif name in whole:
-            whole[name] += int(rest.split()[0]) * 1024
+            size = int(rest.split()[0]) * 1024
+            whole[name] += size
             if inside and name in weights:
-                weights[name] += int(rest.split()[0]) * 1024
-    return Taken(_role(pid), pid, whole["Rss"], whole["Pss"], whole["Anonymous"], weights["Rss"], weights["Pss"])
-
-
-def _role(pid: int) -> str:
-    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    for role in ("engine", "trainer"):
-        if f"apollod.{role}" in command:
-            return role
-    return "supervisor" if "apollod run" in command else command.split(" ")[0].rpartition("/")[2]
+                weights[name] += size
+    return Taken(role, len(pids), whole["Rss"], whole["Pss"], whole["Anonymous"], weights["Rss"], weights["Pss"])

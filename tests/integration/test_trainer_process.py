@@ -404,6 +404,33 @@ def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memor
         assert process.process.poll() is None
 
 
+def test_onednn_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memory, tmp_path: Path) -> None:
+    """It would go on failing in the same thread (unit/trainer/test_out_of_memory.py): the next steps run in another
+    one, to the same bits."""
+    failing = (
+        "import runpy, threading; import apollod.trainer.message_loop as loop\n"
+        "real, spoiled = loop.run_step, []\n"
+        "def run_step(*given):\n"
+        "    if given[3] in (2, 4) and len(spoiled) < given[3] // 2: spoiled.append(threading.get_native_id())\n"
+        "    if threading.get_native_id() in spoiled: raise RuntimeError('could not create a primitive')\n"
+        "    return real(*given)\n"
+        "loop.run_step = run_step\n"
+        "runpy.run_module('apollod.trainer', run_name='__main__')"
+    )
+    calm = Memory.of(Path(memory.manifest.model_dir))
+    with Trainer(tmp_path) as other:
+        other.attach(calm, SETTINGS, m.Bound)
+        expected = [other.step(step, EXAMPLES[step - 1]).fingerprint for step in (1, 2, 3, 4)]
+    with Trainer(tmp_path, command=("-c", failing)) as process:
+        process.attach(memory, SETTINGS, m.Bound)
+        for step in (1, 2, 3, 4):
+            if step in (2, 4):
+                failed = process.ask(m.Step(step, process.examples(EXAMPLES[0]), 1e-3), m.StepFailed)
+                assert failed.out_of_memory and not failed.torn and "could not create a primitive" in failed.reason
+            assert process.step(step, EXAMPLES[step - 1]).fingerprint == expected[step - 1]
+        assert process.process.poll() is None
+
+
 def test_weights_torn_by_a_lack_of_memory_are_brought_back(tiny_model: Path, tmp_path: Path) -> None:
     """A long prompt before a short answer needs most in the backward pass, when some parameters have been updated
     already. How much is measured with a trainer that has enough; a little less is then given to others until one

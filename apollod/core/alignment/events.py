@@ -34,8 +34,8 @@ class AlignmentOvertaken(Event, frozen=True):
 
 
 class AlignmentAbandoned(Event, frozen=True):
-    """It ended without a result and is made again. `doubted`: there was a difference, but a step wrote meanwhile; the
-    next one is waited for until it is done."""
+    """It ended without a result and is made again. `doubted`: there was a difference, over a few tokens or while a step
+    may have written; the next one is over all of them, and waited for until it is done."""
 
     kind: ClassVar[str] = "alignment.abandoned"
     step: int

@@ -18,7 +18,7 @@ class AlignmentState(msgspec.Struct):
     count: int = 0
     """comparisons that began"""
     doubted: bool = False
-    """the last one found a difference that a step may have made meanwhile"""
+    """the last one found a difference that chance or a step may have made"""
     measured: AlignmentMeasured | None = None
     """the newest one"""
     version: int = -1

@@ -107,16 +107,17 @@ def test_a_difference_that_a_step_may_have_made_is_looked_at_again_at_rest_befor
     assert "weights not shared" in world.state.daemon.halted and world.state.training.version == 1
 
 
-def test_a_difference_that_no_step_can_have_made_halts_also_where_it_was_overtaken():
+def test_a_few_tokens_halt_nothing_but_no_step_begins_before_all_of_them_are_compared():
     world = waiting()
     world.settle_until(fx.ScoreProbe)
-    score = world.asked[0]
-    world.give(inp.PauseRequested("test"))
-    world.late()
-    world.asked.pop()
+    score = world.asked.popleft()
     world.give(inp.Scored(0, score.number, "ids", score.trainer, (-9.0,), 0.1))
+    world.settle_until(fx.ScoreProbe)
+    assert world.of(ev.AlignmentAbandoned)[-1].doubted and not world.of(ev.AlignmentMeasured)
+    whole = world.of(ev.AlignmentStarted)[-1]
+    assert (whole.tokens, whole.gives_way, world.of(ev.StepStarted)) == (TOKENS, False, [])
     world.settle()
-    assert "weights not shared" in world.state.daemon.halted
+    assert world.state.training.version == 3 and not world.state.daemon.halted and not world.state.alignment.doubted
 
 
 def test_a_rollback_waits_until_it_is_known_where_a_difference_comes_from():

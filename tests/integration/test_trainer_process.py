@@ -380,18 +380,39 @@ def with_room(process: Trainer, bytes_: int) -> None:
 LONG = m.OptimizerSettings(rank=16, max_tokens=1 << 16)
 
 
+ONEDNN = "could not create a primitive"
+STARVED_LR = 2e-3
+STARVING = f"""
+import runpy, threading
+import apollod.trainer.message_loop as loop
+real, starved = loop.run_step, []
+def run_step(attached, optimizer, batch, step, lr, *given):
+    if lr == {STARVED_LR}:
+        starved.append(threading.get_native_id())
+    if threading.get_native_id() in starved:
+        raise RuntimeError({ONEDNN!r})
+    return real(attached, optimizer, batch, step, lr, *given)
+loop.run_step = run_step
+runpy.run_module("apollod.trainer", run_name="__main__")
+"""
+
+
 def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memory, tmp_path: Path) -> None:
     """The same trainer goes on to the bits of one that never saw the example; also where gradients of a first example
-    were there already."""
+    were there already, and where it was oneDNN that found none, which goes on failing in the same thread
+    (unit/trainer/test_out_of_memory.py): steps of one learning rate do that here."""
     long = parse_line(json.dumps({"text": "The lighthouse keeper counts the waves. " * 400}).encode()).canonical
     calm = Memory.of(Path(memory.manifest.model_dir))
     with Trainer(tmp_path) as other:
         other.attach(calm, LONG, m.Bound)
         expected = [other.step(step, EXAMPLES[step - 1]).fingerprint for step in (1, 2)]
-    with Trainer(tmp_path) as process:
+    with Trainer(tmp_path, command=("-c", STARVING)) as process:
         process.attach(memory, LONG, m.Bound)
         assert process.step(1, EXAMPLES[0]).fingerprint == expected[0]
         before = memory.bytes.copy()
+        for _ in range(2):
+            starved = process.ask(m.Step(2, process.examples(EXAMPLES[0]), STARVED_LR), m.StepFailed)
+            assert starved.out_of_memory and not starved.torn and ONEDNN in starved.reason
         for several in (process.examples(long, EXAMPLES[0]), process.examples(EXAMPLES[0], long)):
             with_room(process, 8 << 20)
             failed = process.ask(m.Step(2, several, 1e-3), m.StepFailed)
@@ -401,33 +422,6 @@ def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memor
             assert np.array_equal(memory.bytes, before)
             resource.prlimit(process.process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert process.step(2, EXAMPLES[1]).fingerprint == expected[1]
-        assert process.process.poll() is None
-
-
-def test_onednn_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memory, tmp_path: Path) -> None:
-    """It would go on failing in the same thread (unit/trainer/test_out_of_memory.py): the next steps run in another
-    one, to the same bits."""
-    failing = (
-        "import runpy, threading; import apollod.trainer.message_loop as loop\n"
-        "real, spoiled = loop.run_step, []\n"
-        "def run_step(*given):\n"
-        "    if given[3] in (2, 4) and len(spoiled) < given[3] // 2: spoiled.append(threading.get_native_id())\n"
-        "    if threading.get_native_id() in spoiled: raise RuntimeError('could not create a primitive')\n"
-        "    return real(*given)\n"
-        "loop.run_step = run_step\n"
-        "runpy.run_module('apollod.trainer', run_name='__main__')"
-    )
-    calm = Memory.of(Path(memory.manifest.model_dir))
-    with Trainer(tmp_path) as other:
-        other.attach(calm, SETTINGS, m.Bound)
-        expected = [other.step(step, EXAMPLES[step - 1]).fingerprint for step in (1, 2, 3, 4)]
-    with Trainer(tmp_path, command=("-c", failing)) as process:
-        process.attach(memory, SETTINGS, m.Bound)
-        for step in (1, 2, 3, 4):
-            if step in (2, 4):
-                failed = process.ask(m.Step(step, process.examples(EXAMPLES[0]), 1e-3), m.StepFailed)
-                assert failed.out_of_memory and not failed.torn and "could not create a primitive" in failed.reason
-            assert process.step(step, EXAMPLES[step - 1]).fingerprint == expected[step - 1]
         assert process.process.poll() is None
 
 

@@ -93,7 +93,7 @@ _COMPARED = "engine and trainer are being compared"
 
 
 def _alignment(state: State) -> str:
-    """One that gives way, or that was overtaken, is in nobody's way but the next one's."""
+    """One that gives way, or that was overtaken, is in no step's way."""
     return _COMPARED if state.alignment.waited_for else ""
 
 
@@ -141,7 +141,7 @@ _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.STEP: (STOPPING, HALTED, PAUSED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP),
     Activity.CHECKPOINT: (
-        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, CHECKPOINT,
+        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, COMPARISON, CHECKPOINT,
     ),
     Activity.REQUESTED_CHECKPOINT: (NO_TRAINER, CHECKPOINT),
     Activity.REMOVAL: (STOPPING, ROLLBACK_WANTED, ROLLBACK, CHECKPOINT),

@@ -3,6 +3,7 @@
 import ast
 import os
 import signal
+import time
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -443,4 +444,5 @@ def die_in_supervisor(daemon: Daemon, stage: int, point: str, points: Points) ->
             os.kill(old, signal.SIGKILL)
             daemon.wait(lambda s, old=old: s["trainer"]["ready"] and s["trainer"]["pid"] != old, "another trainer")
             daemon.ask(msg.RollbackRequest(step))
+            time.sleep(0.5)  # it may be dying
     died_at(daemon, point, points)

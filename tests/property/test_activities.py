@@ -55,7 +55,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
     }  # fmt: skip
     excluded = {
         Activity.STEP: at_rest.keys() - {"checkpoint", "comparison", "no engine"},
-        Activity.CHECKPOINT: at_rest.keys() - {"comparison", "no engine", "paused", "step"},
+        Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step"},
         Activity.REQUESTED_CHECKPOINT: {"checkpoint", "no trainer"},
         Activity.REMOVAL: {"checkpoint", "rollback", "stopping"},
         Activity.ALIGNMENT: at_rest.keys() - {"paused"},

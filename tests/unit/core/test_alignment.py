@@ -67,6 +67,23 @@ def test_an_example_does_not_wait_for_a_comparison_that_began_while_nobody_waite
     assert [e.tokens for e in world.of(ev.AlignmentStarted)] == [TOKENS, tokens_before(0), TOKENS]
 
 
+def test_a_checkpoint_that_is_due_does_not_end_it():
+    """It would be due again and again after a rollback, and a step could come before any comparison."""
+    world = World().up()
+    world.lines("a", "b")
+    world.settle()
+    world.give(inp.RollbackRequested(1, "test"))
+    world.settle()
+    kinds = kinds_of(world, ev.RollbackCompleted, ev.AlignmentMeasured, ev.AlignmentAbandoned, ev.CheckpointStarted)
+    assert kinds[kinds.index("rollback.completed") :] == ["rollback.completed", "alignment.measured"]
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    world.give(inp.RollbackRequested(0, "test"))
+    world.settle()
+    kinds = kinds_of(world, ev.RollbackCompleted, ev.AlignmentMeasured, ev.AlignmentAbandoned, ev.CheckpointStarted)
+    assert kinds[-3:] == ["rollback.completed", "alignment.measured", "checkpoint.started"]
+
+
 def test_whatever_else_the_trainer_is_asked_ends_it_and_it_is_made_again():
     world = idle()
     world.give(inp.Probed(0, number=world.asked.popleft().number, gave_way=True))

@@ -261,7 +261,7 @@ def _attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
     from apollod.trainer.optim.apollo import Apollo
     from apollod.trainer.step import be_deterministic
     from apollod.wire.manifest import MemoryFile
-    from tests.support.trainer_host import Memory
+    from tests.support.model_memory import Memory
 
     be_deterministic()
     if kernels_cpu.AVAILABLE:

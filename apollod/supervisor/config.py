@@ -8,6 +8,7 @@ no section is somebody else's.
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
     NotNegative,
@@ -100,10 +102,35 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A directory of agent logs."""
+    """A directory of agent logs, with all below it."""
 
     path: str
     format: str = "auto"
+    """of its files, as `apollod ctl source test` names it; auto: by their content"""
+    models: tuple[str, ...] = ()
+    """whose answers are learned, others are context; default: those of the model as it is served; "*": everybody's"""
+    strip: StripLevel = "memory"
+    """what is taken out of conversations before they are learned: memory (surfaced memories and reminders), system
+    (also system prompts), all (also tools and what programs tell about themselves), none"""
+    strip_patterns: tuple[str, ...] = ()
+    """regular expressions: what they match is taken out, too"""
+    sidechains: bool = False
+    """learn also what agents did that another one started"""
+    tier: Literal["direct", "bulk"] = "bulk"
+    """with which rate and before what its examples are learned"""
+    settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
+    """a conversation to which nobody added anything for so long is taken as far as it goes"""
+
+    def __post_init__(self) -> None:
+        for pattern in self.strip_patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"strip_patterns: {pattern!r} is no regular expression: {error}") from error
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.path).expanduser().absolute()
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

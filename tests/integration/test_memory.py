@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from support.memory_child import measured
+from support.model_memory import Memory
 from support.small_models import hybrid, small_model
-from support.trainer_host import Memory, Trainer
+from support.trainer_host import Trainer
 
 from apollod.cli.main import main
 from apollod.cli.memory_report import read_shapes

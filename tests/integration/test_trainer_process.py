@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from support.trainer_host import Memory, Trainer
+from support.model_memory import Memory
+from support.trainer_host import Trainer
 
 from apollod.trainer.bind import live_fingerprint
 from apollod.wire import messages as m

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 from support.effort import LONG
-from support.trainer_host import Memory, Trainer
+from support.model_memory import Memory
+from support.trainer_host import Trainer
 
 from apollod.wire import messages as m
 from apollod.wire.records import parse_line

@@ -86,7 +86,7 @@ def main(
 
     foreign_wheels.guard()
     import torch
-    from support.trainer_host import Memory
+    from support.model_memory import Memory
 
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file

@@ -56,7 +56,7 @@ class Channel(Generic[T]):
         return message
 
     def waiting(self) -> bool:
-        """Would `receive` find something at once: a message, a piece of one, or the end? Called by who calls it."""
+        """Would `receive` find something at once: a message, a piece of one, or the end? Not to be called beside it."""
         return self._incoming.waiting() or bool(select.select([self._sock], [], [], 0)[0])
 
     def take_fd(self) -> int:

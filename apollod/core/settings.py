@@ -85,8 +85,8 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     life"""
     align_every: NotNegative = 100
     """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
-    align_max: Annotated[float, Meta(gt=0.0)] = 0.1
-    """largest mean difference of log-probabilities; above it training halts"""
+    align_max: NotNegativeFloat = 0.0
+    """largest mean difference of log-probabilities; above it training halts. 0: what the kind of model needs"""
 
     @property
     def direct_rate(self) -> float:

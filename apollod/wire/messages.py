@@ -191,6 +191,7 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 
     step: int
     digests: dict[str, str]
+    number: int = 0
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
@@ -257,9 +258,13 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Score the built-in text with the weights as they are, or digest every tensor; the answer is `Probed`."""
+    """Score the first `tokens` of the built-in text with the weights as they are, or digest every tensor; the answer
+    is `Probed`. `gives_way`: no longer than until something else is asked."""
 
     step: int
+    number: int = 0
+    tokens: int = 0
+    gives_way: bool = False
     digests: bool = False
 
 

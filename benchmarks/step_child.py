@@ -24,7 +24,7 @@ GPU = has_gpu()
 WITH_RING = "apollod_undo"
 VARIANTS = ("forward_backward", "apollod", WITH_RING, "adamw")
 UNDO_BYTES = 1 << 30
-"""the ring's room, unless the caller says another"""
+"""what [checkpoint] undo_bytes = "auto" is for a small model"""
 
 
 class Variant:

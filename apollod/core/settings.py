@@ -15,6 +15,8 @@ FIXES_BITS = Meta(extra={"fixes_bits": True})
 """The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
 
 OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
+Recompute = bool | Literal["auto"]
+"""Layers are computed again in the backward pass; "auto" is decided by what fits"""
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -49,8 +51,6 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=8), FIXES_BITS] = 4096
     """a longer example loses the left of its prompt"""
     seed: Annotated[NotNegative, FIXES_BITS] = 0
-    gradient_checkpointing: bool = False
-    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
 
 
 class TrainerSettings(OptimizerSettings, frozen=True):
@@ -85,8 +85,8 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     life"""
     align_every: NotNegative = 100
     """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
-    align_max: Annotated[float, Meta(gt=0.0)] = 0.1
-    """largest mean difference of log-probabilities; above it training halts"""
+    align_max: NotNegativeFloat = 0.0
+    """largest mean difference of log-probabilities; above it training halts. 0: what the kind of model needs"""
 
     @property
     def direct_rate(self) -> float:

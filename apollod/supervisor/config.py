@@ -22,7 +22,7 @@ from apollod.core.settings import (
     CheckpointSettings,
     NotNegative,
     OptimizerSettings,
-    Positive,
+    Recompute,
     Settings,
     TrainerSettings,
     narrowed,
@@ -60,8 +60,8 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """required from every HTTP client when set; better given as a credential `engine.api_key`"""
     threads: NotNegative = 0
     """CPU only: cores of the engine; 0 means half of them"""
-    kv_cache_mib: Positive = 512
-    """CPU only: memory of the KV cache"""
+    kv_cache_mib: NotNegative = 0
+    """memory of the KV cache; 0: on a GPU what weights and training leave, else 512"""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
     names: tuple[str, ...] = ()
     """what clients call the server besides its address and localhost, such as ["apollo.lan", "web.lan:3000"]; requests
@@ -71,6 +71,9 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
     """The optimizer and what it is fed. Most keys are declared in `core.settings`; these concern this machine only."""
 
+    gradient_checkpointing: Recompute = "auto"
+    """layers are computed again in the backward pass instead of kept, which takes less memory, a forward pass more, and
+    changes no bit; auto: where a step of `max_tokens` would not fit otherwise"""
     kernels: Kernels = "auto"
     """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
@@ -136,9 +139,9 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
-    undo_bytes: NotNegative = 1 << 30
-    """of memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and the
-    optimizer's state"""
+    undo_bytes: NotNegative | Literal["auto"] = "auto"
+    """of host memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and
+    the optimizer's state. auto: for 6 steps, as far as half of the free memory holds them, at least 1 GiB"""
     hook: tuple[str, ...] = ()
     """command that is run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
     hook_timeout_s: Annotated[float, Meta(gt=0.0)] = 3600.0

@@ -124,7 +124,7 @@ def _start(state: State, now_ns: int, progress: Progress) -> st.Start | None:
     elif trainer.phase == "spawned":
         back = state.rollback.under_way is not None
         phase, since_ns = "restoring", state.rollback.started_ns if back else trainer.spawned_ns
-    elif alignment.open is not None:
+    elif alignment.waited_for:
         phase, since_ns = "aligning", alignment.opened_ns
     else:
         return None

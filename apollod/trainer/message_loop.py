@@ -8,7 +8,10 @@ update.
 import gc
 import os
 import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -35,12 +38,15 @@ from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.out_of_memory import lacks_memory, spoils_the_process
+from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
 from apollod.wire.records import decode_record
+
+MessageT = TypeVar("MessageT")
+AnswerT = TypeVar("AnswerT")
 
 EXIT_TORN = 70  # EX_SOFTWARE: a step failed, the weights may be half updated
 
@@ -59,11 +65,13 @@ class Learner:
         tokenizer: PreTrainedTokenizerBase,
         undo_bytes: int = 0,
         kernels: m.Kernels = "auto",
+        undo_refused: str = "",
     ) -> None:
         self.attached = attached
         self.settings = settings
         self.tokenizer = tokenizer
         self.undo = UndoRing(undo_bytes) if undo_bytes else None
+        self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
         self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
         self.optimizer, self._hooks = self._make_optimizer()
         self._warm_up(kernels)
@@ -107,7 +115,7 @@ class Learner:
     def undoable(self) -> m.Undoable:
         """What `take_back` could do now."""
         if self.undo is None:
-            return m.Undoable(0, "[checkpoint] undo_bytes = 0")
+            return m.Undoable(0, self._undo_refused)
         return m.Undoable(len(self.undo), self.undo.given_up)
 
     def encode(self, record: bytes, objective: Objective) -> Tokens:
@@ -125,6 +133,8 @@ class Loop:
         self._checkpoints = CheckpointWriter(link.send)
         self._fds: list[int] = []
         self._learner: Learner | None = None
+        self._spoiled = False
+        """is this thread of no use any more for what is to be computed?"""
         self._receiving = False
         self._stopping = False
 
@@ -150,7 +160,7 @@ class Loop:
                 if isinstance(message, m.Quit):
                     self._checkpoints.finish()
                     return 0
-                answer = self._answer(message)
+                answer = _elsewhere(self._answer, message) if self._spoiled else self._answer(message)
                 if answer is not None:
                     self._link.send(answer)
                 if isinstance(answer, m.StepFailed) and answer.torn:
@@ -211,11 +221,12 @@ class Loop:
             self._learner.undo.clear()
         self._learner = None  # unmap the old memory before the new one is mapped
         manifest = message.manifest
-        attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.gradient_checkpointing)
+        attached = attach(manifest, _open(manifest, fds), message.fresh, message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(
-            attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels
-        )
+            attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels,
+            message.undo_refused,
+        )  # fmt: skip
         return bound(self._learner, manifest)
 
     def _restore(self, message: m.Restore) -> m.Restored:
@@ -267,9 +278,9 @@ class Loop:
         except Exception as error:
             if not lacks_memory(error):
                 raise
-            spoiled = spoils_the_process(error)
+            self._spoiled |= spoils_the_thread(error)
             lack = OutOfMemory(sum(len(tokens.ids) for tokens in batch), len(batch), line_of(error))
-        torn = spoiled or optimizer.updates != updates
+        torn = optimizer.updates != updates
         if not torn:  # out of the except clause: the traceback, and the graph that it kept, are gone
             optimizer.abandon()
             gc.collect()
@@ -280,11 +291,18 @@ class Loop:
         """Whatever goes wrong is the answer: nothing was written, and the trainer stays as it is."""
         try:
             learner = self._attached()
-            return probe.probe(learner.attached, learner.tokenizer, learner.settings.max_tokens, message)
+            return probe.probe(
+                learner.attached, learner.tokenizer, learner.settings.max_tokens, message, self._wanted_elsewhere
+            )
         except ApolloError as error:
-            return m.Probed(message.step, error=error.line())
+            return m.Probed(message.step, number=message.number, error=error.line())
         except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
-            return m.Probed(message.step, error=line_of(error))
+            self._spoiled |= spoils_the_thread(error)
+            return m.Probed(message.step, number=message.number, error=line_of(error))
+
+    def _wanted_elsewhere(self) -> bool:
+        """Does somebody wait for what is being done to end?"""
+        return self._stopping or self._link.waiting()
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten | None:
         """Answered from the writer's thread."""
@@ -294,6 +312,13 @@ class Loop:
         snapshot = Snapshot(attached.weights, self._learner.optimizer.state_tensors())
         self._checkpoints.start(message, snapshot, attached.weights.source, self._learner.settings)
         return None
+
+
+def _elsewhere(work: Callable[[MessageT], AnswerT], message: MessageT) -> AnswerT:
+    """`work(message)` in a thread that ends with it. The same bits come out there: on CPU a backward pass runs in the
+    thread that asks for it, and each thread has as many helpers."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work, message).result()
 
 
 def bound(learner: Learner, manifest: Manifest) -> m.Bound:

@@ -191,6 +191,7 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 
     step: int
     digests: dict[str, str]
+    number: int = 0
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
@@ -210,6 +211,10 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     undo_bytes: int = 0
     """memory for undoing the last steps"""
     kernels: Kernels = "auto"
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
+    undo_refused: str = ""
+    """why `undo_bytes` is 0, where nobody asked for that"""
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
@@ -222,6 +227,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     device: Literal["cpu", "cuda"]
     optimizer: OptimizerSettings
     kernels: Kernels = "auto"
+    gradient_checkpointing: bool = False
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
@@ -252,9 +258,13 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Score the built-in text with the weights as they are, or digest every tensor; the answer is `Probed`."""
+    """Score the first `tokens` of the built-in text with the weights as they are, or digest every tensor; the answer
+    is `Probed`. `gives_way`: no longer than until something else is asked."""
 
     step: int
+    number: int = 0
+    tokens: int = 0
+    gives_way: bool = False
     digests: bool = False
 
 

@@ -3,6 +3,7 @@
 import ast
 import os
 import signal
+import time
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -203,7 +204,7 @@ ATTACHED = [  # a list for each stage: one life for each point, then one that le
         "effect.RefreshEngine.after",
         *(
             f"effect.{name}.{when}"
-            for name in ("ProbeTrainer", "ScoreProbe", "CompareWeights", "PauseEngine", "ResumeEngine")
+            for name in ("ProbeTrainer", "ScoreProbe", "DropScore", "CompareWeights", "PauseEngine", "ResumeEngine")
             for when in ("before", "after")
         ),
     ],
@@ -237,6 +238,9 @@ ENDING = ["effect.StopChild.before", "effect.StopChild.after"]
 
 LIVES = ATTACHED if ALL else [["effect.RunStep.after", "effect.RemoveCheckpoint.before"]]
 
+ARCHIVING = ["archive.copied", "archive.begun"]
+"""No daemon passes them: tests/integration/test_archive.py dies there."""
+
 SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
 STAGES = [
     [chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)]
@@ -253,6 +257,7 @@ def test_no_point_is_left_out():
         *CHECKPOINTS,
         *ENGINE,
         *chain(*ATTACHED),
+        *ARCHIVING,
     ]
     assert {point.partition(":")[0] for point in ours} == POINTS.keys()
 
@@ -436,4 +441,12 @@ def die_in_supervisor(daemon: Daemon, stage: int, point: str, points: Points) ->
         assert daemon.ask(msg.CheckpointRequest()) is None
     if "PlanRollback.before" in point:  # to what is served: refused, after the journal was read for it
         assert daemon.ask(msg.RollbackRequest(learned(daemon, stage)["step"])) is None
+    if "DropScore" in point:  # each attach is followed by a comparison, which gives way to any rollback
+        step = learned(daemon, stage)["step"]
+        while daemon.alive():
+            old = daemon.status()["trainer"]["pid"]
+            os.kill(old, signal.SIGKILL)
+            daemon.wait(lambda s, old=old: s["trainer"]["ready"] and s["trainer"]["pid"] != old, "another trainer")
+            daemon.ask(msg.RollbackRequest(step))
+            time.sleep(0.5)  # it may be dying
     died_at(daemon, point, points)

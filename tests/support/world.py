@@ -207,6 +207,8 @@ class World:
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
+            case fx.DropScore(number=number):
+                self.asked = deque(e for e in self.asked if not (isinstance(e, fx.ScoreProbe) and e.number == number))
             case fx.RunHook() if self.hook_is_busy:
                 pass
             case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.RunHook() if effect in self.asked:
@@ -257,14 +259,18 @@ class World:
             case fx.ResumeEngine():
                 self.fence = False
                 self.give(inp.EngineResumed(0.1, active=self.requests))
-            case fx.ProbeTrainer(step=step, digests=wanted):
+            case fx.ProbeTrainer(step=step, number=number, digests=True):
+                self.give(inp.Probed(step, digests={"w": self.view.weights}, number=number))
+            case fx.ProbeTrainer(step=step, number=number, gives_way=True) if self._trainer_is_asked():
+                self.give(inp.Probed(step, number=number, gave_way=True))
+            case fx.ProbeTrainer(step=step, number=number):
+                self.give(inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number))
+            case fx.ScoreProbe(step=step, number=number, trainer=trainer):
+                self.give(inp.Scored(step, number, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
+            case fx.CompareWeights(step=step, number=number):
                 self.give(
-                    inp.Probed(step, digests={"w": self.view.weights}) if wanted else inp.Probed(step, (1, 2), (-1.0,))
+                    inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}, number=number)
                 )
-            case fx.ScoreProbe(step=step, trainer=trainer):
-                self.give(inp.Scored(step, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
-            case fx.CompareWeights(step=step):
-                self.give(inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}))
             case fx.AttachTrainer():
                 self.view = self.shared
                 self.give(inp.Bound(self.memory, 3, 50, {}))
@@ -319,6 +325,17 @@ class World:
             case fx.Exit():
                 self.exited = True
         return True
+
+    def late(self) -> None:
+        """The engine takes its time over the comparison that it was asked for: whatever was asked later comes first."""
+        scores = [asked for asked in self.asked if isinstance(asked, fx.ScoreProbe)]
+        for score in scores:
+            if score.patience_s is not None:
+                self.give(inp.ScoreLate(score.number))
+        self.asked = deque([asked for asked in self.asked if asked not in scores] + scores)
+
+    def _trainer_is_asked(self) -> bool:
+        return any(not isinstance(asked, OF_SUPERVISOR | FOR_ENGINE | Writing) for asked in self.asked)
 
     def encoded(self, example: str) -> inp.Encoded:
         if example.startswith("long"):

@@ -11,6 +11,7 @@ from apollod.curation.formats.jsonl_records import read_record
 from apollod.curation.formats.lines import BOM
 from apollod.curation.formats.reader import Limits
 from apollod.curation.moments import Rules
+from apollod.curation.redaction import redact
 
 
 def batch_of_lines(
@@ -29,7 +30,8 @@ def batch_of_lines(
     kept_in, limits = Quarantine(quarantine), Limits(line_max)
     if first == 1 and lines:
         lines = [lines[0].removeprefix(BOM), *lines[1:]]
-    items = (item for number, raw in enumerate(lines, first) for item in read_record(number, raw, limits))
+    clean = (redact(raw)[0] for raw in lines)
+    items = (item for number, raw in enumerate(clean, first) for item in read_record(number, raw, limits))
     taken = tuple(line_of(item, kept_in, rules) for item in items)
     last = first + len(lines) - 1
     return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")

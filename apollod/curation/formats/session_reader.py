@@ -65,6 +65,7 @@ class SessionReader:
             items += tuple(assembly.settle())
         if folded.cursor.offset == cursor.offset and not items:
             return Folded(msgspec.structs.replace(folded.cursor, memory=cursor.memory), ())
+        counts.update(folded.counts)
         return Folded(self._cursor(folded.cursor, assembly), items, counts)
 
     def settle(self, cursor: Cursor) -> Folded:

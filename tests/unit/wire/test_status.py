@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apollod.cli.control.status_page import page
+from apollod.cli.control import status_page
+from apollod.cli.control.status_verb import _page
 from apollod.core import events as ev
 from apollod.core.activities import reasons
 from apollod.core.alignment.state import AlignmentState
@@ -102,6 +103,7 @@ trainer.given_up: bool
 trainer.pid: int | null
 trainer.ready: bool
 trainer.restarts: int
+undo.bytes: int | null
 undo.reason: str
 undo.steps: int | null | absent
 uptime_s: float
@@ -212,7 +214,7 @@ def full_status() -> st.Status:
         served=2,
         activities=reasons,
         growth=growth,
-        undo=st.Undo(steps=3),
+        undo=st.Undo(steps=3, bytes=1 << 30),
     )
 
 
@@ -246,6 +248,10 @@ def test_it_crosses_the_socket():
     reply = msgspec.msgpack.decode(msg.encode(msg.Reply(sent)), type=msg.FromSupervisor)
     assert isinstance(reply, msg.Reply)
     assert st.read(reply.body) == sent and reply.body == st.plain(sent)
+
+
+def page(status: st.Status) -> str:
+    return status_page.page(st.plain(status))
 
 
 def test_the_page_of_a_status():
@@ -337,6 +343,7 @@ def test_the_status_of_the_first_daemon_can_be_read(seq):
     older = json.loads(GOLDEN.read_text())["states"][seq]
     told = st.read(older)
     assert page(told).startswith(f"state       {older['state']}") and told.activities == {}
+    assert status_page.page(older) == page(told), "what is missing is shown as `wire.status` fills it in"
     assert shown(older).items() <= shown(st.plain(told)).items()
 
 
@@ -344,6 +351,13 @@ def test_the_status_of_the_first_daemon_can_be_read(seq):
 def test_what_is_no_status_is_refused(body):
     with pytest.raises(ApolloError, match="not the status") as caught:
         st.read(body)
+    assert "one version" in caught.value.hint
+
+
+@pytest.mark.parametrize("body", [{}, {"state": "serving"}, st.plain(full_status()) | {"weights": 3}])
+def test_what_is_no_status_has_no_page(body):
+    with pytest.raises(ApolloError, match="not the status") as caught:
+        _page(body)
     assert "one version" in caught.value.hint
 
 

@@ -74,17 +74,17 @@ def _removed(learned: Learned) -> list[dict[str, Any]]:
 
 
 def _object(trial: Trial, examples: list[Tried], bad: list[Tried]) -> dict[str, Any]:
-    unknown = {what[9:]: count for what, count in trial.counts.items() if what.startswith("unknown: ")}
-    dropped = {what[9:]: count for what, count in trial.counts.items() if what.startswith("dropped: ")}
+    counts = {"unknown": {}, "dropped": {}, "redacted": {}}  # type: dict[str, dict[str, int]]
+    for what, count in sorted(trial.counts.items()):
+        group, _, name = what.partition(": ")
+        counts[group][name] = count
     return {
         "schema_version": 1,
         "format": next(iter(trial.formats), ""),
         "formats": trial.formats,
         "records": trial.records,
         "examples": [_example(tried) for tried in examples],
-        "unknown": unknown,
-        "dropped": dropped,
-        "redacted": {},
+        **counts,
         "quarantined": [{"path": tried.path, "line": tried.line, "reason": tried.reason} for tried in bad],
     }
 

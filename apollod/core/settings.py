@@ -15,6 +15,8 @@ FIXES_BITS = Meta(extra={"fixes_bits": True})
 """The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
 
 OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
+ProductsDtype = Literal["bf16", "float32"]
+"""What bf16 matrices are multiplied in on a CPU."""
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]

@@ -22,7 +22,7 @@ from apollod.core.inputs import (
     StepFailed,
     Undoable,
 )
-from apollod.core.settings import OptimizerSettings
+from apollod.core.settings import OptimizerSettings, ProductsDtype
 from apollod.wire.control_messages import (
     Answer,
     CheckpointRequest,
@@ -199,6 +199,10 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 Kernels = Literal["auto", "triton", "eager"]
 """Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
 
+Products = Literal["auto", "bf16", "float32"]
+"""What bf16 matrices are multiplied in on a CPU. The bits of a step depend on it, so the trainer says what it took
+(`Bound.products`)."""
+
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """Bind to the engine's memory. `fresh`: right after a load, views must equal the files of `manifest.model_dir`
@@ -210,6 +214,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     undo_bytes: int = 0
     """memory for undoing the last steps"""
     kernels: Kernels = "auto"
+    products: Products = "auto"
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
@@ -222,6 +227,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     device: Literal["cpu", "cuda"]
     optimizer: OptimizerSettings
     kernels: Kernels = "auto"
+    products: Products = "auto"
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
@@ -241,7 +247,7 @@ class StepExample(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True, tag="step"):
     """Run one optimizer step that learns `examples` together by `objective`. A loss above `loss_limit` (0: none)
     writes nothing. `replay`: the step is in the journal already. An objective that the trainer does not know fails
-    the step."""
+    the step. `products`: what it has to multiply in; None: what the trainer said when it was bound."""
 
     step: int
     examples: list[StepExample]
@@ -249,6 +255,7 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     loss_limit: float = 0.0
     replay: bool = False
     objective: str = "sft"
+    products: ProductsDtype | None = None
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):

@@ -114,9 +114,10 @@ class Trainer:
         kind: type[T],
         fresh: bool = True,
         manifest: Manifest | None = None,
+        products: m.Products = "auto",
     ) -> T:
         self.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
-        return self.ask(m.Attach(manifest or memory.manifest, settings, fresh), kind)
+        return self.ask(m.Attach(manifest or memory.manifest, settings, fresh, products=products), kind)
 
     def step(self, step: int, record: bytes, lr: float = 1e-3, digest: str | None = None) -> m.StepDone:
         """Encode and learn one canonical record."""

@@ -1,6 +1,6 @@
 """The status as a page for people, of at most nineteen lines."""
 
-from apollod.cli.render import growth_text, plain, size
+from apollod.cli.render import FLOAT32_PRODUCTS, growth_text, plain, size
 from apollod.wire.status import Base, Growth, Process, Rollback, Running, Start, Status, Undo
 
 
@@ -14,7 +14,7 @@ def page(s: Status) -> str:
         *([f"running     {_running(s.running)}"] if s.running else []),
         *([f"start       {_start(s.start)}"] if s.start else []),
         f"engine      {_process(s.engine)}" + (f"   {s.engine.url} as {s.engine.model!r}" if s.engine.url else ""),
-        f"trainer     {_process(s.trainer)}",
+        f"trainer     {_process(s.trainer)}" + _products(s.optimizer.products),
         f"weights     one copy, {size(w.bytes)} by {w.bridge or '-'}: {w.parameters} tensors, "
         f"{w.live} live, {w.cast} cast, {w.rederive} rederive, {w.frozen} frozen",
         f"queue       {q.pending} pending, {q.trained} trained, {q.duplicates} duplicates, {q.rejected} rejected, "
@@ -66,6 +66,10 @@ def _process(process: Process) -> str:
         return "down"
     again = f", restarted {process.restarts}x" if process.restarts else ""
     return f"{'ready' if process.ready else 'starting'} (pid {process.pid}{again})"
+
+
+def _products(dtype: str) -> str:
+    return f"; products {FLOAT32_PRODUCTS}" if dtype == "float32" else ""
 
 
 def _due(seconds: float | None) -> str:

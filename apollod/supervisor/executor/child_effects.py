@@ -196,7 +196,9 @@ async def _attach_trainer(context: Context, effect: fx.AttachTrainer) -> None:
         return  # it died meanwhile; its exit is on the way
     for storage, fd in engine.descriptors():
         context.children.tell_trainer(msg.Share(storage.bytes), fd)
-    attach = msg.Attach(engine.manifest, c.optimizer(), effect.fresh, c.checkpoint.undo_bytes, c.trainer.kernels)
+    attach = msg.Attach(
+        engine.manifest, c.optimizer(), effect.fresh, c.checkpoint.undo_bytes, c.trainer.kernels, c.trainer.products
+    )
     context.children.tell_trainer(attach)
 
 

@@ -17,6 +17,8 @@ FIXES_BITS = Meta(extra={"fixes_bits": True})
 OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
 ProductsDtype = Literal["bf16", "float32"]
 """What bf16 matrices are multiplied in on a CPU."""
+Recompute = bool | Literal["auto"]
+"""Layers are computed again in the backward pass; "auto" is decided by what fits"""
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -51,8 +53,6 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=8), FIXES_BITS] = 4096
     """a longer example loses the left of its prompt"""
     seed: Annotated[NotNegative, FIXES_BITS] = 0
-    gradient_checkpointing: bool = False
-    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
 
 
 class TrainerSettings(OptimizerSettings, frozen=True):

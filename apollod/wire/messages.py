@@ -214,6 +214,10 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     undo_bytes: int = 0
     """memory for undoing the last steps"""
     kernels: Kernels = "auto"
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
+    undo_refused: str = ""
+    """why `undo_bytes` is 0, where nobody asked for that"""
     products: Products = "auto"
 
 
@@ -227,6 +231,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     device: Literal["cpu", "cuda"]
     optimizer: OptimizerSettings
     kernels: Kernels = "auto"
+    gradient_checkpointing: bool = False
     products: Products = "auto"
 
 

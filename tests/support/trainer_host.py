@@ -114,10 +114,15 @@ class Trainer:
         kind: type[T],
         fresh: bool = True,
         manifest: Manifest | None = None,
+        gradient_checkpointing: bool = False,
         products: m.Products = "auto",
     ) -> T:
         self.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
-        return self.ask(m.Attach(manifest or memory.manifest, settings, fresh, products=products), kind)
+        message = m.Attach(
+            manifest or memory.manifest, settings, fresh, gradient_checkpointing=gradient_checkpointing,
+            products=products,
+        )  # fmt: skip
+        return self.ask(message, kind)
 
     def step(self, step: int, record: bytes, lr: float = 1e-3, digest: str | None = None) -> m.StepDone:
         """Encode and learn one canonical record."""

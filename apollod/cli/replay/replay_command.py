@@ -14,6 +14,7 @@ from apollod.cli.replay.replay_origin import Start, start_of
 from apollod.cli.replay.replay_plan import Plan, Planned, device_of, read_plan, read_record
 from apollod.core.events import all_examples
 from apollod.errors import ConfigError, ReplayError
+from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg
 
 COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
@@ -130,9 +131,11 @@ def _examples(step: Planned) -> list[tuple[str, str]]:
 
 
 def _attach(plan: Plan, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
-    bound = plan.bound
+    bound, device = plan.bound, device_of(plan.bound)
+    most = max((len(_examples(step)) for step in plan.steps), default=1)
+    again = memory_budget.recomputes(Path(start.directory), settings, most, device == "cuda")
     kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
-    return msg.AttachCopy(start.directory, bound.held, bound.tied, device_of(bound), settings, kernels, bound.products)
+    return msg.AttachCopy(start.directory, bound.held, bound.tied, device, settings, kernels, again, bound.products)
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:

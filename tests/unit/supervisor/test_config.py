@@ -153,7 +153,6 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "rounding",
             "max_tokens",
             "seed",
-            "gradient_checkpointing",
             "lr",
             "lr_direct",
             "warmup",
@@ -169,13 +168,14 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "stop_s",
             "align_every",
             "align_max",
+            "gradient_checkpointing",
             "kernels",
             "products",
             "stall_s",
             "threads",
         ],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
-        "watch": ["path", "format"],
+        "watch": ["path", "format", "models", "strip", "strip_patterns", "sidechains", "tier", "settle_s"],
         "checkpoint": [
             "delay_s",
             "every_s",
@@ -208,7 +208,6 @@ weight_decay = 0.25
 rounding = "master"
 max_tokens = 99
 seed = 3
-gradient_checkpointing = true
 layers = "0-3"
 freeze = ["*.bias"]
 """

@@ -38,6 +38,9 @@ POINTS: dict[str, str] = {
     "loop.folded": "the state has them; no effect was run",
     **{f"effect.{name}.before": f"{name} is due and was not run" for name in EFFECTS},
     **{f"effect.{name}.after": f"{name} was run; what it reports is not recorded" for name in EFFECTS},
+    # archiving a journal
+    "archive.copied": "the archive is whole under its name; the journal is the old one",
+    "archive.begun": "the next journal is whole under a name of its own; the journal is the old one",
     # trainer
     "trainer.restore.half-way": "optimizer state is loaded; the weights are as they were found",
     "trainer.restore.written": "the weights are written; nobody was told",

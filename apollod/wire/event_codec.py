@@ -62,7 +62,8 @@ _current = {kind: {KINDS[kind].version: decoder.decode} for kind, decoder in _de
 _decode_now = {kind.encode(): decoders for kind, decoders in _current.items()}
 _back = {KINDS[kind]: decoder.decode for kind, decoder in _decoders.items()}
 _u32 = Struct(">I").pack
-_LENGTHS = tuple(length.to_bytes(4, "big") for length in range(64))  # of a hash, and of integers in decimal
+_SHORT = 4096
+_LENGTHS = tuple(length.to_bytes(4, "big") for length in range(_SHORT))  # of nearly every field
 _BUG = "this is a bug in apollod"
 _NEWER = "this journal was written by a newer apollod; use that version"
 
@@ -142,28 +143,20 @@ def fitting(rows: Iterable[Row], seq: int, prev_hash: bytes) -> int:
     The hash is that of `chain`, written out here: this runs a million times at a start, and a call each time is a tenth
     of it.
     """
-    good, prev, join, lengths, u32, shared = 0, prev_hash, b"".join, _LENGTHS, _u32, _shared_by_bytes
+    good, prev, join, lengths, shared = 0, prev_hash, b"".join, _LENGTHS, _shared_by_bytes
     try:
         for found, at_ns, kind, version, key, body, before, hash_ in rows:
             seq += 1
-            seq_, at_ = b"%d" % seq, b"%d" % at_ns
+            seq_, at_, keyed, long = b"%d" % seq, b"%d" % at_ns, len(key), len(body)
             try:
                 kind_and_version = shared[kind][version]
             except KeyError:
                 kind_and_version = _kind_and_version(kind, version)
             parts = (
-                lengths[32],
-                prev,
-                lengths[len(seq_)],
-                seq_,
-                lengths[len(at_)],
-                at_,
-                kind_and_version,
-                u32(len(key)),
-                key,
-                u32(len(body)),
-                body,
-            )
+                lengths[32], prev, lengths[len(seq_)], seq_, lengths[len(at_)], at_, kind_and_version,
+                lengths[keyed] if keyed < _SHORT else _u32(keyed), key,
+                lengths[long] if long < _SHORT else _u32(long), body,
+            )  # fmt: skip
             if found != seq or before != prev or hash_ != sha256(join(parts)).digest():
                 break
             prev = hash_

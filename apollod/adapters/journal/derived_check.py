@@ -30,10 +30,19 @@ _EXAMPLES = (  # what is wrong with one, and how to find the first
             AND NOT EXISTS (SELECT 1 FROM example_index WHERE id = events.key) ORDER BY seq LIMIT 1""",
     ),
     (
+        "an example that event {} carried over is missing",
+        f"""SELECT events.seq FROM events, json_each(events.body, '$.examples') AS carried
+            WHERE kind = 'example.carried' AND events.seq <= {_COMPLETE}
+            AND NOT EXISTS (SELECT 1 FROM example_index WHERE id = carried.value) ORDER BY events.seq LIMIT 1""",
+    ),
+    (
         "it names event {} for an example that was not accepted there",
         """SELECT seq FROM example_index AS found
            WHERE NOT EXISTS (
                SELECT 1 FROM events WHERE seq = found.seq AND kind = 'example.accepted' AND key = found.id
+           ) AND NOT EXISTS (
+               SELECT 1 FROM events WHERE seq = found.seq AND kind = 'example.carried'
+               AND instr(body, '"' || found.id || '"')
            ) LIMIT 1""",
     ),
 )

@@ -41,21 +41,32 @@ def growth(journal: Path) -> Growth | None:
         if newest is None:
             return None
         last, last_ns = newest
-        first = _first_after(db, last, last_ns - DAY_NS)
+        carried, carried_bytes = _carried(db)
+        if last == carried:
+            return None
+        first = _first_after(db, carried + 1, last, last_ns - DAY_NS)
         span_ns = last_ns - _at_ns(db, first)
         if span_ns < SPAN_MIN_NS:
             return None
         (history,) = db.execute(_HISTORY, {"first": first}).fetchone()
-    of_file = journal.stat().st_size * (last - first + 1) / last  # events are of about the same length every day
+    grown = max(0, journal.stat().st_size - carried_bytes)
+    of_file = grown * (last - first + 1) / (last - carried)  # events are of about the same length every day
     journal_per_day = int(of_file * DAY_NS / span_ns)
     history_per_day = max(0, int(history * DAY_NS / span_ns))  # what is removed makes room once
     total = journal_per_day + history_per_day
     return Growth(journal_per_day, history_per_day, round(free_bytes(journal) / total, 1) if total else None)
 
 
-def _first_after(db: sqlite3.Connection, last: int, at_ns: int) -> int:
-    """The first event that is not older, by bisection."""
-    low, high = 1, last
+def _carried(db: sqlite3.Connection) -> tuple[int, int]:
+    """The last event that the journal took over from its archive, and the size of the file up to there; 0 and 0 where
+    it has none."""
+    (seq,) = db.execute("SELECT coalesce(max(seq), 0) FROM events WHERE kind = 'journal.carried'").fetchone()
+    row = db.execute("SELECT value FROM meta WHERE key = 'carried_bytes'").fetchone()
+    return int(seq), int(row[0]) if row else 0
+
+
+def _first_after(db: sqlite3.Connection, low: int, high: int, at_ns: int) -> int:
+    """The first event between these two that is not older, by bisection."""
     while low < high:
         middle = (low + high) // 2
         if _at_ns(db, middle) >= at_ns:

@@ -17,7 +17,7 @@ import msgspec
 
 from apollod.adapters.journal.failures import FILE_ERRORS, explain
 from apollod.adapters.journal.journal_file import reading
-from apollod.core.events import ExampleAccepted, Recorded
+from apollod.core.events import ExampleAccepted, JournalContinued, Recorded
 from apollod.errors import ChainBroken, ConfigError, JournalError
 from apollod.wire.event_codec import GENESIS, Row, decode_event, decode_rows, fitting
 
@@ -197,6 +197,13 @@ def accepted(path: str | Path, example: str) -> ExampleAccepted | None:
     sql = f"SELECT kind, version, body FROM known_examples JOIN events USING (seq) WHERE id = '{quoted}'"
     events = (decode_event(*row) for row in query(path, sql, seconds=LOOKUP_S).rows)
     return next((event for event in events if isinstance(event, ExampleAccepted)), None)
+
+
+def continued(path: str | Path) -> JournalContinued | None:
+    """What a journal says of the archive on which it goes on; None where it is the first one."""
+    rows = query(path, "SELECT kind, version, body FROM events WHERE seq = 1 AND kind = 'journal.continued'").rows
+    event = decode_event(*rows[0]) if rows else None
+    return event if isinstance(event, JournalContinued) else None
 
 
 class Chain(NamedTuple):

@@ -1,4 +1,5 @@
-"""Which examples the journal has accepted, and in which event: an index that costs an append almost nothing.
+"""Which examples were accepted, by the journal or its archive, and in which event: an index that costs an append
+almost nothing.
 
 Content ids are random, so a row written to the index at once would dirty a page of its own, and an append would become
 dearer with every example (a factor of 8 at a million). The newest ids are therefore kept in memory; when there are
@@ -19,8 +20,12 @@ RECENT_MAX = 65_536  # ids in memory, about 12 MB; twice as many while the older
 SLICE = 1024  # ids written at a time, a few ms
 
 _RECENT = """
-    SELECT key, seq FROM events WHERE kind = 'example.accepted'
-    AND seq > (SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'indexed_seq') ORDER BY seq
+    WITH indexed AS (SELECT CAST(value AS INTEGER) AS seq FROM meta WHERE key = 'indexed_seq')
+    SELECT key, seq FROM events WHERE kind = 'example.accepted' AND seq > (SELECT seq FROM indexed)
+    UNION ALL
+    SELECT carried.value, events.seq FROM events, json_each(events.body, '$.examples') AS carried
+    WHERE events.kind = 'example.carried' AND events.seq > (SELECT seq FROM indexed)
+    ORDER BY 2
 """
 _INDEXED = "SELECT id, seq FROM example_index WHERE id IN (SELECT value FROM json_each(?))"
 _COMPLETE = "UPDATE meta SET value = ? WHERE key = 'indexed_seq'"

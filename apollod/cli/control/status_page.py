@@ -1,37 +1,51 @@
-"""The status as a page for people, of at most nineteen lines."""
+"""The status as a page for people, of at most nineteen lines.
+
+Made from the JSON object itself, without msgspec, whose import takes as long as all the rest of `apollod ctl status`.
+`wire.status` says what is in the object: what it requires is taken by name, what came later may be missing, as it is in
+the status of an older daemon.
+"""
+
+from collections.abc import Mapping
+from typing import Any
 
 from apollod.cli.render import FLOAT32_PRODUCTS, growth_text, plain, size
-from apollod.wire.status import Base, Growth, Process, Rollback, Running, Start, Status, Undo
+
+Object = Mapping[str, Any]
 
 
-def page(s: Status) -> str:
-    """The page. What stands in it from outside (paths, errors) cannot steer the terminal."""
-    w, q, c, j = s.weights, s.queue, s.checkpoint, s.journal
+def page(s: Object) -> str:
+    """The page. What stands in it from outside (paths, errors) cannot steer the terminal.
+
+    Raises LookupError, TypeError, ValueError or AttributeError for what is no status.
+    """
+    w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
+    engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
+    error, withdrawn = s.get("error", ""), q.get("withdrawn", 0)
     lines = [
-        f"state       {s.state}" + (f" ({s.error})" if s.error else ""),
-        *_waits(s.activities),
-        f"step        {s.step}   fingerprint {w.fingerprint or '-'}",
-        *([f"running     {_running(s.running)}"] if s.running else []),
-        *([f"start       {_start(s.start)}"] if s.start else []),
-        f"engine      {_process(s.engine)}" + (f"   {s.engine.url} as {s.engine.model!r}" if s.engine.url else ""),
-        f"trainer     {_process(s.trainer)}" + _products(s.optimizer.products),
-        f"weights     one copy, {size(w.bytes)} by {w.bridge or '-'}: {w.parameters} tensors, "
-        f"{w.live} live, {w.cast} cast, {w.rederive} rederive, {w.frozen} frozen",
-        f"queue       {q.pending} pending, {q.trained} trained, {q.duplicates} duplicates, {q.rejected} rejected, "
-        f"{q.held} held" + (f", {q.withdrawn} withdrawn" if q.withdrawn else ""),
-        f"optimizer   {s.optimizer.name}, lr {s.optimizer.lr:g}, state {size(s.optimizer.state_bytes)}" + _undo(s.undo),
-        f"checkpoint  step {c.step if c.step is not None else '-'}, {c.steps_since} steps since, "
-        f"{_due(c.due_in_s)}{c.kept} kept in {size(c.bytes)}" + _rollback(s.rollback),
-        f"base        {_base(s.base)}",
-        f"journal     {j.seq} events, {size(j.bytes)}, head {j.head_hash[:16]}",
-        *([f"growth      {_growth(s.growth)}"] if s.growth else []),
-        f"inbox       {s.paths.get('inbox', '')}",
-        f"up          {s.uptime_s:.0f} s",
+        f"state       {s['state']}" + (f" ({error})" if error else ""),
+        *_waits(s.get("activities", {})),
+        f"step        {s['step']}   fingerprint {w['fingerprint'] or '-'}",
+        *([f"running     {_running(running)}"] if running else []),
+        *([f"start       {_start(start)}"] if start else []),
+        f"engine      {_process(engine)}" + (f"   {engine['url']} as {engine['model']!r}" if engine["url"] else ""),
+        f"trainer     {_process(s['trainer'])}" + _products(o.get("products", "")),
+        f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
+        f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
+        f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
+        f"{q['rejected']} rejected, {q['held']} held" + (f", {withdrawn} withdrawn" if withdrawn else ""),
+        f"optimizer   {o['name']}, lr {o.get('lr', 0.0):g}, state {size(o['state_bytes'])}" + _undo(s.get("undo", {})),
+        f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c.get('steps_since', 0)} steps since, "
+        f"{_due(c.get('due_in_s'))}{c.get('kept', 0)} kept in {size(c.get('bytes', 0))}" + _rollback(s.get("rollback")),
+        f"base        {_base(s.get('base', {}))}",
+        f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
+        *([f"growth      {_growth(growth)}"] if growth else []),
+        f"inbox       {s.get('paths', {}).get('inbox', '')}",
+        f"up          {s['uptime_s']:.0f} s",
     ]
     return plain("\n".join(lines))
 
 
-def _waits(activities: dict[str, str]) -> list[str]:
+def _waits(activities: Mapping[str, str]) -> list[str]:
     """The line of what cannot begin now, if there is any, by reason. That one step waits for the one before is no
     news."""
     by_reason: dict[str, list[str]] = {}
@@ -43,29 +57,30 @@ def _waits(activities: dict[str, str]) -> list[str]:
     return [f"waits       {'; '.join(waits)}"] if waits and not running.endswith("is running") else []
 
 
-def _growth(growth: Growth) -> str:
-    return growth_text(growth.journal_bytes_per_day, growth.history_bytes_per_day, growth.days_left)
+def _growth(growth: Object) -> str:
+    return growth_text(growth["journal_bytes_per_day"], growth["history_bytes_per_day"], growth["days_left"])
 
 
-def _running(running: Running) -> str:
-    more = f" and {running.examples - 1} more" if running.examples > 1 else ""
-    tokens = f" ({running.tokens} tokens)" if running.tokens else ""
-    about = "" if running.expected_s is None else f" of about {running.expected_s:.3g} s"
-    return f"step {running.step} on {running.example[:12]}{more}{tokens}, {running.elapsed_s:.0f} s{about}"
+def _running(running: Object) -> str:
+    more = f" and {running['examples'] - 1} more" if running["examples"] > 1 else ""
+    tokens = f" ({running['tokens']} tokens)" if running["tokens"] else ""
+    expected = running["expected_s"]
+    about = "" if expected is None else f" of about {expected:.3g} s"
+    return f"step {running['step']} on {running['example'][:12]}{more}{tokens}, {running['elapsed_s']:.0f} s{about}"
 
 
-def _start(start: Start) -> str:
-    steps = f" step {start.done + 1} of {start.of}" if start.of else ""
-    return f"{start.phase}{steps}, {start.elapsed_s:.0f} s"
+def _start(start: Object) -> str:
+    steps = f" step {start['done'] + 1} of {start['of']}" if start.get("of") else ""
+    return f"{start['phase']}{steps}, {start['elapsed_s']:.0f} s"
 
 
-def _process(process: Process) -> str:
-    if process.given_up:
+def _process(process: Object) -> str:
+    if process.get("given_up"):
         return "given up; `apollod ctl resume` tries again"
-    if process.pid is None:
+    if process["pid"] is None:
         return "down"
-    again = f", restarted {process.restarts}x" if process.restarts else ""
-    return f"{'ready' if process.ready else 'starting'} (pid {process.pid}{again})"
+    again = f", restarted {process['restarts']}x" if process["restarts"] else ""
+    return f"{'ready' if process['ready'] else 'starting'} (pid {process['pid']}{again})"
 
 
 def _products(dtype: str) -> str:
@@ -78,19 +93,19 @@ def _due(seconds: float | None) -> str:
     return f"next in {seconds:.0f} s, " if seconds else "next one is due, "
 
 
-def _rollback(back: Rollback | None) -> str:
-    return f"; going back from step {back.from_} to {back.to}" if back else ""
+def _rollback(back: Object | None) -> str:
+    return f"; going back from step {back['from']} to {back['to']}" if back else ""
 
 
-def _undo(undo: Undo) -> str:
-    if not isinstance(undo.steps, int):
+def _undo(undo: Object) -> str:
+    if not isinstance(undo.get("steps"), int):
         return ""
-    if undo.reason:
-        return f"; no step can be undone in memory: {undo.reason}"
-    return f"; {undo.steps} steps can be undone in memory"
+    if undo.get("reason"):
+        return f"; no step can be undone in memory: {undo['reason']}"
+    return f"; {undo['steps']} steps can be undone in memory"
 
 
-def _base(base: Base) -> str:
-    if base.kept:
-        return f"untrained weights kept in {base.path} ({base.how})"
-    return f"untrained weights not kept: {base.reason}"
+def _base(base: Object) -> str:
+    if base.get("kept"):
+        return f"untrained weights kept in {base['path']} ({base['how']})"
+    return f"untrained weights not kept: {base.get('reason', '')}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli.control import ctl
+from apollod.errors import ApolloError
 
 WATCH_S = 1.0
 
@@ -32,7 +33,11 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _page(answer: dict[str, Any]) -> str:
-    from apollod.cli.control import status_page  # here for start-up time: with --json nobody needs it
-    from apollod.wire import status
+    from apollod.cli.control.status_page import page  # here for start-up time: with --json nobody needs it
 
-    return status_page.page(status.read(answer))
+    try:
+        return page(answer)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ApolloError(
+            f"this is not the status of an apollod: {error!r}", "use one version of apollod everywhere"
+        ) from error

@@ -82,6 +82,12 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
     ReplayError for steps that do not lead to each other.
     """
     checked = _check(journal)
+    for _, begun in checked.all(ev.JournalContinued):
+        if first < begun.step:
+            raise ReplayError(
+                f"the journal begins at step {begun.step}, what was before is in the archive {begun.archive}",
+                f"start --from {begun.step}, or give --journal {begun.archive} for steps up to that one",
+            )
     started = {e.step: e for _, e in checked.all(ev.StepStarted)}
     completed = {e.step: (seq, e) for seq, e in checked.all(ev.StepCompleted)}
     daemons, bindings = checked.all(ev.DaemonStarted), checked.all(ev.TrainerBound)

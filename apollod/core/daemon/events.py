@@ -2,8 +2,62 @@
 
 from typing import Any, ClassVar
 
+import msgspec
+
 from apollod.core.kernel.event import Event
 from apollod.core.settings import Settings
+
+
+class CarriedWindow(msgspec.Struct, frozen=True, gc=False):
+    """A run of steps that goes on in the next journal; see `WindowOpened`. `losses` of steps that were applied have the
+    sum `loss_total`."""
+
+    number: int
+    planned: int
+    steps: int
+    examples: int
+    losses: int
+    loss_total: float
+
+
+class JournalContinued(Event, frozen=True):
+    """The first event of a journal that goes on where an archived one ends.
+
+    `archive`: where that one was put; it has `events` events, the last of them with the hash `head_hash` (hex). This
+    one begins at version `step` of the weights, with `fingerprint`, which the checkpoint at `checkpoint` holds. Steps
+    up to `last_step` (failed ones have numbers, too) are in the archive."""
+
+    kind: ClassVar[str] = "journal.continued"
+    archive: str
+    events: int
+    head_hash: str
+    step: int
+    fingerprint: str
+    checkpoint: str
+    last_step: int
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class JournalCarried(Event, frozen=True):
+    """The last of the events that a journal takes over from its archive: what no other event says again.
+
+    Totals as of the archive's end; `alone`: examples that wait and are to be learned one by one."""
+
+    kind: ClassVar[str] = "journal.carried"
+    model_path: str
+    base_fingerprint: str
+    accepted: int
+    rejected: int
+    duplicates: int
+    trained: int
+    skipped: int
+    held: int
+    last_step_ns: int
+    windows: int
+    window: CarriedWindow | None = None
+    alone: tuple[str, ...] = ()
 
 
 class DaemonStarted(Event, frozen=True):

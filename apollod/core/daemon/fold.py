@@ -3,6 +3,8 @@
 from apollod.core.daemon.events import (
     DaemonStarted,
     DaemonStopped,
+    JournalCarried,
+    JournalContinued,
     ShutdownRequested,
     TrainingHalted,
     TrainingPaused,
@@ -46,6 +48,14 @@ def _rollback_started(own: DaemonState, state: State, e: RollbackStarted, at_ns:
     own.halted = ""
 
 
+def _continued(own: DaemonState, state: State, e: JournalContinued, at_ns: int) -> None:
+    own.continued = e
+
+
+def _carried(own: DaemonState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.model_path = e.model_path
+
+
 FOLDS: Folds = {
     DaemonStarted: _started,
     ShutdownRequested: _shutdown_requested,
@@ -54,4 +64,6 @@ FOLDS: Folds = {
     TrainingHalted: _halted,
     TrainingResumed: _resumed,
     RollbackStarted: _rollback_started,
+    JournalContinued: _continued,
+    JournalCarried: _carried,
 }

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from apollod.core.daemon.events import JournalContinued
 from apollod.core.settings import Settings
 
 
@@ -21,3 +22,5 @@ class DaemonState(msgspec.Struct):
     stopping: bool = False
     stopping_since_ns: int = 0
     stopped: bool = False
+    continued: JournalContinued | None = None
+    """the archive that holds what was before this journal; None: nothing was"""

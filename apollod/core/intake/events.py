@@ -163,6 +163,14 @@ class ExampleWithdrawn(Event, frozen=True):
     by: str
 
 
+class ExampleCarried(Event, frozen=True):
+    """Examples that the archive of this journal has accepted and settled: they are known, so that none of them is
+    learned again; their records and what became of them are in the archive."""
+
+    kind: ClassVar[str] = "example.carried"
+    examples: tuple[str, ...]
+
+
 class ExampleRequeued(Event, frozen=True):
     """An example whose step was taken back, or that was withdrawn, is to be learned after all."""
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from apollod.core.daemon.events import JournalCarried
 from apollod.core.intake.events import (
     ExampleAccepted,
     ExampleDuplicate,
@@ -12,7 +13,7 @@ from apollod.core.intake.events import (
     SourceConsumed,
     SourceQuarantined,
 )
-from apollod.core.intake.state import IntakeState, Position, Queue, Waiting
+from apollod.core.intake.state import IntakeCounts, IntakeState, Position, Queue, Waiting
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
@@ -38,7 +39,10 @@ def _duplicate(own: IntakeState, state: State, e: ExampleDuplicate, at_ns: int) 
 
 
 def _encoded(own: IntakeState, state: State, e: ExampleEncoded, at_ns: int) -> None:
-    waiting = _tokenised_next(own, e.example).untokenised.popleft()
+    queue = own.bulk.untokenised  # nearly always
+    if not queue or queue[0].example != e.example:
+        queue = _tokenised_next(own, e.example).untokenised
+    waiting = queue.popleft()
     waiting.digest, waiting.objective, waiting.tokens = e.digest, e.objective, e.tokens
 
 
@@ -58,9 +62,9 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
 def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waiting:
     """Take an example that a step names out of its queue. It is the first one there: in journals from before tiers
     ordered the queue, too, because they took the examples of each tier in the same order."""
-    for queue in own.queues:
-        if queue.waiting and queue.waiting[0].example == example and queue.waiting[0].digest:
-            return queue.waiting.popleft()
+    for waiting in (own.direct.waiting, own.bulk.waiting):
+        if waiting and waiting[0].example == example and waiting[0].digest:
+            return waiting.popleft()
     for queue in own.queues:  # decided by another version than those we know; the event is the truth
         found = next((one for one in queue.waiting if one.example == example), None)
         if found is not None:
@@ -70,6 +74,9 @@ def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waitin
 
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
+    if not e.examples:  # nearly always
+        own.taken = (_take(own, e.example, e.digest, e.objective),)
+        return
     digests = e.digests or (e.digest,)
     own.taken = tuple(
         [_take(own, one, digest, e.objective) for one, digest in zip(all_examples(e), digests, strict=True)]
@@ -102,6 +109,14 @@ def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) ->
     own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
 
 
+def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.counts = IntakeCounts(e.accepted, e.rejected, e.duplicates)
+    alone = frozenset(e.alone)
+    for queue in own.queues if alone else ():
+        for waiting in queue.waiting:
+            waiting.alone = waiting.example in alone
+
+
 FOLDS: Folds = {
     SourceConsumed: _source_consumed,
     SourceQuarantined: _source_quarantined,
@@ -115,4 +130,5 @@ FOLDS: Folds = {
     StepCompleted: _step_completed,
     StepFailed: _step_failed,
     RollbackStarted: _rollback_started,
+    JournalCarried: _carried,
 }

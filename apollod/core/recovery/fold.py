@@ -3,6 +3,7 @@
 from apollod.core.checkpoints.events import CheckpointCommitted
 from apollod.core.checkpoints.state import CheckpointRef
 from apollod.core.children.events import TrainerBound
+from apollod.core.daemon.events import JournalCarried
 from apollod.core.kernel.folding import Folds
 from apollod.core.recovery.events import BaseKept, BaseLost, RecordedStep
 from apollod.core.recovery.state import RecoveryState
@@ -68,6 +69,10 @@ def _rollback_completed(own: RecoveryState, state: State, e: RollbackCompleted, 
         _start_from(own, state, state.checkpoints.newest, at_ns)
 
 
+def _carried(own: RecoveryState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.base_fingerprint = e.base_fingerprint
+
+
 FOLDS: Folds = {
     TrainerBound: _trainer_bound,
     BaseKept: _base_kept,
@@ -78,4 +83,5 @@ FOLDS: Folds = {
     CheckpointCommitted: _checkpoint_committed,
     RollbackStarted: _rollback_started,
     RollbackCompleted: _rollback_completed,
+    JournalCarried: _carried,
 }

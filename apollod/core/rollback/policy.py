@@ -49,9 +49,16 @@ def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outco
     wanted, version = state.rollback.wanted, state.training.version
     if wanted is None or (input_.to, input_.version) != (wanted.to, version) or state.training.running is not None:
         return nothing()
-    if error := input_.error or _changed_settings(state, input_) or _no_origin(state, input_):
+    if (
+        error := _archived(state, wanted.to)
+        or input_.error
+        or _changed_settings(state, input_)
+        or _no_origin(state, input_)
+    ):
         return Outcome([ev.RollbackRefused(to=wanted.to, reason=error)], [])
     fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
+    if not fingerprint and (at := state.checkpoints.at(input_.origin)) is not None:
+        fingerprint = at.fingerprint  # of the step at which the journal begins; its result is in the archive
     started = ev.RollbackStarted(
         to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
         undone=input_.undone, examples=input_.examples,
@@ -61,6 +68,17 @@ def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outco
     restore = restore_from(state, state.checkpoints.at(input_.origin))
     back = msgspec.structs.replace(restore, target=wanted.to, target_fingerprint=fingerprint)
     return Outcome([started], [back])
+
+
+def _archived(state: State, to: int) -> str:
+    """What leads to steps before the journal begins is not in it."""
+    begun = state.daemon.continued
+    if begun is None or to >= begun.step:
+        return ""
+    return (
+        f"the journal begins at step {begun.step}, what was before is in the archive {begun.archive}; "
+        f"`apollod replay --journal {begun.archive} --to {to} --out DIR` builds the weights of step {to}"
+    )
 
 
 def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:

@@ -88,7 +88,7 @@ def way_back(
             f"steps after the checkpoint at {step} were made with several {name}; name the step of a checkpoint",
         )
     return inp.RollbackPlanned(
-        to=to, version=version, fingerprint=_of(completed, to).fingerprint if to else "",
+        to=to, version=version, fingerprint=completed[to].fingerprint if to in completed else "",
         origin=checkpoints.get(step, ""),
         replay=tuple(reversed(to_replay)), made_with=made_with[0] if made_with else None,
         undone=tuple(done.step for done in undone),

@@ -1,7 +1,7 @@
 """How facts change steps and windows."""
 
 from apollod.core.children.events import TrainerBound, TrainerExited
-from apollod.core.daemon.events import DaemonStarted, TrainingResumed
+from apollod.core.daemon.events import DaemonStarted, JournalCarried, JournalContinued, TrainingResumed
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
@@ -14,7 +14,7 @@ from apollod.core.training.events import (
     all_examples,
 )
 from apollod.core.training.pace import KEPT, Pace
-from apollod.core.training.state import Running, TrainingState, Window
+from apollod.core.training.state import Running, TrainingCounts, TrainingState, Window
 
 
 def _daemon_started(own: TrainingState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -35,13 +35,11 @@ def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int
 
 def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
     own.step = e.step
-    examples = all_examples(e)
-    digests = e.digests or (e.digest,)
-    own.running = Running(e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective)
-    own.running.started_ns = at_ns
-    if own.window is not None:
-        own.window.steps += 1
-        own.window.examples += len(examples)
+    examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
+    own.running = Running(e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective, 0, at_ns)
+    if (window := own.window) is not None:
+        window.steps += 1
+        window.examples += len(examples)
 
 
 def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: int) -> None:
@@ -53,10 +51,12 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
         return
     own.counts.trained += len(examples)
     own.unlearned = 0
-    own.recent = [*own.recent[1 - KEPT :], Pace(e.tokens, e.seconds)]
-    if own.window is not None and e.loss is not None:
-        own.window.losses += 1
-        own.window.loss_total += e.loss
+    own.recent.append(Pace(e.tokens, e.seconds))
+    if len(own.recent) > KEPT:
+        del own.recent[0]
+    if (window := own.window) is not None and e.loss is not None:
+        window.losses += 1
+        window.loss_total += e.loss
 
 
 def _step_failed(own: TrainingState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -80,6 +80,17 @@ def _rollback_started(own: TrainingState, state: State, e: RollbackStarted, at_n
     own.counts.trained -= len(e.examples)
 
 
+def _continued(own: TrainingState, state: State, e: JournalContinued, at_ns: int) -> None:
+    own.step, own.version, own.fingerprint = e.last_step, e.step, e.fingerprint
+
+
+def _carried(own: TrainingState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.counts = TrainingCounts(e.trained, e.skipped, e.held)
+    own.last_step_ns, own.windows = e.last_step_ns, e.windows
+    if (w := e.window) is not None:
+        own.window = Window(w.number, w.planned, w.steps, w.examples, w.losses, w.loss_total)
+
+
 FOLDS: Folds = {
     DaemonStarted: _daemon_started,
     TrainingResumed: _resumed,
@@ -91,4 +102,6 @@ FOLDS: Folds = {
     TrainerBound: _trainer_bound,
     TrainerExited: _trainer_exited,
     RollbackStarted: _rollback_started,
+    JournalContinued: _continued,
+    JournalCarried: _carried,
 }

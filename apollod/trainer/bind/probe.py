@@ -7,6 +7,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.kernels.device_to_host import in_host_memory
 from apollod.wire.manifest import tensor_digest
 from apollod.wire.messages import Probe, Probed
 
@@ -48,4 +49,6 @@ def score(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
 def digests(attached: Attached) -> dict[str, str]:
     """Checkpoint name -> digest of the tensor that the model multiplies with, in its dtype in memory."""
     held = attached.weights.views | {name: parameter.data for name, parameter in attached.trainable}
-    return {name: tensor_digest(t.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()) for name, t in held.items()}
+    return {
+        name: tensor_digest(in_host_memory(t.detach()).view(-1).view(torch.uint8).numpy()) for name, t in held.items()
+    }

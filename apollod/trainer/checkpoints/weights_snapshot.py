@@ -22,6 +22,7 @@ from apollod.store.block_hash import Array
 from apollod.store.model_files import WeightFile
 from apollod.store.pieces import Piece
 from apollod.trainer.bind.live_weights import Weights, finite
+from apollod.trainer.kernels import device_to_host
 from apollod.wire.manifest import ITEM_BYTES
 
 SPARE = 1.1
@@ -102,7 +103,7 @@ class Snapshot:
         self.release()
 
     def _bytes(self, name: str) -> Array:
-        tensor = self._copies[name] if name in self._copies else self._weights.read(name).detach().cpu()
+        tensor = self._copies[name] if name in self._copies else self._weights.read_here(name)
         data: Array = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
         return data
 
@@ -136,10 +137,10 @@ def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:
     """The copy of one tensor (its conversion, where the engine holds it in a wider dtype) in parts of about
     PART_BYTES."""
     if source.dim() == 0 or source.nbytes <= PART_BYTES:
-        return [lambda: target.copy_(source)]
+        return [lambda: device_to_host.copy_(target, source)]
     rows = max(1, PART_BYTES // (prod(source.shape[1:]) * source.element_size()))
     return [
-        lambda a=at: target[a : a + rows].copy_(source[a : a + rows])  # type: ignore[misc]
+        lambda a=at: device_to_host.copy_(target[a : a + rows], source[a : a + rows])  # type: ignore[misc]
         for at in range(0, source.shape[0], rows)
     ]
 

@@ -35,6 +35,7 @@ from apollod.store.sync import Synced, Unsettled, put_weights
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.bind.tensor_stream import FingerprintStream
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
+from apollod.trainer.kernels.device_to_host import in_host_memory
 from apollod.trainer.optim.saved_state import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings
 
@@ -275,7 +276,7 @@ class _Temporary:
 
 def _seal(target: Path, job: Job, fingerprint: str, number: int, before: tuple[int, str]) -> Entry:
     """Optimizer state and record into `target`, and everything in it flushed."""
-    save_file({name: tensor.cpu().contiguous() for name, tensor in job.snapshot.state.items()}, target / STATE)
+    save_file({name: in_host_memory(tensor) for name, tensor in job.snapshot.state.items()}, target / STATE)
     entry = Entry(
         schema_version=SCHEMA_VERSION,
         number=number,

@@ -72,17 +72,19 @@ def parts(gradient: Tensor | RowGradient, unit: int = 1) -> Iterator[tuple[slice
 
 
 class SparseRows(RowGradient):
-    """rows  int64 [k], ascending, each once; values [k, n]. All other rows are zero."""
+    """rows  int64 [k], ascending, each once; values [k, n]. All other rows are zero. rows_here: `rows` in host memory,
+    where they are in a device's, so that it need not be waited for."""
 
-    def __init__(self, shape: torch.Size, rows: Tensor, values: Tensor) -> None:
+    def __init__(self, shape: torch.Size, rows: Tensor, values: Tensor, rows_here: Tensor | None = None) -> None:
         super().__init__(shape)
         self._rows = rows
         self._values = values
+        self._rows_here = rows.cpu() if rows_here is None else rows_here
 
     def block(self, first: int, last: int) -> Tensor:
         block = self._values.new_zeros(last - first, self.shape[1])
-        inside = (self._rows >= first) & (self._rows < last)
-        block[self._rows[inside] - first] = self._values[inside]
+        begin, end = torch.searchsorted(self._rows_here, torch.tensor([first, last])).tolist()
+        block[self._rows[begin:end] - first] = self._values[begin:end]
         return block
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:

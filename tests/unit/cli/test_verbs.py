@@ -1,5 +1,6 @@
 """A command is a file and a line of a table: help, dispatch, documentation and start-up time follow from that line."""
 
+import json
 import re
 import subprocess
 import sys
@@ -64,6 +65,16 @@ def test_ctl_status_loads_its_own_verb_and_nothing_that_takes_long() -> None:
     found = loaded_by("ctl", "status", "--socket", "/nowhere")
     assert not found & {*HEAVY, "sqlite3", "msgspec", "pathlib", "apollod.core", "apollod.supervisor"}
     assert [name for name in found if name.endswith(("_verb", "_command"))] == ["apollod.cli.control.status_verb"]
+
+
+def test_nor_does_the_page_of_a_status() -> None:
+    states = json.loads((ROOT / "tests" / "golden" / "v0.1.0.json").read_text())["states"]
+    code = (
+        "import sys; from apollod.cli.control.status_verb import _page; "
+        f"print(_page({next(iter(states.values()))!r})[:5], *sys.modules)"
+    )
+    page, *found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()
+    assert page == "state" and not {*found} & {*HEAVY, "sqlite3", "msgspec", "apollod.core", "apollod.wire.status"}
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,16 @@ def test_many_rows_are_checked_as_one_by_one() -> None:
     assert event_codec.fitting([], 0, event_codec.GENESIS) == 0
 
 
+@pytest.mark.parametrize("length", [4095, 4096, 4097])
+def test_a_field_of_any_length_is_checked_as_it_was_chained(length: int) -> None:
+    event = ev.SourceDiscovered(source="s" * length, path="")
+    short = len(event_codec.encode_body(ev.SourceDiscovered(source="s", path=""))) - 1
+    of_body = ev.SourceDiscovered(source="s", path="p" * (length - short - 1))
+    rows = rows_of([event, of_body])
+    assert len(rows[0][4]) == len(rows[1][5]) == length
+    assert event_codec.fitting(rows, 0, event_codec.GENESIS) == 2
+
+
 def test_kinds_and_versions_that_are_not_known_are_chained_too() -> None:
     prev, rows = event_codec.GENESIS, []
     for seq, (kind, version) in enumerate([("dream.remembered", 1), ("step.completed", 7)], 1):

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apollod.cli.control.status_page import page
+from apollod.cli.control import status_page
+from apollod.cli.control.status_verb import _page
 from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.activities import reasons
@@ -251,6 +252,10 @@ def test_it_crosses_the_socket():
     assert st.read(reply.body) == sent and reply.body == st.plain(sent)
 
 
+def page(status: st.Status) -> str:
+    return status_page.page(st.plain(status))
+
+
 def test_float32_products_are_told_with_what_they_cost():
     state = State(daemon=DaemonState(settings=ev.Settings(model_path="/m")), children=ChildrenState(bound=BOUND))
     for products, told in (("bf16", False), ("float32", True)):
@@ -350,6 +355,7 @@ def test_the_status_of_the_first_daemon_can_be_read(seq):
     older = json.loads(GOLDEN.read_text())["states"][seq]
     told = st.read(older)
     assert page(told).startswith(f"state       {older['state']}") and told.activities == {}
+    assert status_page.page(older) == page(told), "what is missing is shown as `wire.status` fills it in"
     assert shown(older).items() <= shown(st.plain(told)).items()
 
 
@@ -357,6 +363,13 @@ def test_the_status_of_the_first_daemon_can_be_read(seq):
 def test_what_is_no_status_is_refused(body):
     with pytest.raises(ApolloError, match="not the status") as caught:
         st.read(body)
+    assert "one version" in caught.value.hint
+
+
+@pytest.mark.parametrize("body", [{}, {"state": "serving"}, st.plain(full_status()) | {"weights": 3}])
+def test_what_is_no_status_has_no_page(body):
+    with pytest.raises(ApolloError, match="not the status") as caught:
+        _page(body)
     assert "one version" in caught.value.hint
 
 

@@ -2,7 +2,9 @@
 
 import re
 
+from apollod.adapters.journal.journal_reader import continued
 from apollod.cli.control.questions import rows
+from apollod.core.events import JournalContinued
 from apollod.errors import ApolloError, ConfigError
 
 PREFIX_MIN, ID_DIGITS = 6, 32
@@ -22,7 +24,8 @@ def is_id(text: str) -> bool:
 
 
 def known(path: str, prefix: str) -> str:
-    """The one example whose id begins so, empty where none does; raises ApolloError where several do."""
+    """The one example whose id begins so, empty where none does; raises ApolloError where several do, and where
+    only the archive has it."""
     sql = f"SELECT id FROM known_examples WHERE id >= '{prefix}' AND id < '{prefix}g' ORDER BY id LIMIT {NAMED_MAX + 1}"
     ids = [id_ for (id_,) in rows.tuples(path, sql)]
     if len(ids) > 1:
@@ -30,7 +33,18 @@ def known(path: str, prefix: str) -> str:
         raise ApolloError(
             f"several examples begin with {prefix}: {' '.join(ids[:NAMED_MAX])}{more}", "give more digits"
         )
+    if ids and (begun := _carried(path, str(ids[0]))):
+        raise ApolloError(
+            f"what became of {ids[0]} is not in this journal, which begins at step {begun.step}",
+            f"ask its archive: --file {begun.archive}",
+        )
     return str(ids[0]) if ids else ""
+
+
+def _carried(path: str, id_: str) -> JournalContinued | None:
+    """The archive that has the example, unless the journal has it."""
+    sql = f"SELECT 1 FROM known_examples JOIN events USING (seq) WHERE id = '{id_}' AND kind = 'example.carried'"
+    return continued(path) if rows.tuples(path, sql) else None
 
 
 def unknown(path: str, prefix: str) -> ApolloError:

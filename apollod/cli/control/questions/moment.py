@@ -8,6 +8,7 @@ before it may carry later times.
 import re
 from datetime import UTC, datetime, timedelta
 
+from apollod.adapters.journal.journal_reader import continued
 from apollod.cli.control.questions import rows
 from apollod.errors import ApolloError, ConfigError
 
@@ -34,6 +35,12 @@ def unknown_step(path: str, number: int) -> ApolloError:
         return ApolloError("there is no step 0: the weights of version 0 are the untrained model", "steps begin at 1")
     sql = "SELECT max(CAST(key AS INTEGER)) FROM events WHERE kind IN ('step.started', 'step.completed', 'step.failed')"
     ((last,),) = rows.tuples(path, sql)
+    begun = continued(path)
+    if begun is not None and number <= begun.last_step:
+        return ApolloError(
+            f"step {number} is not in this journal, which begins after step {begun.last_step}",
+            f"ask its archive: --file {begun.archive}",
+        )
     if last is None:
         return ApolloError(f"there is no step {number}: nothing was learned yet", "see `apollod ctl status`")
     return ApolloError(f"there is no step {number}: the last one is {last}", f"ask for a step from 1 to {last}")
@@ -60,6 +67,12 @@ def _of_time(path: str, text: str) -> int:
             "give a step's number, or a time such as 2026-11-20T12:00:00Z (without Z: local time)",
         ) from error
     ((found,),) = rows.tuples(path, f"SELECT max(seq) FROM events WHERE at_ns <= {last_ns}")
+    ((carried,),) = rows.tuples(path, "SELECT coalesce(max(seq), 0) FROM events WHERE kind = 'journal.carried'")
+    if found is not None and (begun := continued(path)) is not None and found < carried:
+        raise ApolloError(
+            f"{iso(last_ns)} is before this journal, which begins at step {begun.step}",
+            f"ask its archive: --file {begun.archive}",
+        )
     if found is not None:
         return int(found)
     first = rows.tuples(path, "SELECT at_ns FROM events ORDER BY seq LIMIT 1")

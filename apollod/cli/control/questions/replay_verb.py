@@ -48,5 +48,5 @@ def _run(args: argparse.Namespace) -> int:
         print(json.dumps(st.plain(status) | {"replayed": state.seq, "replayed_at": replayed_at}))
         return 0
     print(f"event       {state.seq}, of {moment.iso(at_ns)}" if state.seq else "event       0, before the first")
-    print(status_page.page(status))
+    print(status_page.page(st.plain(status)))
     return 0

@@ -1,0 +1,190 @@
+"""What a journal begins with that goes on where an archived one ends: few events that fold to the same state.
+
+Pure. Events of the archive are taken over as they are, with their times, wherever one of them says what has to be
+known; what no other event says is in `journal.carried`. So the law of events is all that binds later versions, and no
+form of the state is written down.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apollod.core import events as ev
+from apollod.core.alignment.state import AlignmentState
+from apollod.core.children.state import ChildrenState
+from apollod.core.intake.state import Waiting
+from apollod.core.publishing.state import PublishingState
+from apollod.core.state import State
+
+NAMED_MAX = 1000
+"""examples named by one event"""
+
+Dated = tuple[int, ev.Event]
+"""A time (ns since 1970) and what happened."""
+
+Lessons = Callable[[Sequence[str]], Iterator[tuple[Dated, Dated | None]]]
+"""Acceptance and newest tokenisation (None: there is none) of each of these examples, in their order."""
+
+
+class Archive(NamedTuple):
+    """The journal that ended: where its copy lies, and its last event. `head_hash`: hex."""
+
+    path: str
+    events: int
+    head_hash: str
+
+
+class Notes:
+    """Events of the archive that the next journal takes over, noted while all of them go by."""
+
+    def __init__(self) -> None:
+        self._newest: dict[type[ev.Event], Dated] = {}
+        self._committed: dict[str, Dated] = {}
+        self._discovered: dict[str, Dated] = {}
+        self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
+
+    def see(self, recorded: ev.Recorded) -> None:
+        """The next event."""
+        event, dated = recorded.event, (recorded.at_ns, recorded.event)
+        match event:
+            case ev.CheckpointCommitted(path=path):
+                self._committed[path] = dated
+            case ev.SourceDiscovered(source=source):
+                self._discovered.setdefault(source, dated)
+            case ev.SourceConsumed():
+                self._consumed[event.source] = recorded.at_ns, self._with_totals(event)
+            case _ if type(event) in _ONE_OF_A_KIND:
+                self._newest[_ONE_OF_A_KIND[type(event)]] = dated
+
+    def _with_totals(self, event: ev.SourceConsumed) -> ev.SourceConsumed:
+        """What became of all lines of the source: the view `sources` adds them up."""
+        if event.source not in self._consumed:
+            return event
+        _, before = self._consumed[event.source]
+        counts = Counter(before.counts) + Counter(event.counts)
+        return msgspec.structs.replace(
+            event, counts=dict(counts), accepted=before.accepted + event.accepted,
+            duplicates=before.duplicates + event.duplicates, rejected=before.rejected + event.rejected,
+        )  # fmt: skip
+
+    def taken_over(self, state: State) -> Iterator[Dated]:
+        """In an order that folds to what `state` says of the daemon, of sources and of checkpoints."""
+        daemon, checkpoints = state.daemon, state.checkpoints
+        yield self._newest[ev.DaemonStarted]
+        if daemon.paused:
+            yield self._newest[ev.TrainingPaused]
+        for position in state.intake.sources.values():
+            if position.source in self._discovered:
+                yield self._discovered[position.source]
+            yield self._consumed[position.source]
+        if ev.BaseKept in self._newest:
+            yield self._newest[ev.BaseKept]
+        if checkpoints.removed:
+            yield self._newest[ev.CheckpointRemoved]
+        yield from (self._committed[kept.path] for kept in checkpoints.committed)
+        if checkpoints.hook_due is None and ev.HookCompleted in self._newest:
+            yield self._newest[ev.HookCompleted]
+
+
+_ONE_OF_A_KIND: dict[type[ev.Event], type[ev.Event]] = {
+    ev.DaemonStarted: ev.DaemonStarted, ev.TrainingPaused: ev.TrainingPaused, ev.BaseKept: ev.BaseKept,
+    ev.BaseLost: ev.BaseKept, ev.CheckpointRemoved: ev.CheckpointRemoved, ev.HookCompleted: ev.HookCompleted,
+    ev.HookFailed: ev.HookCompleted,
+}  # fmt: skip
+"""Of these only the newest counts, or the newest of several."""
+
+
+def obstacle(state: State) -> str:
+    """Why no journal can begin where this one ends; empty: one can."""
+    newest, training = state.checkpoints.newest, state.training
+    if newest is None:
+        return "there is no checkpoint yet at which the next journal could begin"
+    if training.running is not None or state.checkpoints.open is not None:
+        return "a step or a checkpoint is not finished"
+    if state.rollback.wanted is not None or state.rollback.under_way is not None:
+        return "a rollback is not finished"
+    if state.unsaved or newest.step != training.version:
+        return f"the weights are of step {training.version}, the newest checkpoint is of step {newest.step}"
+    return ""
+
+
+def continuation(
+    state: State, notes: Notes, archive: Archive, settled: Iterable[str], lessons: Lessons, at_ns: int
+) -> Iterator[Dated]:
+    """The events of the next journal, in order. `state`: at the end of the archive, where nothing is an `obstacle`;
+    `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`."""
+    newest, training, intake = state.checkpoints.newest, state.training, state.intake
+    assert newest is not None
+    yield at_ns, ev.JournalContinued(
+        archive=archive.path, events=archive.events, head_hash=archive.head_hash, step=training.version,
+        fingerprint=training.fingerprint, checkpoint=newest.path, last_step=training.step,
+    )  # fmt: skip
+    yield from notes.taken_over(state)
+    for named in _parts(intake.undone | intake.withdrawn):
+        yield from (accepted for accepted, _ in lessons(named))
+        yield at_ns, ev.ExampleWithdrawn(examples=named, by="archive")
+    for queue in intake.queues:
+        yield from _waiting(list(queue.waiting), lessons)
+    for named in _parts(settled):
+        yield at_ns, ev.ExampleCarried(examples=named)
+    yield at_ns, _totals(state)
+
+
+def kept_examples(state: State) -> set[str]:
+    """Examples that go over with their records: those that wait, and those that can be asked for again."""
+    waiting = (one.example for queue in state.intake.queues for one in queue.waiting)
+    return {*waiting, *state.intake.undone, *state.intake.withdrawn}
+
+
+def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
+    for one, ((at_ns, accepted), encoded) in zip(queue, lessons([one.example for one in queue]), strict=True):
+        assert isinstance(accepted, ev.ExampleAccepted)
+        yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
+        if one.digest and encoded is not None:
+            yield encoded
+
+
+def _parts(examples: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    rest = iter(examples)
+    while part := tuple(islice(rest, NAMED_MAX)):
+        yield part
+
+
+def _totals(state: State) -> ev.JournalCarried:
+    intake, training, w = state.intake, state.training, state.training.window
+    window = None
+    if w is not None:
+        window = ev.CarriedWindow(w.number, w.planned, w.steps, w.examples, w.losses, w.loss_total)
+    alone = tuple(one.example for one in chain(*(queue.waiting for queue in intake.queues)) if one.alone)
+    return ev.JournalCarried(
+        model_path=state.daemon.model_path, base_fingerprint=state.recovery.base_fingerprint,
+        accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
+        trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
+        last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
+    )  # fmt: skip
+
+
+def carried_state(state: State) -> State:
+    """A state without what the next life makes anew, and without what a continuation does not take over: the same
+    before and after.
+
+    What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks.
+    """
+    replace: Any = msgspec.structs.replace
+    intake, recovery = state.intake, state.recovery
+    daemon = replace(
+        state.daemon, halted="", stopping=False, stopping_since_ns=0, stopped=False, continued=None,
+        paused_by=state.daemon.paused_by if state.daemon.paused else "",
+    )  # fmt: skip
+    carried: State = replace(
+        state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
+        intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
+        training=replace(state.training, unlearned=0, recent=[]),
+        recovery=replace(recovery, learned_with=None, begun=None, since_ns=0),
+        checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
+        rollback=replace(state.rollback, started_ns=0),
+    )  # fmt: skip
+    return carried

@@ -1,0 +1,113 @@
+"""A journal that goes on from an archive folds to the state with which the archive ends, and learning goes on as if
+nothing had happened."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from property.test_core_properties import ANY, EVERY, finish, folded, play, stopped
+from support.effort import draws
+from support.world import World
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.continuation import Archive, Notes, carried_state, continuation, kept_examples, obstacle
+from apollod.core.fold import fold
+from apollod.core.state import State
+
+ARCHIVE = Archive("/archive/journal.db", 7, "ab" * 32)
+
+
+def archived(world: World) -> World:
+    """The same disk and a journal that goes on."""
+    notes, accepted, encoded = Notes(), {}, {}
+    for recorded in world.journal:
+        notes.see(recorded)
+        if isinstance(recorded.event, ev.ExampleAccepted):
+            accepted[recorded.event.example] = recorded.at_ns, recorded.event
+        if isinstance(recorded.event, ev.ExampleEncoded):
+            encoded[recorded.event.example] = recorded.at_ns, recorded.event
+        if isinstance(recorded.event, ev.ExampleCarried):
+            accepted |= dict.fromkeys(recorded.event.examples)
+
+    def lessons(examples: Sequence[str]) -> Iterator[tuple]:
+        return ((accepted[one], encoded.get(one)) for one in examples)
+
+    settled = sorted(accepted.keys() - kept_examples(world.state))
+    dated = continuation(world.state, notes, ARCHIVE, settled, lessons, world.now)
+    other = world.successor()
+    other.journal = [ev.Recorded(seq, at_ns, event) for seq, (at_ns, event) in enumerate(dated, 1)]
+    other.state = State()
+    for recorded in other.journal:
+        fold(other.state, recorded)
+    other.known = {e.example for e in other.of(ev.ExampleAccepted)}
+    for carried in other.of(ev.ExampleCarried):
+        other.known |= set(carried.examples)
+    return other
+
+
+@draws(150, 1500)
+@given(st.lists(ANY, min_size=5, max_size=60), EVERY)
+def test_a_continuation_folds_to_the_state_and_learns_the_same(actions, settings):
+    world = play(["lines", "settle", *actions], settings)
+    assume(stopped(world) and not obstacle(world.state))
+    twin = world.successor()
+    twin.journal, twin.disk, twin.known = list(world.journal), dict(world.disk), set(world.known)
+    later = archived(world)
+    assert later.known == twin.known
+    assert carried_state(folded(later)) == carried_state(later.state) == carried_state(twin.state)
+    again = archived(later)  # an archive of what an archive was followed by
+    assert again.known == later.known and carried_state(again.state) == carried_state(later.state)
+    last_step = twin.state.training.step
+    for one in (twin, later):
+        one.up()
+        one.lines(*sorted(one.known), "new1", "new2", source="more")
+        finish(one)
+    assert later.state.intake.counts == twin.state.intake.counts
+    assert [
+        (e.step, e.parent, e.examples or e.example, e.lr, e.fingerprint)
+        for e in twin.of(ev.StepCompleted)
+        if e.step > last_step
+    ] == [(e.step, e.parent, e.examples or e.example, e.lr, e.fingerprint) for e in later.of(ev.StepCompleted)]
+    assert (later.memory, later.state.training.counts) == (twin.memory, twin.state.training.counts)
+
+
+def begun() -> tuple[World, int]:
+    """A journal that begins at a checkpoint, and its step; two steps were made since."""
+    world = play(["lines", "settle", "checkpoint", "settle"])
+    assert stopped(world) and not obstacle(world.state)
+    step = world.state.training.version
+    later = archived(world).up()
+    later.lines("n1", "n2", source="more")
+    later.settle()
+    assert later.state.training.version == step + 2
+    return later, step
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_rollback_beyond_the_beginning_is_refused_with_the_name_of_the_archive(back):
+    world, step = begun()
+    world.give(inp.RollbackRequested(step - back, "t"))
+    world.settle()
+    (refused,) = world.of(ev.RollbackRefused)
+    assert refused.reason.startswith(f"the journal begins at step {step}") and ARCHIVE.path in refused.reason
+    assert f"--to {step - back} " in refused.reason
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_rollback_to_the_beginning_and_to_later_steps_goes_as_ever(ahead):
+    world, step = begun()
+    world.give(inp.RollbackRequested(step + ahead, "t"))
+    world.settle()
+    assert world.state.training.version == step + ahead and not world.of(ev.RollbackRefused)
+    assert world.memory == world.state.training.fingerprint
+
+
+def test_what_cannot_be_gone_on_from_is_told():
+    world = play(["lines", "settle"])
+    assert "newest checkpoint" in obstacle(world.state) or "no checkpoint" in obstacle(world.state)
+    world.lines("one more", source="x")
+    world.answer()
+    assert world.state.training.running is None or obstacle(world.state)
+    assert obstacle(State()) == "there is no checkpoint yet at which the next journal could begin"

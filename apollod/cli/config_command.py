@@ -64,7 +64,8 @@ def _check(args: argparse.Namespace) -> int:
     history, free = (0, 0) if refused else (config_problems.history_bytes(loaded), config_problems.free_bytes(loaded))
     if args.json:
         error, disk = refused.line() if refused else "", {"history_bytes": history, "free_bytes": free}
-        answer = {"schema_version": 1, "ok": not refused, "error": error, **paths, **disk}
+        products = config_problems.products(loaded)
+        answer = {"schema_version": 1, "ok": not refused, "error": error, **paths, **disk, "products": products}
         print(json.dumps(answer | {"growth": grown._asdict() if grown else None}))
     elif not refused:
         if grown:
@@ -73,6 +74,8 @@ def _check(args: argparse.Namespace) -> int:
         print(
             f"history: {loaded.checkpoint.keep} checkpoints take about {size(history)}, {size(free)} of disk are free"
         )
+        if config_problems.products(loaded) == "float32":
+            print(f"products: {render.FLOAT32_PRODUCTS}")
     return 1 if refused else 0
 
 

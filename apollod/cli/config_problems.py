@@ -6,13 +6,15 @@ from pathlib import Path
 
 from apollod.adapters.journal import failures, journal_reader
 from apollod.adapters.system.model_dir import check_model_dir
+from apollod.adapters.system.processor import products_dtype
 from apollod.core.daemon.policy import another_model
+from apollod.core.settings import ProductsDtype
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRefused, NotPermitted
 from apollod.model.positions import asked_length, context_length
 from apollod.store.access import check_writable
 from apollod.store.names import DAEMON
 from apollod.supervisor import memory_budget, sources
-from apollod.supervisor.child_commands import kernels_refused
+from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
 
 _BOUND_MODEL = """
@@ -75,6 +77,11 @@ def _check_alone(config: Config, model: Path) -> None:
             f"another apollod ({socket}) serves and trains {model}",
             "stop that one, or give this one a copy of the model",
         )
+
+
+def products(config: Config) -> ProductsDtype:
+    """What the trainer will multiply bf16 matrices in."""
+    return "bf16" if has_gpu() else products_dtype(config.trainer.products)
 
 
 def history_bytes(config: Config) -> int:

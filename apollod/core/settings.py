@@ -15,6 +15,8 @@ FIXES_BITS = Meta(extra={"fixes_bits": True})
 """The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
 
 OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
+ProductsDtype = Literal["bf16", "float32"]
+"""What bf16 matrices are multiplied in on a CPU."""
 Recompute = bool | Literal["auto"]
 """Layers are computed again in the backward pass; "auto" is decided by what fits"""
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]

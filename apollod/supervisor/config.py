@@ -31,7 +31,7 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.model.layers import parse_layers
 from apollod.permission import denied
-from apollod.wire.messages import Kernels
+from apollod.wire.messages import Kernels, Products
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,6 +76,8 @@ class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
     changes no bit; auto: where a step of `max_tokens` would not fit otherwise"""
     kernels: Kernels = "auto"
     """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
+    products: Products = "auto"
+    """CPU only: what bf16 matrices are multiplied in; auto: float32 on a processor without instructions for bf16"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
     """a trainer that owes an answer and gives none for so long hangs: it is ended, and another one goes on; 0: never"""
     threads: NotNegative = 0

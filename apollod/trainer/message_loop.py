@@ -21,13 +21,14 @@ from apollod.adapters.ipc.link import Link
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
+from apollod.products.mode import products_in
 from apollod.trainer.bind import probe
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_cuda_handle, open_memory_file
 from apollod.trainer.checkpoints import restore
 from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
-from apollod.trainer.environment import environment
+from apollod.trainer.environment import chosen_products, environment
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.objectives.encoding import load_tokenizer
 from apollod.trainer.objectives.objective import Objective
@@ -66,6 +67,7 @@ class Learner:
         undo_bytes: int = 0,
         kernels: m.Kernels = "auto",
         undo_refused: str = "",
+        products: m.Products = "auto",
     ) -> None:
         self.attached = attached
         self.settings = settings
@@ -73,6 +75,7 @@ class Learner:
         self.undo = UndoRing(undo_bytes) if undo_bytes else None
         self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
         self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
+        self.products = chosen_products(products, attached.device)
         self.optimizer, self._hooks = self._make_optimizer()
         self._warm_up(kernels)
 
@@ -225,7 +228,7 @@ class Loop:
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(
             attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels,
-            message.undo_refused,
+            message.undo_refused, message.products,
         )  # fmt: skip
         return bound(self._learner, manifest)
 
@@ -270,10 +273,11 @@ class Loop:
         optimizer = learner.optimizer
         updates = optimizer.updates
         try:
-            done = run_step(
-                learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
-                self._checkpoints.hold, objective,
-            )  # fmt: skip
+            with products_in(message.products or learner.products):
+                done = run_step(
+                    learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
+                    self._checkpoints.hold, objective,
+                )  # fmt: skip
             return msgspec.structs.replace(done, undoable=learner.undoable())
         except Exception as error:
             if not lacks_memory(error):
@@ -291,9 +295,10 @@ class Loop:
         """Whatever goes wrong is the answer: nothing was written, and the trainer stays as it is."""
         try:
             learner = self._attached()
-            return probe.probe(
-                learner.attached, learner.tokenizer, learner.settings.max_tokens, message, self._wanted_elsewhere
-            )
+            with products_in(learner.products):
+                return probe.probe(
+                    learner.attached, learner.tokenizer, learner.settings.max_tokens, message, self._wanted_elsewhere
+                )
         except ApolloError as error:
             return m.Probed(message.step, number=message.number, error=error.line())
         except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
@@ -336,6 +341,7 @@ def bound(learner: Learner, manifest: Manifest) -> m.Bound:
         versions=environment(attached.device, learner.kernels, learner.settings.name),
         held=held,
         tied=manifest.tied,
+        products=learner.products,
     )
 
 

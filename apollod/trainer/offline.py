@@ -45,7 +45,10 @@ class OfflineLoop(Loop):
         attached = attach(self._manifest, memory, fresh=False, gradient_checkpointing=message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         attached.weights.write_all(source)
-        self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels)
+        self._learner = Learner(
+            attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels,
+            products=message.products,
+        )  # fmt: skip
         return bound(self._learner, self._manifest)
 
     def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:

@@ -22,7 +22,7 @@ from apollod.core.inputs import (
     StepFailed,
     Undoable,
 )
-from apollod.core.settings import OptimizerSettings
+from apollod.core.settings import OptimizerSettings, ProductsDtype
 from apollod.wire.control_messages import (
     Answer,
     CheckpointRequest,
@@ -200,6 +200,10 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 Kernels = Literal["auto", "triton", "eager"]
 """Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
 
+Products = Literal["auto", "bf16", "float32"]
+"""What bf16 matrices are multiplied in on a CPU. The bits of a step depend on it, so the trainer says what it took
+(`Bound.products`)."""
+
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """Bind to the engine's memory. `fresh`: right after a load, views must equal the files of `manifest.model_dir`
@@ -215,6 +219,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
     undo_refused: str = ""
     """why `undo_bytes` is 0, where nobody asked for that"""
+    products: Products = "auto"
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
@@ -228,6 +233,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     optimizer: OptimizerSettings
     kernels: Kernels = "auto"
     gradient_checkpointing: bool = False
+    products: Products = "auto"
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
@@ -247,7 +253,7 @@ class StepExample(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True, tag="step"):
     """Run one optimizer step that learns `examples` together by `objective`. A loss above `loss_limit` (0: none)
     writes nothing. `replay`: the step is in the journal already. An objective that the trainer does not know fails
-    the step."""
+    the step. `products`: what it has to multiply in; None: what the trainer said when it was bound."""
 
     step: int
     examples: list[StepExample]
@@ -255,6 +261,7 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     loss_limit: float = 0.0
     replay: bool = False
     objective: str = "sft"
+    products: ProductsDtype | None = None
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):

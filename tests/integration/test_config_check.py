@@ -15,6 +15,7 @@ from apollod.adapters.journal.writer import Journal
 from apollod.adapters.system import machine_memory
 from apollod.cli import init_command
 from apollod.cli.main import main
+from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.state import State
 from apollod.model.memory_plan import Device, memory_plan
@@ -205,3 +206,21 @@ def test_another_daemon_on_the_model_directory_is_seen(tmp_path, capsys, ours, s
         told = check(capsys, tmp_path / "s", model)
     assert told["ok"] is (ours or not served_here)
     assert told["ok"] or f"another apollod ({address}) serves and trains {model}" in told["error"]
+
+
+# --- products -----------------------------------------------------------------------------------------------------
+
+
+def test_a_processor_without_bf16_instructions_is_named_with_what_it_costs(tmp_path, capsys, monkeypatch):
+    """Asked for a machine without a GPU, whatever this one has."""
+    monkeypatch.setenv("APOLLOD_DEVICE", "cpu")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    model = model_of(tmp_path / "m")
+    assert check(capsys, tmp_path / "s", model)["products"] == "float32"
+    assert check(capsys, tmp_path / "s", model, "--set", "trainer.products=bf16")["products"] == "bf16"
+    paths = ["--set", f"model.path={model}", "--set", f"state.dir={tmp_path / 's'}"]
+    assert main(["config", "check", *paths]) == 0
+    assert f"products: {FLOAT32_PRODUCTS}" in capsys.readouterr().out.splitlines()
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    assert main(["config", "check", *paths, "--set", "trainer.products=bf16"]) == 0
+    assert "products" not in capsys.readouterr().out

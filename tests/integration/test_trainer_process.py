@@ -681,6 +681,32 @@ def test_triton_is_refused_without_a_gpu_and_what_runs_is_recorded(trainer: Trai
     assert trainer.step(1, EXAMPLES[0]).applied
 
 
+def test_a_step_in_float32_products_is_the_same_wherever_it_is_run_again(
+    trainer: Trainer, tiny_model: Path, tmp_path: Path
+) -> None:
+    """On a machine whose own choice is another; and what is chosen there is what was said when it was bound."""
+    examples = trainer_examples(trainer, tiny_model)
+
+    def learned(process: Trainer, own: m.Products, asked: Any) -> str:
+        memory = Memory.of(tiny_model)
+        assert process.attach(memory, SETTINGS, m.Bound, products=own).products == own
+        process.restore(None, memory, weights=False)
+        return process.ask(m.Step(1, examples, 1e-3, products=asked), m.StepDone).fingerprint
+
+    wide, narrow = learned(trainer, "float32", None), learned(trainer, "bf16", None)
+    assert wide != narrow
+    assert (learned(trainer, "bf16", "float32"), learned(trainer, "float32", "bf16")) == (wide, narrow)
+    with Trainer(tmp_path, threads=1, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}) as other:
+        bound = other.attach(Memory.of(tiny_model), SETTINGS, m.Bound)
+        assert bound.products == "float32", "by itself, where there are no instructions for bf16"
+        assert learned(other, "float32", None) == wide
+
+
+def trainer_examples(trainer: Trainer, model: Path) -> list[m.StepExample]:
+    trainer.attach(Memory.of(model), SETTINGS, m.Bound)
+    return trainer.examples(EXAMPLES[0])
+
+
 def corrupt_weights(path: Path) -> None:
     data = bytearray((path / "model.safetensors").read_bytes())
     data[-1] ^= 1

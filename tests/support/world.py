@@ -22,7 +22,7 @@ from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import CheckpointSettings, TrainerSettings
+from apollod.core.settings import CheckpointSettings, ProductsDtype, TrainerSettings
 from apollod.core.state import State
 
 SETTINGS = ev.Settings(
@@ -112,6 +112,8 @@ class World:
         """with an earlier one: what is asked for meanwhile is asked for again"""
         self.pid = 100
         self.refreshed: list[int] = []
+        self.products: ProductsDtype = "bf16"
+        """what this machine's processor multiplies bf16 matrices in"""
         self.losses: dict[str, float] = {}
         """by example; 1.0 for the others"""
         self.forgotten: list[tuple[int, str]] = []
@@ -273,7 +275,7 @@ class World:
                 )
             case fx.AttachTrainer():
                 self.view = self.shared
-                self.give(inp.Bound(self.memory, 3, 50, {}))
+                self.give(inp.Bound(self.memory, 3, 50, {}, products=self.products))
             case fx.Restore(target=target, target_fingerprint=fingerprint) if (
                 target >= 0 and fingerprint in self.undoable
             ):
@@ -310,7 +312,7 @@ class World:
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
-                    plan = way_back(begun, done, lambda _: self.settings, to, version, checkpoints)
+                    plan = way_back(begun, done, lambda _: self.settings, self.products_of, to, version, checkpoints)
                 except NotRead as missing:
                     plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
                 self.give(plan)
@@ -354,6 +356,7 @@ class World:
         if self.keeps_steps:
             self.undoable[self.view.weights] = self.optimizer
         if applied:
+            step = msgspec.structs.replace(step, products=step.products or self.products)
             said = f"{self.view.weights} {self.optimizer} {step}"
             self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
             self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
@@ -361,6 +364,16 @@ class World:
         self.give(
             inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note)
         )
+
+    def products_of(self, step: int) -> ProductsDtype:
+        """As the journal says of a step that was completed."""
+        products: ProductsDtype = "bf16"
+        for recorded in self.journal:
+            if isinstance(recorded.event, ev.TrainerBound):
+                products = recorded.event.products
+            elif isinstance(recorded.event, ev.StepCompleted) and recorded.event.step == step:
+                return products
+        raise AssertionError(step)
 
     def settle(self) -> None:
         while self.answer():

@@ -3,13 +3,17 @@
 from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.core.inputs import RollbackPlanned
 from apollod.core.rollback.way_back import NotRead, way_back
+from apollod.core.settings import ProductsDtype
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
+
+E = TypeVar("E", bound=ev.Event)
 
 PAGE = 5000
 SECONDS = 60.0
@@ -35,18 +39,16 @@ def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
 
 
 def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
-    lives = [
-        (seq, event)
-        for seq, event in _events(journal, ("daemon.started",), 1 << 62)
-        if isinstance(event, ev.DaemonStarted)
-    ][::-1]
-    starts = [seq for seq, _ in lives]
+    lives, bindings = (_all(journal, ev.DaemonStarted), _all(journal, ev.TrainerBound))
     started: dict[int, ev.StepStarted] = {}
     completed: dict[int, ev.StepCompleted] = {}
     seqs: dict[int, int] = {}
 
     def settings_of(step: int) -> ev.Settings:
-        return lives[max(0, bisect_left(starts, seqs[step]) - 1)][1].settings
+        return _before(lives, seqs[step]).settings
+
+    def products_of(step: int) -> ProductsDtype:
+        return _before(bindings, seqs[step]).products if bindings else "bf16"
 
     before = 1 << 62
     while True:
@@ -57,11 +59,21 @@ def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) 
             elif isinstance(event, ev.StepCompleted):
                 completed[event.step], seqs[event.step] = event, seq
         try:
-            return way_back(started, completed, settings_of, to, version, checkpoints)
+            return way_back(started, completed, settings_of, products_of, to, version, checkpoints)
         except NotRead:
             if not page:
                 raise
             before = page[-1][0]
+
+
+def _all(journal: Path, cls: type[E]) -> list[tuple[int, E]]:
+    """All events of a kind, oldest first."""
+    return [(seq, event) for seq, event in _events(journal, (cls.kind,), 1 << 62) if isinstance(event, cls)][::-1]
+
+
+def _before(events: list[tuple[int, E]], seq: int) -> E:
+    """The one in force at `seq`."""
+    return events[max(0, bisect_left(events, seq, key=lambda pair: pair[0]) - 1)][1]
 
 
 def _events(journal: Path, kinds: tuple[str, ...], before: int, limit: int = 1 << 30) -> list[tuple[int, ev.Event]]:

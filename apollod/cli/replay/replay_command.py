@@ -106,7 +106,10 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
             here = trainer.ask(_attach(plan, start, settings), msg.Bound)
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
         done = trainer.ask(
-            msg.Step(number, examples, step.started.lr, step.started.loss_limit, replay=True), msg.StepDone
+            msg.Step(
+                number, examples, step.started.lr, step.started.loss_limit, replay=True, products=step.bound.products
+            ),
+            msg.StepDone,
         )
         result.fingerprint, result.steps = done.fingerprint, result.steps + 1
         _progress(result.steps, len(plan.steps) - len(result.left_out))
@@ -132,7 +135,7 @@ def _attach(plan: Plan, start: Start, settings: msg.OptimizerSettings) -> msg.At
     most = max((len(_examples(step)) for step in plan.steps), default=1)
     again = memory_budget.recomputes(Path(start.directory), settings, most, device == "cuda")
     kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
-    return msg.AttachCopy(start.directory, bound.held, bound.tied, device, settings, kernels, again)
+    return msg.AttachCopy(start.directory, bound.held, bound.tied, device, settings, kernels, again, bound.products)
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:

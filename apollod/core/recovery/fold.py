@@ -13,7 +13,7 @@ from apollod.core.training.events import StepCompleted, StepFailed, StepStarted,
 
 
 def _trainer_bound(own: RecoveryState, state: State, e: TrainerBound, at_ns: int) -> None:
-    own.base_fingerprint = own.base_fingerprint or e.fingerprint
+    own.base_fingerprint, own.products = own.base_fingerprint or e.fingerprint, e.products
 
 
 def _base_kept(own: RecoveryState, state: State, e: BaseKept, at_ns: int) -> None:
@@ -33,7 +33,11 @@ def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: i
     digests: tuple[str, ...] = (begun.digests or (begun.digest,)) if begun else ("",) * len(examples)
     own.since_ns = own.since_ns if own.since else at_ns
     limit, objective = (begun.loss_limit, begun.objective) if begun else (0.0, "sft")
-    own.since.append(RecordedStep(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective))
+    own.since.append(
+        RecordedStep(
+            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products
+        )
+    )  # fmt: skip
     own.begun, own.learned_with = None, state.daemon.settings
 
 

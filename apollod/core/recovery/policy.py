@@ -29,6 +29,7 @@ def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     bound = ev.TrainerBound(
         pid=state.children.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
         elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
+        products=input_.products,
     )  # fmt: skip
     origin = restore_from(state, state.recovery.origin)
     wanted = origin.fingerprint or input_.fingerprint
@@ -119,8 +120,9 @@ def _diverged(done: ev.RecordedStep, found: inp.StepDone, skipped: int) -> list[
 
 def _run_again(done: ev.RecordedStep) -> fx.RunStep:
     return fx.RunStep(
-        done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective
-    )
+        done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective,
+        products=done.products,
+    )  # fmt: skip
 
 
 def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone: bool) -> Outcome:

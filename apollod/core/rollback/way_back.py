@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.settings import differing_setting
+from apollod.core.settings import ProductsDtype, differing_setting
 
 T = TypeVar("T")
 
@@ -30,14 +30,15 @@ def way_back(
     started: Mapping[int, ev.StepStarted],
     completed: Mapping[int, ev.StepCompleted],
     settings_of: Callable[[int], ev.Settings],
+    products_of: Callable[[int], ProductsDtype],
     to: int,
     version: int,
     checkpoints: Mapping[int, str],
 ) -> inp.RollbackPlanned:
     """How to get from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
 
-    `started`, `completed`: steps by number; `settings_of`: in force when a step was done. Raises NotRead where one is
-    missing.
+    `started`, `completed`: steps by number; `settings_of`, `products_of`: in force when a step was done. Raises NotRead
+    where one is missing.
     """
     if to == version:
         return _refused(to, version, f"step {to} is what is served")
@@ -71,6 +72,7 @@ def way_back(
                 done.skipped_zero + done.skipped_nonfinite,
                 done.fingerprint,
                 begun.objective,
+                products_of(step),
             )
         )
         step = done.parent

@@ -201,7 +201,9 @@ def test_steps_of_other_settings_are_not_run_again():
     world.give(inp.RollbackRequested(1, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
-    planned = way_back.way_back(begun, done, lambda _: other.settings, plan.to, plan.version, plan.checkpoints)
+    planned = way_back.way_back(
+        begun, done, lambda _: other.settings, world.products_of, plan.to, plan.version, plan.checkpoints
+    )
     world.give(planned)
     assert "rank = 8" in world.of(ev.RollbackRefused)[0].reason
     back(world, 2)

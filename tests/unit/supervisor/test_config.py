@@ -170,6 +170,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "align_max",
             "gradient_checkpointing",
             "kernels",
+            "products",
             "stall_s",
             "threads",
         ],

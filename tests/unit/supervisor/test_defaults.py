@@ -30,7 +30,8 @@ PROMISED: dict[str, dict[str, Any]] = {
         "layers": "", "freeze": (), "loss_max": 0.0, "loss_spike": 0.0, "rounding": "stochastic", "max_tokens": 4096,
         "seed": 0,
         "gradient_checkpointing": "auto", "publish": "hogwild", "fence_max_s": 60.0, "cache": "reset", "cache_every": 1,
-        "align_every": 100, "align_max": 0.0, "kernels": "auto", "stall_s": 1800.0, "stop_s": 60.0, "threads": 0,
+        "align_every": 100, "align_max": 0.0, "kernels": "auto", "products": "auto",
+        "stall_s": 1800.0, "stop_s": 60.0, "threads": 0,
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0},
     "checkpoint": {

@@ -15,6 +15,9 @@ FIXES_BITS = Meta(extra={"fixes_bits": True})
 """The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
 
 OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
+Kernels = Literal["auto", "triton", "eager"]
+"""Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
+
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -87,6 +90,12 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
     align_max: Annotated[float, Meta(gt=0.0)] = 0.1
     """largest mean difference of log-probabilities; above it training halts"""
+    kernels: Kernels = "auto"
+    """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run. Bits depend on what that
+    was, which `trainer.bound` records"""
+    threads: NotNegative = 0
+    """CPU only: cores of the trainer; 0 means what the engine leaves. Bits depend on how many that were, which
+    `trainer.bound` records"""
 
     @property
     def direct_rate(self) -> float:
@@ -111,8 +120,8 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     link, else copy; "copy" also where a link would do, against edits in place"""
     keep: Positive = 20
     """checkpoints that can be gone back to; the oldest goes first"""
-    keep_bytes: NotNegative = 0
-    """of disk for all of them together; 0: no limit"""
+    keep_bytes: NotNegative | Literal["auto"] = "auto"
+    """of disk for all of them together; auto: half of what was free for them when the daemon started; 0: no limit"""
     keep_days: NotNegativeFloat = 0.0
     """older ones are removed; 0: no limit. The newest one always stays"""
     replay_max: Positive = 1000

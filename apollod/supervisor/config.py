@@ -29,7 +29,6 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.model.layers import parse_layers
 from apollod.permission import denied
-from apollod.wire.messages import Kernels
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,14 +66,11 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
-    """The optimizer and what it is fed. Most keys are declared in `core.settings`; these concern this machine only."""
+    """The optimizer and what it is fed. Most keys are declared in `core.settings`; this one is for this machine
+    alone."""
 
-    kernels: Kernels = "auto"
-    """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
     """a trainer that owes an answer and gives none for so long hangs: it is ended, and another one goes on; 0: never"""
-    threads: NotNegative = 0
-    """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 
     def __post_init__(self) -> None:
         if 0 < self.limiter < 1:

@@ -87,8 +87,10 @@ class World:
     on disk and before anybody hears of it. At instant number `dies_at` it ends with `Died`.
     """
 
-    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0) -> None:
-        self.settings = settings
+    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0, free: int | None = None) -> None:
+        self.settings, self.free = settings, free
+        self.versions: dict[str, str] = {}
+        """what the trainer runs on"""
         self.dies_at = dies_at
         self.instants = 0
         self.exited = False
@@ -218,7 +220,7 @@ class World:
     # --- children that answer -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.give(inp.Started(1, "test", self.settings, "/s"))
+        self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free))
 
     def engine_up(self) -> None:
         self.give(
@@ -267,7 +269,7 @@ class World:
                 self.give(inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}))
             case fx.AttachTrainer():
                 self.view = self.shared
-                self.give(inp.Bound(self.memory, 3, 50, {}))
+                self.give(inp.Bound(self.memory, 3, 50, self.versions))
             case fx.Restore(target=target, target_fingerprint=fingerprint) if (
                 target >= 0 and fingerprint in self.undoable
             ):
@@ -304,7 +306,9 @@ class World:
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
-                    plan = way_back(begun, done, lambda _: self.settings, to, version, checkpoints)
+                    plan = way_back(
+                        begun, done, lambda _: self.settings, lambda _: self.versions, to, version, checkpoints
+                    )
                 except NotRead as missing:
                     plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
                 self.give(plan)
@@ -388,6 +392,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
+        other.versions = self.versions
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (
             self.journal,

@@ -24,5 +24,7 @@ class RecoveryState(msgspec.Struct):
     """when the first of them was completed, or the checkpoint before it was committed"""
     learned_with: Settings | None = None
     """in force when the last of them was completed"""
+    ran_on: dict[str, str] = {}
+    """what the trainer was bound on then: see `TrainerBound.versions`"""
     begun: StepStarted | None = None
     """the intent of the running step: what running it again will need"""

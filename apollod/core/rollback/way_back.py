@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.recovery.environment import differing_choice
 from apollod.core.settings import differing_setting
 
 T = TypeVar("T")
@@ -30,14 +31,15 @@ def way_back(
     started: Mapping[int, ev.StepStarted],
     completed: Mapping[int, ev.StepCompleted],
     settings_of: Callable[[int], ev.Settings],
+    ran_on: Callable[[int], Mapping[str, str]],
     to: int,
     version: int,
     checkpoints: Mapping[int, str],
 ) -> inp.RollbackPlanned:
     """How to get from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
 
-    `started`, `completed`: steps by number; `settings_of`: in force when a step was done. Raises NotRead where one is
-    missing.
+    `started`, `completed`: steps by number; `settings_of`: in force when a step was done, `ran_on`: what it was made
+    on (`TrainerBound.versions`). Raises NotRead where one is missing.
     """
     if to == version:
         return _refused(to, version, f"step {to} is what is served")
@@ -79,7 +81,9 @@ def way_back(
                 to, version, f"the nearest checkpoint is more than {UNDONE_MAX} steps before it; name the step of one"
             )
     made_with = [settings_of(done.step) for done in to_replay]
-    if name := next((n for one in made_with if (n := differing_setting(one, made_with[0]))), None):
+    made_on = [ran_on(done.step) for done in to_replay]
+    names = [differing_setting(one, made_with[0]) for one in made_with]
+    if name := next((n for n in (*names, *(differing_choice(one, made_on[0]) for one in made_on)) if n), None):
         return _refused(
             to,
             version,
@@ -89,6 +93,7 @@ def way_back(
         to=to, version=version, fingerprint=_of(completed, to).fingerprint if to else "",
         origin=checkpoints.get(step, ""),
         replay=tuple(reversed(to_replay)), made_with=made_with[0] if made_with else None,
+        ran_on=dict(made_on[0]) if made_on else {},
         undone=tuple(done.step for done in undone),
         examples=tuple(example for done in undone if done.applied for example in ev.all_examples(done)),
     )  # fmt: skip

@@ -149,6 +149,10 @@ class OutOfMemory(ApolloError):
         super().__init__(f"out of memory in a step over {tokens} tokens{several} ({detail})")
 
 
+class DoesNotFit(ApolloError):
+    """Weights, training and serving that together need more memory than there is."""
+
+
 class WeightsDamaged(ApolloError):
     """Weights that are NaN or infinite."""
 

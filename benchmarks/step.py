@@ -32,7 +32,7 @@ STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.10, 0.40)
 WITH_RING = "apollod_undo"
 VARIANTS = ("forward_backward", "apollod", WITH_RING, "adamw")
 PROCESSES, ROUNDS, STEPS_A_ROUND, WARM = 4, 7, 3, 3
-UNDO_BYTES = 1 << 30  # the default of [checkpoint] undo_bytes
+UNDO_BYTES = 1 << 30  # what [checkpoint] undo_bytes = "auto" is for a small model
 
 
 def main() -> None:
@@ -261,7 +261,7 @@ def _attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
     from apollod.trainer.optim.apollo import Apollo
     from apollod.trainer.step import be_deterministic
     from apollod.wire.manifest import MemoryFile
-    from tests.support.trainer_host import Memory
+    from tests.support.model_memory import Memory
 
     be_deterministic()
     if kernels_cpu.AVAILABLE:

@@ -11,6 +11,7 @@ from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRef
 from apollod.model.positions import asked_length, context_length
 from apollod.store.access import check_writable
 from apollod.store.names import DAEMON
+from apollod.supervisor import memory_budget, sources
 from apollod.supervisor.child_commands import kernels_refused
 from apollod.supervisor.config import Config
 
@@ -36,7 +37,7 @@ def refusal(config: Config) -> ApolloError | None:
     except ApolloError as error:
         return error
     why_not = kernels_refused(config)
-    return ConfigError(why_not) if why_not else None
+    return ConfigError(why_not) if why_not else sources.refused(config) or memory_budget.refusal(config)
 
 
 def _check_length(config: Config, model: Path) -> None:

@@ -3,12 +3,18 @@
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from apollod.adapters.system.model_dir import check_model_dir
 from apollod.cli.toml_value import toml_value
-from apollod.errors import ConfigError
+from apollod.core.settings import OptimizerSettings
+from apollod.errors import ConfigError, ModelRefused
+from apollod.model.engine_memory import EngineAsked
+from apollod.model.memory_plan import GB, Asked, MemoryPlan, fitting
 from apollod.model.positions import context_length
+from apollod.store.model_shapes import read_shapes
+from apollod.supervisor import memory_budget
 
 TEMPLATE = """\
 # apollod configuration. `apollod config show` prints every key with the value in force.
@@ -24,11 +30,10 @@ host = "127.0.0.1"
 port = 8000
 args = ["--max-model-len", "{length}"]   # more arguments of vLLM
 served_name = "apollo"
-
+{memory}
 [trainer]
 lr = 1e-5            # an AdamW learning rate; 1e-4 for direct corrections
-rank = 64
-max_tokens = 4096
+{trainer}
 
 [inbox]
 path = {inbox}       # drop *.jsonl here
@@ -52,24 +57,63 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write `apollod.toml` and the inbox into a directory; never overwrites. Raises ConfigError or ModelRefused before
-    anything is made."""
+    """Write `apollod.toml` and the inbox into a directory; never overwrites. Raises ConfigError, ModelRefused or, where
+    the model does not fit this machine's GPU, DoesNotFit before anything is made."""
     root = Path(args.dir).expanduser().absolute()
     file = root / "apollod.toml"
     if file.exists():
         raise ConfigError(f"{file} exists already", "edit it, or choose another directory")
-    model, length = Path("/models/your-model"), MAX_MODEL_LEN
+    model, asked, plan = Path("/models/your-model"), Asked(OptimizerSettings(), engine=_of_length(MAX_MODEL_LEN)), None
     if args.model:
         model = Path(args.model).expanduser().absolute()
         check_model_dir(model)
-        length = min(length, context_length(json.loads((model / "config.json").read_text(encoding="utf-8"))) or length)
-    text = TEMPLATE.format(state=_path(root / "state"), inbox=_path(root / "inbox"), model=_path(model), length=length)
+        has = context_length(json.loads((model / "config.json").read_text(encoding="utf-8")))
+        asked, plan = _fitting(model, replace(asked, engine=_of_length(min(MAX_MODEL_LEN, has or MAX_MODEL_LEN))))
+    text = TEMPLATE.format(
+        state=_path(root / "state"), inbox=_path(root / "inbox"), model=_path(model), length=asked.engine.length,
+        memory=_memory(plan), trainer=_trainer(asked.settings),
+    )  # fmt: skip
     (root / "inbox").mkdir(parents=True, exist_ok=True, mode=0o700)
     file.write_text(text, encoding="utf-8")
     print(json.dumps({"schema_version": 1, "config": str(file), "inbox": str(root / "inbox")}) if args.json else file)
     next_ = "" if args.model else f"set [model] path in {file}, then: "
     print(f"{next_}apollod run --config {file}", file=sys.stderr)
     return 0
+
+
+def _of_length(length: int) -> EngineAsked:
+    return EngineAsked(length=length)
+
+
+def _fitting(model: Path, asked: Asked) -> tuple[Asked, MemoryPlan | None]:
+    """What fits the GPU of this machine, if there is one and what the model takes is known."""
+    device = memory_budget.this_device()
+    if device is None or not device.gpu:
+        return asked, None
+    try:
+        return fitting(read_shapes(model), device, asked)
+    except ModelRefused as error:
+        print(f"apollod: not fitted to this GPU: {error.line()}", file=sys.stderr)
+        return asked, None
+
+
+def _memory(plan: MemoryPlan | None) -> str:
+    if plan is None:
+        return ""
+    again = ", with layers computed again" if plan.gradient_checkpointing else ""
+    return (
+        f"# made for a GPU of {plan.device.bytes / GB:.1f} GB{again}: the KV cache gets what training leaves, "
+        f"{plan.kv / GB:.1f} GB now\n"
+    )
+
+
+def _trainer(settings: OptimizerSettings) -> str:
+    """What of the trainer a new configuration names: what people change first, and what is not the default."""
+    named = {"rank": settings.rank, "max_tokens": settings.max_tokens}
+    default = OptimizerSettings()
+    more = {key: getattr(settings, key) for key in ("moments", "layers")}
+    named |= {key: value for key, value in more.items() if value != getattr(default, key)}
+    return "\n".join(f"{key} = {toml_value(value)}" for key, value in named.items())
 
 
 def _path(path: Path) -> str:

@@ -18,6 +18,8 @@ OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
 Kernels = Literal["auto", "triton", "eager"]
 """Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
 
+Recompute = bool | Literal["auto"]
+"""Layers are computed again in the backward pass; "auto" is decided by what fits"""
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -52,8 +54,6 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=8), FIXES_BITS] = 4096
     """a longer example loses the left of its prompt"""
     seed: Annotated[NotNegative, FIXES_BITS] = 0
-    gradient_checkpointing: bool = False
-    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
 
 
 class TrainerSettings(OptimizerSettings, frozen=True):

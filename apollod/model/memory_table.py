@@ -13,12 +13,18 @@ widths a token.
                           + 8 h + 6 c + 4096 + 8 n
                           c channels of the convolution, n value heads of width d, P: T rounded up to a multiple of 64
         with gradient checkpointing 2 T h each, and while a layer is computed again, all of that one
-    loss: up to 4096 entries 14 T vocabulary; above, 10 T 4096 + 6 T h, and 2 T vocabulary where T <= h / 2
-    gradient: the largest at once; of the embedding and head above 4096 entries a block of 4096 rows (not in Triton's
-        kernels), else whole; with accumulate > 1 all of them
+    gradient: the largest at once; with accumulate > 1 all of them, all the time
     update: APOLLO's R and its product, 6 channels rank, and 36 channels; moments kept in bf16, as float32: 8 channels
-        rank more; of the others a working block of 2^18 elements, 16 bytes each
-    the loss and a layer computed again are not at once; for all else the highest moments are taken to be one
+        rank more; of the others a working block of 2^18 elements, 16 bytes each. Of a gradient in rows (embedding and
+        head above 4096 entries) R alone, 4 channels rank, and 8 channels; two blocks of 4096 rows and one of R
+
+The highest moment is one of these, the first three on top of what is kept for the backward pass:
+
+    loss      up to 4096 entries 14 T vocabulary; above, 10 T 4096 + 6 T h; where T <= h / 2, 2 T vocabulary are kept
+    head      above 4096 entries, in the backward pass: 6 T 4096 + 6 T h (4 T 4096 and those kept), and its update
+    backward  a gradient and its update, 3 T i, and the layer that was computed again
+    ends      the update of the embedding, when nothing else is left; where the head is stored as the embedding, with
+              all that the head's gradient is made from
 
 Fused kernels on a GPU (flash-linear-attention, say) keep less than the modules they replace.
 """
@@ -42,6 +48,7 @@ _OTHER_PARTS = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_
 """Parts of a checkpoint that are served, if at all, but not trained: the trainer's model is the text model."""
 
 _ENDS = re.compile(r"(^|\.)(embed_tokens|wte|lm_head|embed_out)\.weight$")
+_HEADS = re.compile(r"(^|\.)(lm_head|embed_out)\.weight$")
 
 
 @dataclass(frozen=True)
@@ -51,14 +58,24 @@ class MemoryTable:
     weights: int
     state: Mapping[str, int]
     gradients: int
+    held: int
+    """of them through the whole step"""
     update: int
     activations: int
     layer: int
     """with gradient checkpointing: of the layer that is computed again"""
     loss: int
+    head: int
+    backward: int
+    ends: int
     kv_token: int | None
+    kv_sequence: int
+    """state of the linear layers, of one sequence"""
+    largest: int
+    """the largest trained matrix whose gradient comes whole"""
     parameters: int
     trained: int
+    trained_bytes: int
 
     @property
     def state_total(self) -> int:
@@ -68,7 +85,17 @@ class MemoryTable:
     @property
     def training(self) -> int:
         """What training adds to the weights, at most."""
-        return self.state_total + self.gradients + self.update + self.activations + max(self.loss, self.layer)
+        return self.state_total + self.held + max(self.moments.values())
+
+    @property
+    def moments(self) -> dict[str, int]:
+        """What exists at once beside weights, state and `held`, by the moment of a step."""
+        return {
+            "the loss": self.activations + self.loss,
+            "the update of the head": self.activations + self.head,
+            "the backward pass of a layer": self.activations + self.backward,
+            "the update of the embedding": self.ends,
+        }
 
     @property
     def checkpoint(self) -> int:
@@ -77,40 +104,56 @@ class MemoryTable:
         return self.weights + self.state_total
 
 
-def memory_table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, rows: bool) -> MemoryTable:
-    """`rows`: gradients of a large embedding and head come as rows (not with Triton). Raises ModelRefused for an
-    architecture whose activations are not known or a config that makes no sense, SelectionRefused as the trainer
-    would."""
+def memory_table(
+    model: ModelShapes, settings: OptimizerSettings, accumulate: int, gradient_checkpointing: bool
+) -> MemoryTable:
+    """Of a step of `accumulate` examples. Raises ModelRefused for an architecture whose activations are not known or a
+    config that makes no sense, SelectionRefused as the trainer would."""
     try:
-        return _table(model, settings, accumulate, rows)
+        return _table(model, settings, accumulate, gradient_checkpointing)
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
         raise ModelRefused(
             f"config.json makes no sense ({error!r})", "restore it from where the model came from"
         ) from error
 
 
-def _table(model: ModelShapes, settings: OptimizerSettings, accumulate: int, rows: bool) -> MemoryTable:
+def _table(
+    model: ModelShapes, settings: OptimizerSettings, accumulate: int, gradient_checkpointing: bool
+) -> MemoryTable:
     text, shapes = model.text, model.tensors
     candidates = [n for n, s in shapes.items() if s.dtype in ("bfloat16", "float32") and not _OTHER_PARTS.search(n)]
     names = selected(candidates, settings.layers, settings.freeze, shapes, _tied(candidates))
     trained = {name: shapes[name] for name in candidates if name in names}
-    length = settings.max_tokens
+    length, hidden = settings.max_tokens, text["hidden_size"]
     layers = _kept(text, length)[_lowest(trained) :]
-    ends = length * (6 * text["hidden_size"] + 12)
-    kept = len(layers) * 2 * length * text["hidden_size"] if settings.gradient_checkpointing else sum(layers)
-    in_rows = rows and accumulate == 1
-    gradients = [_gradient(n, s, in_rows and _comes_in_rows(n, s, settings)) for n, s in trained.items()]
+    kept = len(layers) * 2 * length * hidden if gradient_checkpointing else sum(layers)
+    in_rows = {n for n, s in trained.items() if accumulate == 1 and _comes_in_rows(n, s, settings)}
+    gradients = [_gradient(s, n in in_rows) for n, s in trained.items()]
+    held = sum(gradients) if accumulate > 1 else 0
+    whole = [n for n in trained if n not in in_rows and not _ENDS.search(n)]
+    layer = max(layers) if gradient_checkpointing else 0
+    made_from, updates = _head(text, length), {n: _update(s, settings, n in in_rows) for n, s in trained.items()}
+    taken = {n: updates[n] + (0 if held else _gradient(s, n in in_rows)) for n, s in trained.items()}
+    ends = [n for n in trained if _ENDS.search(n)]
+    tied = not any(_HEADS.search(n) for n in candidates)
     return MemoryTable(
         weights=sum(s.bytes for s in shapes.values()),
         state=_state(trained, settings),
-        gradients=sum(gradients) if accumulate > 1 else max(gradients),
-        update=max(_update(s, settings) for s in trained.values()),
-        activations=kept + ends,
-        layer=max(layers) if settings.gradient_checkpointing else 0,
+        gradients=held or max(gradients),
+        held=held,
+        update=max(updates.values()),
+        activations=kept + length * (6 * hidden + 12),
+        layer=layer,
         loss=_loss(text, length),
+        head=made_from + max((taken[n] for n in ends if _HEADS.search(n)), default=0),
+        backward=max((taken[n] for n in whole), default=0) + layer + 3 * length * text["intermediate_size"],
+        ends=max((taken[n] for n in ends), default=0) + (made_from if tied else 0),
         kv_token=_kv_token(text),
+        kv_sequence=_kv_sequence(text),
+        largest=max((s.bytes for n, s in trained.items() if n not in in_rows), default=0),
         parameters=sum(prod(s.shape) for s in shapes.values()),
         trained=sum(prod(s.shape) for s in trained.values()),
+        trained_bytes=sum(s.bytes for s in trained.values()),
     )
 
 
@@ -167,22 +210,36 @@ def _comes_in_rows(name: str, stored: Stored, settings: OptimizerSettings) -> bo
     return large and fits and stored.dtype == "bfloat16" and _ENDS.search(name) is not None
 
 
-def _gradient(name: str, stored: Stored, in_rows: bool) -> int:
-    return BLOCK_ROWS * stored.shape[1] * 2 if in_rows else stored.bytes
+def _gradient(stored: Stored, in_rows: bool) -> int:
+    return 2 * BLOCK_ROWS * stored.shape[1] * 2 if in_rows else stored.bytes
 
 
-def _update(stored: Stored, settings: OptimizerSettings) -> int:
+def _update(stored: Stored, settings: OptimizerSettings, in_rows: bool) -> int:
     if settings.name != "apollo" or not _projected(stored, settings.rank):
         return 16 * min(prod(stored.shape), BLOCK_ELEMENTS)
-    return max(stored.shape) * ((14 if settings.moments == "bfloat16" else 6) * settings.rank + 36)
+    channels, rank, wide = max(stored.shape), settings.rank, 8 * settings.rank if settings.moments == "bfloat16" else 0
+    if not in_rows:
+        return channels * (6 * rank + wide + 36)
+    return max(channels * (4 * rank + 8) + 4 * BLOCK_ROWS * rank, channels * (4 * rank + wide + 36) if wide else 0)
 
 
 def _loss(text: Mapping[str, Any], length: int) -> int:
     vocabulary, hidden = text["vocab_size"], text["hidden_size"]
     if vocabulary <= BLOCK_ROWS:
         return int(14 * length * vocabulary)
-    kept = 2 * length * vocabulary if 2 * length <= hidden else 0
-    return int(10 * length * BLOCK_ROWS + 6 * length * hidden + kept)
+    return int(10 * length * BLOCK_ROWS + 6 * length * hidden + _kept_logits(text, length))
+
+
+def _kept_logits(text: Mapping[str, Any], length: int) -> int:
+    return 2 * length * int(text["vocab_size"]) if 2 * length <= text["hidden_size"] else 0
+
+
+def _head(text: Mapping[str, Any], length: int) -> int:
+    """What the gradients of a large head are made from, block by block."""
+    if text["vocab_size"] <= BLOCK_ROWS:
+        return 0
+    kept = _kept_logits(text, length)
+    return int((4 if kept else 6) * length * BLOCK_ROWS + 6 * length * text["hidden_size"] + kept)
 
 
 def _kept(text: Mapping[str, Any], length: int) -> list[int]:
@@ -222,3 +279,13 @@ def _kv_token(text: Mapping[str, Any]) -> int | None:
         return None
     full = sum(kind != "linear_attention" for kind in layer_types(text))
     return int(4 * full * text["num_key_value_heads"] * head_dim(text))
+
+
+def _kv_sequence(text: Mapping[str, Any]) -> int:
+    """float32 state and bf16 window of the convolution, of one sequence in all linear layers."""
+    linear = sum(kind == "linear_attention" for kind in layer_types(text))
+    if not linear:
+        return 0
+    heads, width, keys = text["linear_num_value_heads"], text["linear_value_head_dim"], text["linear_key_head_dim"]
+    channels = 2 * text["linear_num_key_heads"] * keys + heads * width
+    return int(linear * (4 * heads * width * keys + 2 * channels * (text["linear_conv_kernel_dim"] - 1)))

@@ -36,10 +36,11 @@ def asked_length(args: Sequence[str]) -> int | None:
         if name in _OVERRIDES:
             return None
         if name == "max-model-len":
-            asked = _number(value if equals else (args[place + 1] if place + 1 < len(args) else ""))
+            asked = human_number(value if equals else (args[place + 1] if place + 1 < len(args) else ""))
     return asked
 
 
-def _number(text: str) -> int | None:
+def human_number(text: str) -> int | None:
+    """As vLLM reads "8192", "32k" or "1.5G"; None for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgKMG]?)", text)
     return int(float(found[1]) * _MULTIPLES.get(found[2], 1)) if found else None

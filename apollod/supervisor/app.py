@@ -2,7 +2,6 @@
 
 import os
 import signal
-from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -12,7 +11,6 @@ from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
 from apollod.adapters.journal import failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.system import systemd
 from apollod.adapters.system.daemon_lock import Lock
 from apollod.adapters.system.processes import end_leftover
@@ -20,8 +18,9 @@ from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
-from apollod.errors import ApolloError, JournalError, SourceRefused
+from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
+from apollod.supervisor import sources
 from apollod.supervisor.audit import Audit
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
@@ -41,6 +40,8 @@ BASE_LOOK_S = 5.0
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
+    if (why_not := sources.refused(config)) is not None:
+        raise why_not
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -108,9 +109,7 @@ async def _serve(config: Config, journal: Journal) -> None:
             tasks.start_soon(growth.run)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
-            tasks.start_soon(_read_inbox, config, loop)
-            for watch in config.watch:
-                log.warning("watch.not_read_yet", path=watch.path, hint="drop JSONL files into the inbox instead")
+            sources.read_sources(config, loop, tasks)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
             failure: ApolloError | None = None
             try:
@@ -195,22 +194,3 @@ async def _signals(loop: Loop) -> None:
         async for number in signals:
             loop.post(inp.StopRequested(reason=signal.Signals(number).name))
             signal.signal(number, signal.SIG_DFL)
-
-
-async def _read_inbox(config: Config, loop: Loop) -> None:
-    """Feed complete lines of the inbox to the loop, one batch at a time; a batch is taken before the next is read."""
-    positions = loop.state.intake.sources
-    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", config.inbox.max_line_bytes)
-    with closing(inbox):
-        async for _ in inbox.watch(config.inbox.rescan_s):
-            for path in await anyio.to_thread.run_sync(inbox.scan):
-                try:
-                    while not loop.state.daemon.stopping:
-                        batch = await anyio.to_thread.run_sync(inbox.read_batch, path, positions)
-                        if batch is None:
-                            break
-                        await loop.submit(inp.LinesRead(batch, frozenset()))
-                except (OSError, SourceRefused) as error:
-                    # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; look again
-                    # later.
-                    log.warning("inbox.unreadable", path=path, error=str(error))

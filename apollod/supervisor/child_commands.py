@@ -10,6 +10,7 @@ from pathlib import Path
 
 from apollod import failpoints
 from apollod.adapters.system import semaphores
+from apollod.model.engine_memory import engine_asked
 from apollod.supervisor.config import Config
 
 ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
@@ -27,6 +28,7 @@ FIXED_ARGS = (
     "--tensor-parallel-size",
     "1",
 )
+CPU_KV_MIB = 512
 ONE_PROCESS = ("--distributed-executor-backend", "uni")
 ONE_PROCESS_ENV = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """On CPU vLLM's default is a worker process behind a queue in /dev/shm: one process more, 5 s more to start, slower,
@@ -67,8 +69,14 @@ def engine_module() -> str:
     return os.environ.get(ENGINE_MODULE) or "apollod.engine"
 
 
-def engine_command(config: Config, model_dir: str) -> list[str]:
-    """Arguments of vLLM's API server."""
+def cpu_kv_bytes(config: Config) -> int:
+    """The KV cache where there is no GPU."""
+    return (config.engine.kv_cache_mib or CPU_KV_MIB) << 20
+
+
+def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list[str]:
+    """Arguments of vLLM's API server. `kv_bytes`: of the KV cache on a GPU, unless `[engine]` says another size; None:
+    not known."""
     e = config.engine
     args = [
         "--model",
@@ -82,7 +90,9 @@ def engine_command(config: Config, model_dir: str) -> list[str]:
         *FIXED_ARGS,
     ]
     if not has_gpu():
-        args += ["--enforce-eager", "--kv-cache-memory-bytes", str(e.kv_cache_mib << 20), *ONE_PROCESS]
+        args += ["--enforce-eager", "--kv-cache-memory-bytes", str(cpu_kv_bytes(config)), *ONE_PROCESS]
+    elif (size := e.kv_cache_mib << 20 or kv_bytes) and not engine_asked(e.args).sized:
+        args += ["--kv-cache-memory-bytes", str(size)]
     return args + list(e.args)
 
 

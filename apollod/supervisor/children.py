@@ -16,6 +16,7 @@ from apollod.bridges.facts import facts
 from apollod.bridges.memory_file import SharedMemory
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, LinkClosed, NotPermitted
+from apollod.model.memory_plan import MemoryPlan
 from apollod.store.lock import WeightsLock
 from apollod.supervisor.engine_api import EngineApi, Order, unanswered
 from apollod.supervisor.open_questions import OpenQuestions
@@ -61,9 +62,12 @@ class Outbox:
 class EngineChild:
     """The engine: API process and worker connect separately."""
 
-    def __init__(self, process: ChildProcess, model_dir: str, reading: WeightsLock, post: Post) -> None:
+    def __init__(
+        self, process: ChildProcess, model_dir: str, reading: WeightsLock, post: Post, plan: MemoryPlan | None = None
+    ) -> None:
         self.process = process
         self.model_dir = model_dir
+        self.plan = plan
         self._files_lock: WeightsLock | None = reading
         self.memory: SharedMemory | None = None
         self.loaded: msg.Loaded | None = None
@@ -132,6 +136,8 @@ class TrainerChild:
         """the recorded step that it was told last to run again; 0: none since it was told anything else of steps"""
         self.undoable: inp.Undoable | None = None
         """as it said last"""
+        self.undo_bytes: int | None = None
+        """memory that it was given for that"""
 
     def tell(self, message: msgspec.Struct, fd: int | None = None) -> None:
         """Queue one message. All but `Share` are questions, each of which the trainer answers."""
@@ -140,6 +146,8 @@ class TrainerChild:
             self.questions.ask(kind, f"step {message.step}" if isinstance(message, msg.Step) else kind)
         if isinstance(message, msg.Step):
             self.replaying = message.step if message.replay else 0
+        if isinstance(message, msg.Attach):
+            self.undo_bytes = message.undo_bytes
         self.outbox.put(message, fd)
 
     async def serve(self, connection: Connection, post: Post) -> None:

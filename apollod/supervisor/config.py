@@ -8,6 +8,7 @@ no section is somebody else's.
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,11 +17,12 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
     NotNegative,
     OptimizerSettings,
-    Positive,
+    Recompute,
     Settings,
     TrainerSettings,
     narrowed,
@@ -57,8 +59,8 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """required from every HTTP client when set; better given as a credential `engine.api_key`"""
     threads: NotNegative = 0
     """CPU only: cores of the engine; 0 means half of them"""
-    kv_cache_mib: Positive = 512
-    """CPU only: memory of the KV cache"""
+    kv_cache_mib: NotNegative = 0
+    """memory of the KV cache; 0: on a GPU what weights and training leave, else 512"""
     start_timeout_s: Annotated[float, Meta(gt=0)] = 1800.0
     names: tuple[str, ...] = ()
     """what clients call the server besides its address and localhost, such as ["apollo.lan", "web.lan:3000"]; requests
@@ -66,9 +68,12 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
-    """The optimizer and what it is fed. Most keys are declared in `core.settings`; this one is for this machine
+    """The optimizer and what it is fed. Most keys are declared in `core.settings`; these are for this machine
     alone."""
 
+    gradient_checkpointing: Recompute = "auto"
+    """layers are computed again in the backward pass instead of kept, which takes less memory, a forward pass more, and
+    changes no bit; auto: where a step of `max_tokens` would not fit otherwise"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
     """a trainer that owes an answer and gives none for so long hangs: it is ended, and another one goes on; 0: never"""
 
@@ -96,18 +101,43 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A directory of agent logs."""
+    """A directory of agent logs, with all below it."""
 
     path: str
     format: str = "auto"
+    """of its files, as `apollod ctl source test` names it; auto: by their content"""
+    models: tuple[str, ...] = ()
+    """whose answers are learned, others are context; default: those of the model as it is served; "*": everybody's"""
+    strip: StripLevel = "memory"
+    """what is taken out of conversations before they are learned: memory (surfaced memories and reminders), system
+    (also system prompts), all (also tools and what programs tell about themselves), none"""
+    strip_patterns: tuple[str, ...] = ()
+    """regular expressions: what they match is taken out, too"""
+    sidechains: bool = False
+    """learn also what agents did that another one started"""
+    tier: Literal["direct", "bulk"] = "bulk"
+    """with which rate and before what its examples are learned"""
+    settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
+    """a conversation to which nobody added anything for so long is taken as far as it goes"""
+
+    def __post_init__(self) -> None:
+        for pattern in self.strip_patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"strip_patterns: {pattern!r} is no regular expression: {error}") from error
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.path).expanduser().absolute()
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
-    undo_bytes: NotNegative = 1 << 30
-    """of memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and the
-    optimizer's state"""
+    undo_bytes: NotNegative | Literal["auto"] = "auto"
+    """of host memory for undoing the last steps without a checkpoint; a step takes about a sixth of the weights, and
+    the optimizer's state. auto: for 6 steps, as far as half of the free memory holds them, at least 1 GiB"""
     hook: tuple[str, ...] = ()
     """command that is run after each checkpoint, such as ["/etc/apollod/offsite.sh"]; see contrib/hooks"""
     hook_timeout_s: Annotated[float, Meta(gt=0.0)] = 3600.0

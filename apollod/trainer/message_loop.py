@@ -59,11 +59,13 @@ class Learner:
         tokenizer: PreTrainedTokenizerBase,
         undo_bytes: int = 0,
         kernels: m.Kernels = "auto",
+        undo_refused: str = "",
     ) -> None:
         self.attached = attached
         self.settings = settings
         self.tokenizer = tokenizer
         self.undo = UndoRing(undo_bytes) if undo_bytes else None
+        self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
         self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
         self.optimizer, self._hooks = self._make_optimizer()
         self._warm_up(kernels)
@@ -107,7 +109,7 @@ class Learner:
     def undoable(self) -> m.Undoable:
         """What `take_back` could do now."""
         if self.undo is None:
-            return m.Undoable(0, "[checkpoint] undo_bytes = 0")
+            return m.Undoable(0, self._undo_refused)
         return m.Undoable(len(self.undo), self.undo.given_up)
 
     def encode(self, record: bytes, objective: Objective) -> Tokens:
@@ -211,11 +213,12 @@ class Loop:
             self._learner.undo.clear()
         self._learner = None  # unmap the old memory before the new one is mapped
         manifest = message.manifest
-        attached = attach(manifest, _open(manifest, fds), message.fresh, message.optimizer.gradient_checkpointing)
+        attached = attach(manifest, _open(manifest, fds), message.fresh, message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(
-            attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels
-        )
+            attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels,
+            message.undo_refused,
+        )  # fmt: skip
         return bound(self._learner, manifest)
 
     def _restore(self, message: m.Restore) -> m.Restored:

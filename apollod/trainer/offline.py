@@ -43,9 +43,7 @@ class OfflineLoop(Loop):
         source = ModelDir.open(Path(message.model_dir))
         self._manifest = lay_out(source, message.held, message.tied)
         memory = [torch.empty(storage.bytes, dtype=torch.uint8, device=device) for storage in self._manifest.storages]
-        attached = attach(
-            self._manifest, memory, fresh=False, gradient_checkpointing=message.optimizer.gradient_checkpointing
-        )
+        attached = attach(self._manifest, memory, fresh=False, gradient_checkpointing=message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         attached.weights.write_all(source)
         self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels)

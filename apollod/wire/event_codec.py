@@ -30,8 +30,6 @@ def _nested_settings(body: dict[str, Any]) -> dict[str, Any]:
     """daemon.started 1 -> 2: settings were flat, and are now as the sections of the configuration are."""
     old = dict(body["settings"])
     nested: dict[str, Any] = {"model_path": old.pop("model_path"), "checkpoint_hook": old.pop("checkpoint_hook", False)}
-    if "checkpointing" in old:
-        old["gradient_checkpointing"] = old.pop("checkpointing")
     checkpoint = {key: old.pop(key) for key in ("keep_base", "replay_max") if key in old}
     checkpoint |= {key: old.pop(f"checkpoint_{key}") for key in _CHECKPOINT_KEYS if f"checkpoint_{key}" in old}
     if "lr_direct" not in old:

@@ -206,6 +206,10 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     undo_bytes: int = 0
     """memory for undoing the last steps"""
     kernels: Kernels = "auto"
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
+    undo_refused: str = ""
+    """why `undo_bytes` is 0, where nobody asked for that"""
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
@@ -219,6 +223,7 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     device: Literal["cpu", "cuda"]
     optimizer: OptimizerSettings
     kernels: Kernels = "auto"
+    gradient_checkpointing: bool = False
     threads: int = 0
     """0: as many as now"""
 

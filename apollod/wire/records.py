@@ -7,6 +7,7 @@ The tier that a line may ask for is no part of it: the same text in another tier
 """
 
 import json
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
@@ -21,6 +22,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}'
 
 Kind = Literal["messages", "completion", "text"]
+Form = dict[str, Any]
+"""One turn in canonical form: known fields only, keys in order, what is null or default left out"""
 
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -98,6 +101,23 @@ def parse_line(line: bytes) -> Record:
     if not isinstance(value, dict):
         raise RecordRefused(f"the line is a JSON {_json_type(value)}, not an object", _SHAPES)
     kind, form = _shape(value)
+    return _record(kind, form, _tier(value.get("tier")))
+
+
+def record_of(value: dict[str, Any]) -> Record:
+    """The record that a line with this JSON object would give; raises RecordRefused."""
+    if _depth_over(value, DEPTH_MAX):
+        raise _too_deep()
+    kind, form = _shape(value)
+    return _record(kind, form, _tier(value.get("tier")))
+
+
+def record_of_forms(messages: Sequence[Form], tools: Sequence[dict[str, Any]] = ()) -> Record:
+    """The record of a conversation whose turns are in canonical form already; raises RecordRefused."""
+    return _record("messages", _conversation(list(messages), {"tools": list(tools)}))
+
+
+def _record(kind: Kind, form: dict[str, Any], tier: Tier | None = None) -> Record:
     try:
         canonical = json.dumps(form, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError as error:
@@ -106,7 +126,7 @@ def parse_line(line: bytes) -> Record:
         ) from error
     except ValueError as error:  # 1e400 is read as infinity
         raise _too_large() from error
-    return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest(), _tier(value.get("tier")))
+    return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest(), tier)
 
 
 def decode_record(canonical: bytes) -> TypedRecord:
@@ -269,11 +289,12 @@ def _messages(value: Any, where: str) -> list[dict[str, Any]]:
         raise RecordRefused(
             f"{where} is a JSON {_json_type(value)}, not a list", "give a list of {role, content} objects"
         )
-    return [_message(item, f"message {number}") for number, item in enumerate(value, 1)]
+    return [message_form(item, f"message {number}") for number, item in enumerate(value, 1)]
 
 
-def _message(value: Any, where: str) -> dict[str, Any]:
-    """One turn with only known fields; fields that are null or default are left out, content is always there."""
+def message_form(value: Any, where: str, part: bool = False) -> Form:
+    """The canonical form of one turn; content is always there. `where`: how it is called in an error. `part`: of an
+    answer, which may be empty. Raises RecordRefused."""
     if not isinstance(value, dict):
         raise RecordRefused(f"{where} is a JSON {_json_type(value)}, not an object", "give {role, content}")
     role = value.get("role")
@@ -289,10 +310,12 @@ def _message(value: Any, where: str) -> dict[str, Any]:
     if role == "assistant":
         if value.get("tool_calls"):
             form["tool_calls"] = _tool_calls(value["tool_calls"], where)
-        elif not form["content"].strip():
+        elif not part and not form["content"].strip():
             raise RecordRefused(f"{where} is an empty assistant turn", "give it content or tool_calls, or leave it out")
         if _weight(value.get("weight"), where) == 0:
             form["weight"] = 0
+    elif value.get("strip") is True:
+        form["strip"] = True  # who reads the line takes the message out; what is learned does not have it
     return form
 
 

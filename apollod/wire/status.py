@@ -178,6 +178,8 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
     """the last ones; a rollback further back reads a checkpoint and runs steps again. null without a trainer"""
     reason: str = ""
     """why it can never be one, such as too small a `[checkpoint] undo_bytes`"""
+    bytes: int | None = None
+    """of host memory that the trainer was given for it; null without a trainer"""
 
 
 class Rollback(msgspec.Struct, frozen=True, kw_only=True):

@@ -250,7 +250,7 @@ def test_config_as_an_object(tmp_path, capsys):
     assert (
         shown["model"] == {"path": "/m"}
         and shown["trainer"]["rank"] == 64
-        and shown["watch"] == [{"path": "/logs", "format": "auto"}]
+        and [(watch["path"], watch["format"]) for watch in shown["watch"]] == [("/logs", "auto")]
     )
     assert shown["engine"]["api_key"] == "..."
     assert main(["config", "show", "--config", str(file)]) == 0

@@ -1,6 +1,7 @@
 """What `init` writes and `config check` finds before a daemon is started."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 
@@ -8,11 +9,17 @@ import anyio
 import msgspec
 import pytest
 from integration.test_commands import daemon_that_says
+from support.real_shapes import QWEN_27B
 
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.system import machine_memory
+from apollod.cli import init_command
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.state import State
+from apollod.model.memory_plan import Device, memory_plan
+from apollod.model.shapes import shapes_of
+from apollod.supervisor import child_commands, memory_budget
 from apollod.supervisor.config import load_config
 from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
@@ -63,6 +70,37 @@ def test_init_writes_any_path_as_toml(tmp_path, capsys, name):
     assert written.model.path == str(model) and written.inbox_dir == tmp_path / f"{name}-d" / "inbox"
     assert main(["config", "show", "--config", made["config"]]) == 0
     assert tomllib.loads(capsys.readouterr().out)["model"]["path"] == str(model)
+
+
+@pytest.mark.parametrize("mib", [183_359, 67_500])
+def test_init_on_a_machine_with_a_gpu_writes_what_fits_it(tmp_path, capsys, monkeypatch, mib):
+    """nvidia-smi is a real process; only the device node is not there."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/sh\necho {mib}\n")
+    (tmp_path / "bin" / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    for module in (child_commands, memory_budget):
+        monkeypatch.setattr(module, "has_gpu", lambda: True)
+    model = model_of(tmp_path / "m", **QWEN_27B)
+    monkeypatch.setattr(init_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
+    made = init(capsys, str(tmp_path / "a"), "--model", str(model))
+    written = load_config(made["config"], [], {})
+    device = memory_budget.this_device()
+    assert device == Device(mib << 20, gpu=True)
+    assert not memory_plan(shapes_of(QWEN_27B, {}), device, memory_budget.asked(written, device)).missing
+    assert "made for a GPU of" in Path(made["config"]).read_text()
+    assert (written.engine.args[1] == "32768") is (mib > 100_000)
+    assert written.trainer.max_tokens == 4096
+
+
+def test_init_refuses_a_model_that_no_setting_fits_to_the_gpu(tmp_path, capsys, monkeypatch):
+    for module in (child_commands, memory_budget):
+        monkeypatch.setattr(module, "has_gpu", lambda: True)
+    monkeypatch.setattr(machine_memory, "device_bytes", lambda: 24 << 30)
+    monkeypatch.setattr(init_command, "read_shapes", lambda directory: shapes_of(QWEN_27B, {}))
+    assert main(["init", str(tmp_path / "a"), "--model", str(model_of(tmp_path / "m"))]) == 1
+    said = capsys.readouterr().err
+    assert "do not fit this GPU of 25.8 GB" in said and "use a smaller model" in said and not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(

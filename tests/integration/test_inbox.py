@@ -19,10 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.toy_format import ToyConversations
 
-from apollod.adapters.sources import inbox as inbox_module
-from apollod.adapters.sources import record_stream
-from apollod.adapters.sources.inbox import Inbox, batch_of_lines
+from apollod.adapters.sources import record_stream, source_files
+from apollod.adapters.sources.given_lines import batch_of_lines
+from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.source_files import Terms
 from apollod.core import events as ev
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch
@@ -43,7 +44,7 @@ class Daemon:
     """The part of the daemon that matters here: events, and what a fold knows of positions and examples."""
 
     def __init__(
-        self, root: Path, line_max: int = inbox_module.LINE_BYTES_MAX, formats: ReaderTable | None = None
+        self, root: Path, line_max: int = source_files.LINE_BYTES_MAX, formats: ReaderTable | None = None
     ) -> None:
         self.dir, self.quarantine = root / "inbox", root / "quarantine"
         self.dir.mkdir(exist_ok=True)
@@ -59,7 +60,9 @@ class Daemon:
         """A new process: only what was recorded is left."""
         if hasattr(self, "inbox"):
             self.inbox.close()
-        self.inbox = Inbox(self.dir, self.quarantine, self.line_max, clock=lambda: self.now, formats=self.formats)
+        self.inbox = Inbox(
+            self.dir, self.quarantine, Terms(record_bytes=self.line_max), clock=lambda: self.now, formats=self.formats
+        )
 
     def record(self, batch: Batch) -> None:
         new = intake_events(batch, self.known)
@@ -158,7 +161,7 @@ def test_line_numbers_count_blank_lines_and_a_byte_order_mark_is_skipped(daemon:
 def test_long_files_come_in_batches(daemon: Daemon) -> None:
     daemon.write("a.jsonl", *(text_line(n) for n in range(600)))
     batch = daemon.inbox.read_batch(daemon.inbox.scan()[0], {})
-    assert batch is not None and len(batch.lines) == inbox_module.BATCH_LINES_MAX
+    assert batch is not None and len(batch.lines) == source_files.BATCH_LINES_MAX
     daemon.take()
     assert daemon.texts() == [str(n) for n in range(600)]
     assert daemon.count("source.consumed") == 3
@@ -572,7 +575,7 @@ def test_a_damaged_file_is_kept_as_a_whole(
     daemon.write(name, bad)
     daemon.now = time.time()
     assert daemon.take() == []
-    daemon.now += inbox_module.SETTLE_S + 1
+    daemon.now += source_files.SETTLE_S + 1
     daemon.take()
     (event,) = daemon.bad()
     assert (event.line, event.bytes) == (0, len(bad))
@@ -597,7 +600,7 @@ def test_a_file_damaged_after_its_first_batch_is_refused_once(
     daemon.record(batch)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 2 // 3].ljust(len(data), b"\0"))  # as a power cut leaves it
-    daemon.now = time.time() + inbox_module.SETTLE_S + 1
+    daemon.now = time.time() + source_files.SETTLE_S + 1
     if restart:
         daemon.restart()
     for _ in range(20):
@@ -679,7 +682,7 @@ def test_a_conversation_over_many_lines_survives_restarts(tmp_path: Path, suffix
         ".zst": zstandard.ZstdCompressor().compress,
     }
     if suffix:
-        inbox_module.BATCH_LINES_MAX, before = 1, inbox_module.BATCH_LINES_MAX
+        source_files.BATCH_LINES_MAX, before = 1, source_files.BATCH_LINES_MAX
         try:
             daemon.write(f"a.jsonl{suffix}", pack[suffix](b"".join(lines)))
             for _ in lines:
@@ -688,7 +691,7 @@ def test_a_conversation_over_many_lines_survives_restarts(tmp_path: Path, suffix
                     if (batch := daemon.inbox.read_batch(path, daemon.state.intake.sources)) is not None:
                         daemon.record(batch)
         finally:
-            inbox_module.BATCH_LINES_MAX = before
+            source_files.BATCH_LINES_MAX = before
     else:
         for line in lines:
             daemon.append("a.jsonl", line)

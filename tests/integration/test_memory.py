@@ -7,42 +7,36 @@ from pathlib import Path
 
 import pytest
 from support.memory_child import measured
+from support.model_memory import Memory
+from support.real_shapes import QWEN_27B
 from support.small_models import hybrid, small_model
-from support.trainer_host import Memory, Trainer
+from support.trainer_host import Trainer
 
 from apollod.cli.main import main
-from apollod.cli.memory_report import read_shapes
 from apollod.model import memory_table as sizes
 from apollod.model.memory_table import MemoryTable, memory_table
+from apollod.store.model_shapes import read_shapes
 from apollod.trainer.optim import moment_store, projector, row_gradient
 from apollod.wire import messages as m
 
 MB = 1e6
-QWEN_27B = {  # figures that are public
-    "model_type": "qwen3_5", "tie_word_embeddings": False,
-    "text_config": {
-        "model_type": "qwen3_5_text", "vocab_size": 248320, "hidden_size": 5120, "intermediate_size": 17408,
-        "num_hidden_layers": 64,
-        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256, "linear_num_key_heads": 16,
-        "linear_num_value_heads": 48,
-        "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-        "full_attention_interval": 4,
-    },
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """hybrid: six layers; wide: one matrix, the head, and another, the embedding, above all else; llama."""
+    """hybrid: six layers; wide: one matrix, the head, and another, the embedding, above all else; llama; many and tied:
+    a vocabulary so large that its projection is more than all else."""
     root = tmp_path_factory.mktemp("models")
     hybrid("dddadd", 9192, hidden=128, inner=512).save_pretrained(root / "hybrid")
     hybrid("a", 65536, hidden=512, inner=256).save_pretrained(root / "wide")
     small_model(hidden=256).save_pretrained(root / "llama")
+    for name in ("many", "tied"):
+        small_model(hidden=64, vocabulary=65536, tie=name == "tied").save_pretrained(root / name)
     return root
 
 
-def table(model_dir: Path, rows: bool = True, **settings: object) -> MemoryTable:
-    return memory_table(read_shapes(model_dir), m.OptimizerSettings(**settings), 1, rows)
+def table(model_dir: Path, again: bool = False, **settings: object) -> MemoryTable:
+    return memory_table(read_shapes(model_dir), m.OptimizerSettings(**settings), 1, again)
 
 
 def test_no_temporary_of_a_matrix_size_exists_in_a_step(models: Path) -> None:
@@ -61,26 +55,29 @@ def test_nor_with_another_optimizer(models: Path, name: str) -> None:
     rows, whole = (measured(models / "wide", tokens=64, rank=8, name=name, rows=rows) for rows in (True, False))
     assert rows["peak"] < matrix / 2.5 and whole["peak"] > matrix, (rows["peak"] / MB, whole["peak"] / MB)
     assert rows["fingerprint"] == whole["fingerprint"]
-    for found, in_rows in ((rows, True), (whole, False)):
-        expected_table = table(models / "wide", in_rows, name=name, max_tokens=64)
-        expected = expected_table.training - expected_table.state_total
-        assert expected_table.state_total == found["state_bytes"]
-        assert 0.85 * expected <= found["peak"] <= 1.15 * expected, (found["peak"] / MB, expected / MB)
+    expected_table = table(models / "wide", name=name, max_tokens=64)
+    expected = expected_table.training - expected_table.state_total
+    assert expected_table.state_total == rows["state_bytes"]
+    assert 0.85 * expected <= rows["peak"] <= 1.15 * expected, (rows["peak"] / MB, expected / MB)
 
 
 @pytest.mark.parametrize(
     ("name", "tokens", "gradient_checkpointing"),
-    [("hybrid", 512, False), ("hybrid", 512, True), ("llama", 1000, False), ("llama", 1000, True), ("wide", 64, False)],
-)
+    [
+        ("hybrid", 512, False), ("hybrid", 512, True), ("llama", 1000, False), ("llama", 1000, True),
+        ("wide", 64, False), ("many", 200, False), ("tied", 200, False),
+    ],
+)  # fmt: skip
 def test_the_table_tells_what_a_step_takes(models: Path, name: str, tokens: int, gradient_checkpointing: bool) -> None:
-    found = measured(models / name, tokens=tokens, rank=16, gradient_checkpointing=gradient_checkpointing)
-    expected_table = table(models / name, rank=16, max_tokens=tokens, gradient_checkpointing=gradient_checkpointing)
+    rank = 64 if name in ("many", "tied") else 16
+    found = measured(models / name, tokens=tokens, rank=rank, gradient_checkpointing=gradient_checkpointing)
+    expected_table = table(models / name, gradient_checkpointing, rank=rank, max_tokens=tokens)
     assert expected_table.state_total == found["state_bytes"]
     assert (
         0 <= found["weights_bytes"] - expected_table.weights <= 2 * 2 * 5
     )  # A_log of five layers lies in memory as float32
     expected = expected_table.training - expected_table.state_total
-    assert 0.85 * expected <= found["peak"] <= 1.1 * expected, (found["peak"] / MB, expected / MB)
+    assert 0.9 * expected <= found["peak"] <= 1.1 * expected, (found["peak"] / MB, expected / MB)
     copy = expected_table.checkpoint
     assert 0.98 * copy <= found["snapshot"] <= 1.05 * copy + 2 * MB, (found["snapshot"] / MB, copy / MB)
 
@@ -134,7 +131,7 @@ def command(model: Path, *arguments: str) -> list[str]:
 def test_the_state_of_the_27b_model_follows_from_its_config_alone(
     qwen: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(command(qwen, "--json", "--device-gb", "141", "--set", "trainer.gradient_checkpointing=true")) == 0
+    assert main(command(qwen, "--json", "--device-gb", "141")) == 0
     told = json.loads(capsys.readouterr().out)
     assert (
         told["from"] == "config.json"
@@ -147,37 +144,30 @@ def test_the_state_of_the_27b_model_follows_from_its_config_alone(
     rest = told["state_bytes"] - layers - ends
     assert rest == pytest.approx(210e6, rel=1e-3)
     assert told["kv_bytes_per_token"] == 16 * 4 * 4 * 256 and told["fits"] is True
-    assert (
-        told["host_checkpoint_bytes"] == told["weights_bytes"] + told["state_bytes"]
-        and told["host_undo_bytes"] == 1 << 30
-    )
-    assert told["kv_left_bytes"] == 141e9 - told["weights_bytes"] - told["training_bytes"]
+    assert told["host_checkpoint_bytes"] == told["weights_bytes"] + told["state_bytes"]
+    left = 141e9 - told["weights_bytes"] - told["training_bytes"] - told["process_bytes"]
+    assert told["kv_left_bytes"] == left and left - (1 << 20) < told["kv_bytes"] <= left
 
 
-@pytest.mark.parametrize(
-    ("setting", "gradient"),
-    [
-        ("optimizer=apollo", 2 * 248320 * 5120),
-        ("kernels=eager", 2 * 17408 * 5120),
-        ("optimizer=adamw", 2 * 17408 * 5120),
-    ],
-)
-def test_only_tritons_kernels_want_the_largest_gradient_whole(
-    qwen: Path, setting: str, gradient: int, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("setting", ["optimizer=apollo", "kernels=eager", "optimizer=adamw"])
+def test_the_gradients_of_embedding_and_head_are_never_whole(
+    qwen: Path, setting: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else the MLP's is the largest."""
+    """The MLP's is the largest."""
     main(command(qwen, "--json", "--device-gb", "141", "--set", f"trainer.{setting}"))
-    assert json.loads(capsys.readouterr().out)["gradient_bytes"] == gradient
+    assert json.loads(capsys.readouterr().out)["gradient_bytes"] == 2 * 17408 * 5120
 
 
 def test_what_does_not_fit_is_a_failure_that_says_what_to_change(
     qwen: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(command(qwen, "--device-gb", "141")) == 1
+    assert main(command(qwen, "--device-gb", "141", "--set", "trainer.gradient_checkpointing=false")) == 1
     out = capsys.readouterr().out
-    assert "it does not fit: set [trainer] gradient_checkpointing = true" in out and "26.896 billion parameters" in out
-    assert main(command(qwen, "--device-gb", "141", "--set", "trainer.gradient_checkpointing=true")) == 0
-    assert "for KV cache" in capsys.readouterr().out
+    assert "GB are missing" in out and "; set [trainer] gradient_checkpointing = true; or lower" in out
+    assert "26.896 billion parameters" in out
+    assert main(command(qwen, "--device-gb", "141")) == 0
+    out = capsys.readouterr().out
+    assert "where layers are computed again" in out and "KV cache" in out and "missing" not in out
 
 
 def test_layers_that_are_not_trained_cost_nothing(qwen: Path) -> None:

@@ -19,7 +19,8 @@ import torch
 from safetensors.torch import load_file
 from support.fork_server import ForkedPopen
 from support.journals import edit
-from support.trainer_host import Memory, Trainer
+from support.model_memory import Memory
+from support.trainer_host import Trainer
 
 from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal.writer import Journal

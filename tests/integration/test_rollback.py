@@ -92,6 +92,7 @@ def test_a_step_without_a_checkpoint_is_undone_in_memory(daemon: Daemon) -> None
     assert status["weights"]["served"] == step, "it was answered before the engine was told"
     assert status["engine"]["pid"] == engine["pid"] and status["engine"]["restarts"] == 0
     assert status["queue"]["undone"] == 12 and status["rollback"] is None
+    assert status["undo"]["bytes"] >= 1 << 30, 'undo_bytes = "auto", of a small model'
 
 
 def test_the_next_step_goes_on_from_there_and_its_bits_are_those_of_a_replay(daemon: Daemon) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from support.trainer_host import Memory, Trainer, restore
+from support.model_memory import Memory
+from support.trainer_host import Trainer, restore
 
 from apollod.adapters.weights import recovery
 from apollod.cli.checkpoints import checkpoint_tool

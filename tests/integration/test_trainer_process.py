@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from support.trainer_host import Memory, Trainer
+from support.model_memory import Memory
+from support.trainer_host import Trainer
 
 from apollod.trainer.bind import live_fingerprint
 from apollod.wire import messages as m
@@ -156,11 +157,7 @@ def test_a_loss_that_is_not_finite_writes_nothing(bound: Trainer, memory: Memory
 def test_recomputing_layers_gives_the_same_bits(trainer: Trainer, tiny_model: Path) -> None:
     results = []
     for gradient_checkpointing in (False, True):
-        trainer.attach(
-            Memory.of(tiny_model),
-            msgspec.structs.replace(SETTINGS, gradient_checkpointing=gradient_checkpointing),
-            m.Bound,
-        )
+        trainer.attach(Memory.of(tiny_model), SETTINGS, m.Bound, gradient_checkpointing=gradient_checkpointing)
         results.append([trainer.step(step, EXAMPLES[0]).fingerprint for step in (1, 2)])
     assert results[0] == results[1]
 

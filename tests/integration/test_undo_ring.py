@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 from support.effort import LONG
-from support.trainer_host import Memory, Trainer
+from support.model_memory import Memory
+from support.trainer_host import Trainer
 
 from apollod.wire import messages as m
 from apollod.wire.records import parse_line
@@ -96,6 +97,13 @@ def test_the_trainer_says_how_many_steps_can_be_undone(trainer: Trainer, tiny_mo
         assert life.take_back(2).undoable == m.Undoable(1)
         return
     assert all(each is not None and each.steps == 0 and "undo_bytes = " in each.reason for each in told), told
+
+
+def test_the_trainer_says_why_there_was_no_memory_for_it(trainer: Trainer, tiny_model: Path) -> None:
+    memory, why = Memory.of(tiny_model), "a step takes 18 GB of host memory"
+    trainer.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
+    trainer.ask(m.Attach(memory.manifest, m.OptimizerSettings(), True, 0, undo_refused=why), m.Bound)
+    assert trainer.restore(None, memory, weights=False).undoable == m.Undoable(0, why)
 
 
 def test_many_steps_of_learning_and_taking_back_return_to_every_fingerprint(trainer: Trainer, tiny_model: Path) -> None:

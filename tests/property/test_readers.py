@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from support.reader_samples import SAMPLES
 from support.toy_format import ToyConversations
 
+from apollod.curation.conversation import Moment
 from apollod.curation.formats.jsonl_records import JsonlRecords
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits, Reader
 from apollod.curation.formats.table import READERS, ReaderTable
@@ -58,10 +59,10 @@ class Reading:
                 assert not end or (after.offset == len(log) and not after.inside), "an end that leaves something"
                 return
 
-    def _take(self, item: Found | Bad) -> None:
-        if isinstance(item, Found):
+    def _take(self, item: Found | Moment | Bad) -> None:
+        if isinstance(item, Found | Moment):
             assert self._open is None
-            self.results.append(("found", item.line, item.record))
+            self.results.append(("found", item.line, item))
             return
         assert item.reason
         if self._open is not None:
@@ -71,10 +72,17 @@ class Reading:
         if not item.more:
             self.results.append(("bad", item.line, item.reason, item.data))
 
-    def restart(self) -> None:
-        """Go on from what was recorded."""
-        self.cursor, self._open = self.safe, None
+    def restart(self, log: bytes) -> None:
+        """Go on from what was recorded, with nothing of the reader's memory."""
+        self.cursor, self._open = recalled(self.reader, self.safe, log, self.limits), None
         del self.results[self.recorded :]
+
+
+def recalled(reader: Reader, cursor: Cursor, log: bytes, limits: Limits) -> Cursor:
+    """A cursor as it is when it comes back from the journal."""
+    recorded = msgspec.structs.replace(cursor, memory=None)
+    before = log[: cursor.offset]
+    return reader.recall(recorded, [before[:7], before[7:]], limits)
 
 
 def at_once(reader: Reader, log: bytes, limits: Limits) -> list[tuple[object, ...]]:
@@ -94,7 +102,7 @@ def test_reading_in_pieces_and_after_restarts_equals_reading_at_once(
     for cut, restart in cuts:
         reading.read(log[:cut], end=False)
         if restart:
-            reading.restart()
+            reading.restart(log)
     reading.read(log, end=True)
     assert reading.results == at_once(reader, log, limits)
 
@@ -107,7 +115,7 @@ def test_any_cursor_is_a_place_to_go_on(reader: Reader, data: st.DataObject, lim
     whole = at_once(reader, log, limits)
     cursor, done = BEGIN, 0
     while True:
-        rest = Reading(reader, limits, cursor)
+        rest = Reading(reader, limits, cursor if cursor.inside else recalled(reader, cursor, log, limits))
         rest.read(log, end=True)
         left = whole[done:]
         if cursor.inside:

@@ -55,6 +55,7 @@ def serve() -> None:
     foreign_wheels.guard()
     import numba  # noqa: F401
     import transformers.models.llama.modeling_llama
+    import transformers.models.qwen3.modeling_qwen3
     import transformers.models.qwen3_5.modeling_qwen3_5  # noqa: F401
     from support import trainer_host  # noqa: F401
 
@@ -85,8 +86,9 @@ def main(
     from apollod import foreign_wheels
 
     foreign_wheels.guard()
+    import msgspec
     import torch
-    from support.trainer_host import Memory
+    from support.model_memory import Memory
 
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file
@@ -101,9 +103,11 @@ def main(
     be_deterministic()
     kernels_cpu.warm_up()
     memory = Memory.of(model_dir)
-    attached = attach(
-        memory.manifest, [open_memory_file(memory.manifest.storages[0], memory.fd)], False, gradient_checkpointing
-    )
+    manifest = memory.manifest
+    if json.loads((model_dir / "config.json").read_text()).get("tie_word_embeddings"):
+        manifest = msgspec.structs.replace(manifest, tied={"lm_head.weight": "model.embed_tokens.weight"})
+    held = [open_memory_file(manifest.storages[0], memory.fd)]
+    attached = attach(manifest, held, False, gradient_checkpointing)
     optimizer = make_optimizer(OptimizerSettings(name, rank=rank), attached.trainable, attached.round_to)
     optimizer.attach()
     if not rows:

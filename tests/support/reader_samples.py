@@ -1,5 +1,7 @@
 """Pieces of every format, from which tests put together logs. A reader without a row here fails its tests."""
 
+import json
+
 RECORDS = (
     b'{"text": "a"}\n',
     b'{"text": "b"}\r\n',
@@ -31,4 +33,45 @@ TOY = (
     b"<\n",
 )
 
-SAMPLES: dict[str, tuple[bytes, ...]] = {"records": RECORDS, "toy": TOY}
+
+def _claude(number: int, after: int, type: str, message: object = None, **more: object) -> bytes:
+    record = {
+        "type": type, "uuid": f"u{number}", "parentUuid": f"u{after}" if after else None, "sessionId": "s",
+        "version": "2.1.1", "isSidechain": False, "cwd": "/w", "message": message, **more,
+    }  # fmt: skip
+    return json.dumps(record).encode() + b"\n"
+
+
+def _block(type: str, **fields: object) -> dict[str, object]:
+    return {"type": type, **fields}
+
+
+def _said(message: str, *blocks: dict[str, object]) -> dict[str, object]:
+    return {"role": "assistant", "id": message, "model": "apollo", "content": list(blocks)}
+
+
+CLAUDE_CODE = (
+    _claude(1, 0, "user", {"role": "user", "content": "Fix it"}),
+    _claude(2, 1, "assistant", _said("m1", _block("thinking", thinking="hm", signature="x"))),
+    _claude(3, 2, "assistant", _said("m1", _block("text", text="I look."))),
+    _claude(4, 3, "assistant", _said("m1", _block("tool_use", id="t1", name="Bash", input={"command": "ls"}))),
+    _claude(5, 4, "user", {"role": "user", "content": [_block("tool_result", tool_use_id="t1", content="a.py")]}),
+    _claude(6, 5, "assistant", _said("m2", _block("text", text="Done."))),
+    _claude(7, 6, "user", {"role": "user", "content": "No, in the other file"}),
+    _claude(8, 7, "assistant", _said("m3", _block("text", text="Of course."))),
+    _claude(9, 6, "user", {"role": "user", "content": [_block("text", text="Another question")]}),
+    _claude(10, 9, "system", None, subtype="turn_duration"),
+    _claude(11, 10, "assistant", _said("m4", _block("text", text="Another answer"))),
+    _claude(12, 11, "user", {"role": "user", "content": "<command-name>/clear</command-name>"}, isMeta=True),
+    _claude(13, 11, "user", {"role": "user", "content": "[Request interrupted by user]"}),
+    b'{"type": "summary", "summary": "A title", "leafUuid": "u6"}\n',
+    b'{"type": "from-the-future", "uuid": "u14", "parentUuid": "u11"}\n',
+    b'{"type": "assistant", "message": {"content": [{"type": "tool_use", "input": {}}], "id": "m9"}}\n',
+    b'{"type": 7}\n',
+    b"not JSON\n",
+    b"\n",
+    b"[" * 150 + b"\n",
+    b'{"type',
+)
+
+SAMPLES: dict[str, tuple[bytes, ...]] = {"records": RECORDS, "claude-code": CLAUDE_CODE, "toy": TOY}

@@ -1,82 +1,26 @@
 """A stand-in for supervisor and engine: owns the weights in a memory file and drives a real trainer process."""
 
-import json
 import os
 import socket
 import subprocess
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain
-from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
-import numpy as np
 from support.fork_server import fork_server
+from support.model_memory import Memory
 
 from apollod.supervisor.children import settled
 from apollod.wire import messages as m
 from apollod.wire.framing import FrameDecoder, encode_frame
-from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, TensorEntry
+from apollod.wire.manifest import Manifest
 
-ALIGN = 256
-DTYPES = {"BF16": "bfloat16", "F32": "float32"}
 T = TypeVar("T")
 
 _from_trainer = msgspec.msgpack.Decoder(m.ToSupervisor)
-
-
-@dataclass
-class Memory:
-    """A memory file filled from a model's safetensors files: tensors one after another, A_log widened to float32."""
-
-    manifest: Manifest
-    fd: int
-    bytes: np.ndarray[Any, np.dtype[np.uint8]]
-
-    @classmethod
-    def of(cls, model_dir: Path) -> "Memory":
-        entries, pieces, offset = [], [], 0
-        for name, tensor, data in chain.from_iterable(map(_tensors, sorted(model_dir.glob("*.safetensors")))):
-            stored = DTYPES[tensor["dtype"]]
-            cast = name.endswith("A_log") and stored == "bfloat16"
-            if cast:
-                data = (np.frombuffer(data, "<u2").astype("<u4") << 16).tobytes()
-            shape = tuple(tensor["shape"])
-            entries.append(
-                TensorEntry(
-                    name, 0, offset, shape, tuple(prod(shape[i + 1 :]) for i in range(len(shape))),
-                    "float32" if cast else stored, stored, "cast" if cast else "live",
-                )
-            )  # fmt: skip
-            pieces.append((offset, data))
-            offset += -(-len(data) // ALIGN) * ALIGN
-        fd = os.memfd_create("weights", os.MFD_CLOEXEC)
-        os.truncate(fd, offset)
-        import mmap
-
-        view = np.frombuffer(mmap.mmap(fd, offset), np.uint8)
-        for at, data in pieces:
-            view[at : at + len(data)] = np.frombuffer(data, np.uint8)
-        return cls(Manifest(str(model_dir), "memfd", (MemoryFile(offset),), tuple(entries)), fd, view)
-
-    def span(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """The bytes of one tensor; writing into it writes the weights."""
-        entry = next(t for t in self.manifest.tensors if t.name == name)
-        return self.bytes[entry.offset : entry.offset + prod(entry.shape) * ITEM_BYTES[entry.dtype]]
-
-
-def _tensors(file: Path) -> Iterator[tuple[str, dict[str, Any], bytes]]:
-    """(name, header's entry, data) of every tensor."""
-    raw = file.read_bytes()
-    start = 8 + int.from_bytes(raw[:8], "little")
-    for name, tensor in json.loads(raw[8:start]).items():
-        if name != "__metadata__":
-            begin, end = tensor["data_offsets"]
-            yield name, tensor, raw[start + begin : start + end]
 
 
 @dataclass
@@ -170,9 +114,11 @@ class Trainer:
         kind: type[T],
         fresh: bool = True,
         manifest: Manifest | None = None,
+        gradient_checkpointing: bool = False,
     ) -> T:
         self.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
-        return self.ask(m.Attach(manifest or memory.manifest, settings, fresh), kind)
+        message = m.Attach(manifest or memory.manifest, settings, fresh, gradient_checkpointing=gradient_checkpointing)
+        return self.ask(message, kind)
 
     def step(self, step: int, record: bytes, lr: float = 1e-3, digest: str | None = None) -> m.StepDone:
         """Encode and learn one canonical record."""

@@ -1,59 +1,23 @@
-"""The inbox directory: complete lines of the files in it, each exactly once.
-
-Law: no decisions and no memory that matters. Where reading goes on is the journal's knowledge (`source.consumed`,
-appended in one transaction with what the lines became); everything kept here is a cache. A file is what it is, not its
-name: device, inode and a hash of its beginning, so that a rename changes nothing. Blocking: the caller uses a worker
-thread, one `scan` or `read_batch` at a time.
-"""
+"""The inbox directory: files that somebody puts there to be learned from."""
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import anyio
-import msgspec
 import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
-from apollod.adapters.sources.identity import Candidate, identify, open_regular, read_from, tail_digest
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream, line_of
-from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, Read, unpacked
-from apollod.core.inputs import Batch, Line
+from apollod.adapters.sources.source_files import SourceFiles, Terms
+from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
-from apollod.curation.formats.jsonl_records import read_record
-from apollod.curation.formats.lines import BOM
-from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.formats.table import ReaderTable
-from apollod.failpoints import failpoint
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-LINE_BYTES_MAX = 1 << 20
-BATCH_LINES_MAX = 256
-BATCH_BYTES_MAX = 4 << 20  # of lines read, overshot by what one chunk completes
-HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
-SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
 HINT_MS = 200  # changes are gathered this long
-
-
-@dataclass
-class _Unfolding:
-    """A compressed file in the middle of being read, so that a batch need not start from its beginning."""
-
-    file: BinaryIO
-    reader: Reader
-    stream: RecordStream
-    source: str
-    offset: int
-
-
-_Endless = tuple[str, int, Cursor]
-"""(source, where in it a record begins that is too long, how far its end has been searched for)"""
 
 
 class Inbox:
@@ -63,50 +27,27 @@ class Inbox:
         self,
         directory: Path,
         quarantine: Path,
-        line_max: int = LINE_BYTES_MAX,
+        terms: Terms = Terms(),  # noqa: B008
         clock: Callable[[], float] = time.time,
         formats: ReaderTable | None = None,
     ) -> None:
         self._directory = directory
-        self._formats = formats or ReaderTable()
-        self._quarantine = Quarantine(quarantine)
-        self._quarantine.clear_unfinished()
-        self._line_max = line_max
-        self._clock = clock
-        self._names: dict[str, str] = {}
-        self._idle: dict[str, tuple[int, ...]] = {}
-        self._endless: dict[str, _Endless] = {}
-        self._unfolding: _Unfolding | None = None
+        kept_in = Quarantine(quarantine)
+        kept_in.clear_unfinished()
+        self._files = SourceFiles(kept_in, terms, formats, clock)
 
     def scan(self) -> list[str]:
-        """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at.
-
-        A path is text that JSON can hold; `read_batch` finds the file also where its name is not UTF-8.
-        """
+        """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at."""
         try:
             with os.scandir(self._directory) as entries:
                 names = [e.name for e in entries if e.name.endswith(SUFFIXES) and e.is_file(follow_symlinks=False)]
         except FileNotFoundError:
             return []
-        paths = [str(self._directory / name) for name in sorted(names) if not name.startswith(".")]
-        self._names = {_printable(path): path for path in paths}
-        self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
-        self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
-        return list(self._names)
+        return self._files.found([str(self._directory / name) for name in sorted(names) if not name.startswith(".")])
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
-        """The next complete lines of a file, or None when there are none now (also when it is gone).
-
-        `known`: the newest position of every file in the journal, by the file's identity (`State.sources`); whoever
-        calls again without having recorded a batch gets the same one. Bytes of bad lines are in quarantine when this
-        returns. Raises OSError when file or quarantine cannot be used (mode, full disk): nothing is taken then, and
-        other files are not concerned.
-        """
-        file = open_regular(self._names.get(path, path))
-        if file is None:
-            return None
-        with file:
-            return self._read_file(path, file, known)
+        """See `SourceFiles.read_batch`."""
+        return self._files.read_batch(path, known)
 
     async def watch(self, every_s: float = 2.0) -> AsyncIterator[None]:
         """Yields at once, after something changed in the directory, and at least every `every_s` seconds.
@@ -131,162 +72,5 @@ class Inbox:
                 yield
 
     def close(self) -> None:
-        """Let go of a compressed file that is being read."""
-        if self._unfolding is not None:
-            self._unfolding.file.close()
-            self._unfolding = None
-
-    # --- files ------------------------------------------------------------------------------------------------------
-
-    def _read_file(self, path: str, file: BinaryIO, known: Mapping[str, Position]) -> Batch | None:
-        status = os.fstat(file.fileno())
-        fingerprint = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if self._idle.get(path) == fingerprint:
-            return None
-        packed = path.endswith(PACKED_SUFFIXES)
-        candidate = identify(path, file, status, packed, known)
-        if candidate is None:
-            return None
-        batch, idle = self._read_packed(candidate) if packed else (self._read_plain(candidate), True)
-        if batch is None and idle:
-            self._idle[path] = fingerprint
-        return batch
-
-    def _read_plain(self, it: Candidate) -> Batch | None:
-        reader, cursor = self._reader_of(it, lambda: os.pread(it.file.fileno(), HEAD_BYTES, 0))
-        folding = Folding(reader, read_from(it.file, cursor.offset), cursor, self._line_max, complete=False)
-        stream = RecordStream(folding, self._quarantine, partial(self._ends, it, reader))
-        batch = self._batch(it, reader, stream)
-        return None if batch is None else msgspec.structs.replace(batch, tail=tail_digest(it.file, batch.offset))
-
-    def _ends(self, it: Candidate, reader: Reader, begin: Cursor, inside: Cursor) -> bool:
-        """Is the end there of the over-long record that begins at `begin` and has been read up to `inside`?
-
-        Behind `inside` only what came since the last call is searched. What lies before is read every time, since a
-        file whose space was reserved is filled there.
-        """
-        source, offset, searched = self._endless.pop(it.path, ("", 0, inside))
-        same = (source, offset) == (it.position.source, begin.offset)
-        if not same or not inside.offset <= searched.offset <= it.status.st_size:
-            searched = inside
-        folding = Folding(reader, read_from(it.file, searched.offset), searched, self._line_max, complete=False)
-        while folding.next(1) is not None:
-            if not folding.cursor.inside:
-                return True
-        self._endless[it.path] = it.position.source, begin.offset, folding.cursor
-        return False
-
-    def _read_packed(self, it: Candidate) -> tuple[Batch | None, bool]:
-        """A compressed file is taken once all of it can be read; offsets count its content. The second value: nothing
-        will come without a change of the file."""
-        if it.position.offset and not it.position.line:
-            return None, True  # in quarantine as a whole
-        try:
-            unfolding = self._unfolding
-            if unfolding is None or (unfolding.source, unfolding.offset) != (it.position.source, it.position.offset):
-                self.close()
-                if it.new:
-                    _read_through(it)
-                unfolding = self._unfolding = self._unfold(it)
-            unfolding.offset = -1  # nowhere, should reading fail half way
-            batch = self._batch(it, unfolding.reader, unfolding.stream)
-        except DAMAGE as error:
-            self.close()
-            if self._clock() - it.status.st_mtime < SETTLE_S:
-                return None, False
-            return self._refuse_file(it, error), True
-        if batch is None:
-            self.close()
-        else:
-            unfolding.offset = batch.offset
-        return batch, True
-
-    def _unfold(self, it: Candidate) -> _Unfolding:
-        reader, cursor = self._reader_of(it, lambda: _content(it)(HEAD_BYTES))
-        file = os.fdopen(os.dup(it.file.fileno()), "rb")
-        file.seek(0)
-        folding = Folding(reader, unpacked(file, it.path), cursor, self._line_max, complete=True)
-        folding.skip(cursor.offset)
-        return _Unfolding(file, reader, RecordStream(folding, self._quarantine), it.position.source, cursor.offset)
-
-    def _refuse_file(self, it: Candidate, error: Exception) -> Batch:
-        """The whole file as line 0. Its position, an offset without a line, says that it is done with."""
-        it.file.seek(0)
-        with self._quarantine.begin() as keeping:
-            while chunk := it.file.read(CHUNK_BYTES):
-                keeping.write(chunk)
-            kept = keeping.commit()
-        reason = (
-            f"the compressed file is cut off or damaged ({error}); compress it again and put it here under a new name"
-        )
-        line = Line(number=0, reason=reason, bytes=kept.bytes, sha256=kept.sha256, kept=kept.path)
-        return Batch(source=it.position.source, path=it.path, offset=kept.bytes, line=0, lines=(line,), new=it.new)
-
-    # --- what the bytes are ------------------------------------------------------------------------------------------
-
-    def _reader_of(self, it: Candidate, head: Callable[[], bytes]) -> tuple[Reader, Cursor]:
-        """Who reads the file, and from where on: as the journal says, or a new one by its content."""
-        position = it.position
-        if position.offset or position.cursor:
-            return self._formats.resume(position.cursor, position.offset, position.line)
-        path = it.path
-        for suffix in PACKED_SUFFIXES:
-            path = path.removesuffix(suffix)
-        return self._formats.recognise(path, head()), Cursor()
-
-    def _batch(self, it: Candidate, reader: Reader, stream: RecordStream) -> Batch | None:
-        begin, lines = stream.cursor, list[Line]()
-        while len(lines) < BATCH_LINES_MAX and stream.cursor.offset - begin.offset < BATCH_BYTES_MAX:
-            more = stream.next(BATCH_LINES_MAX - len(lines))
-            if more is None:
-                break
-            lines += more
-        cursor = stream.cursor
-        if cursor == begin and not lines:
-            return None
-        failpoint("inbox.batch-read")
-        return Batch(
-            source=it.position.source,
-            path=it.path,
-            offset=cursor.offset,
-            line=cursor.line,
-            lines=tuple(lines),
-            new=it.new,
-            replaces=it.replaces,
-            cursor=self._formats.recorded(reader, cursor),
-        )
-
-
-def batch_of_lines(
-    lines: Sequence[bytes], source: str, quarantine: Path, line_max: int = LINE_BYTES_MAX, first: int = 1
-) -> Batch:
-    """Lines that came over a socket, as a batch without a position: somebody waits for these. `first`: the number of
-    the first one within its source.
-
-    Each is one record, whatever white space is in it. Blocking; raises OSError when a bad line cannot be kept.
-    """
-    kept_in, limits = Quarantine(quarantine), Limits(line_max)
-    if first == 1 and lines:
-        lines = [lines[0].removeprefix(BOM), *lines[1:]]
-    items = (item for number, raw in enumerate(lines, first) for item in read_record(number, raw, limits))
-    taken = tuple(line_of(item, kept_in) for item in items)
-    last = first + len(lines) - 1
-    return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")
-
-
-def _content(it: Candidate) -> Read:
-    """All of a compressed file's content, from its beginning."""
-    it.file.seek(0)
-    return unpacked(it.file, it.path)
-
-
-def _read_through(it: Candidate) -> None:
-    """Unpack all of it; raises one of DAMAGE."""
-    read = _content(it)
-    while read(CHUNK_BYTES):
-        pass
-
-
-def _printable(path: str) -> str:
-    """A path as it can stand in JSON: names need not be UTF-8."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+        """See `SourceFiles.close`."""
+        self._files.close()

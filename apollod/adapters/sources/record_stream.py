@@ -1,11 +1,14 @@
 """A stream of bytes given to a `Reader` piece by piece, and what it finds made into lines of a batch."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
+from apollod.curation.conversation import Moment
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
+from apollod.curation.moments import Learned, Rules, learn, learn_record
 
 CHUNK_BYTES = 64 << 10
 
@@ -27,6 +30,8 @@ class Folding:
         self._ended = False
         self._rest = b""
         self.cursor = cursor
+        self.counts = Counter[str]()
+        """what gave no item so far, as `Folded.counts` says it"""
 
     def next(self, items: int) -> tuple[Item, ...] | None:
         """Read on until the cursor moves, and return the items passed, if any; None if there is nothing more (now)."""
@@ -36,6 +41,7 @@ class Folding:
             folded = self._reader.fold(before, self._rest, self._ended, limits)
             self._rest = self._rest[folded.cursor.offset - before.offset :]
             self.cursor = folded.cursor
+            self.counts.update(folded.counts)
             if folded.items or folded.cursor != before:
                 return folded.items
             if self._ended or not self._fill():
@@ -59,12 +65,16 @@ class Folding:
 class RecordStream:
     """Lines of a source for batches; bytes of bad ones are in quarantine when they are returned.
 
-    `end_ahead` is asked before anything is kept of a record whose end has not been seen; None: the end will come.
+    `rules` say what is learned of conversations. `end_ahead` is asked before anything is kept of a record whose end has
+    not been seen; None: the end will come.
     """
 
-    def __init__(self, folding: Folding, quarantine: Quarantine, end_ahead: EndAhead | None = None) -> None:
+    def __init__(
+        self, folding: Folding, quarantine: Quarantine, rules: Rules, end_ahead: EndAhead | None = None
+    ) -> None:
         self._folding = folding
         self._quarantine = quarantine
+        self._rules = rules
         self._end_ahead = end_ahead
         self.cursor = folding.cursor
         """after the last line returned: from here the source may be taken up again"""
@@ -80,8 +90,27 @@ class RecordStream:
                 return None
             lines = [_bad_line(items[0], kept)]
         else:
-            lines = [line_of(item, self._quarantine) for item in items]
+            lines = self.lines_of(items)
         self.cursor = self._folding.cursor
+        return lines
+
+    def take_counts(self) -> dict[str, int]:
+        """What gave no line since this was asked last, by reason."""
+        counts, self._folding.counts = self._folding.counts, Counter()
+        return dict(sorted(counts.items()))
+
+    def lines_of(self, items: Iterable[Item]) -> list[Line]:
+        """Items as lines, without the moments of which nothing is learned; these are counted. Raises OSError."""
+        lines = []
+        for item in items:
+            if not isinstance(item, Moment):
+                lines.append(line_of(item, self._quarantine, self._rules))
+                continue
+            learned = learn(item, self._rules)
+            if isinstance(learned, str):
+                self._folding.counts[f"dropped: {learned}"] += 1
+            else:
+                lines.append(_line(item.line, learned))
         return lines
 
     def _keep_long(self, item: Bad) -> QuarantinedFile | None:
@@ -99,12 +128,22 @@ class RecordStream:
             return keeping.commit()
 
 
-def line_of(item: Item, quarantine: Quarantine) -> Line:
+def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
     """An item as a line of a batch, after its bytes are kept if it is a bad one. Raises OSError."""
     if isinstance(item, Found):
-        record = item.record
-        return Line(number=item.line, example=record.id, record=record.canonical, tier=record.tier)
+        learned = learn_record(item.record, rules)
+        if not isinstance(learned, str):
+            return _line(item.line, learned)
+        item = Bad(item.line, learned, item.record.canonical)
     return _bad_line(item, quarantine.keep(item.data))
+
+
+def _line(number: int, learned: Learned) -> Line:
+    record = learned.record
+    return Line(
+        number=number, example=record.id, record=record.canonical, tier=record.tier,
+        origin=learned.origin, removed=learned.removed,
+    )  # fmt: skip
 
 
 def _bad_line(item: Bad, kept: QuarantinedFile) -> Line:

@@ -16,6 +16,7 @@ from apollod.core import events as ev
 from apollod.core.events import all_examples
 from apollod.core.recovery.environment import differing_choice
 from apollod.errors import ConfigError, ReplayError
+from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg
 
 COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
@@ -92,7 +93,7 @@ def _free(out: str) -> Path:
 def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, without: list[str]) -> Result:
     """All steps, or those up to the first that does not give the recorded bits."""
     origin, settings = plan.origin, plan.settings
-    here, runs_on = trainer.ask(_attach(plan.bound, start, settings), msg.Bound), plan.bound.versions
+    here, runs_on = trainer.ask(_attach(plan, plan.bound, start, settings), msg.Bound), plan.bound.versions
     if not origin.step and here.fingerprint != origin.fingerprint:
         raise ReplayError(
             f"{start.directory} has fingerprint {here.fingerprint}, the base model had {origin.fingerprint}",
@@ -110,7 +111,7 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
             continue
         if step.settings != settings or differing_choice(runs_on, step.bound.versions):
             settings, runs_on = step.settings, step.bound.versions
-            here = trainer.ask(_attach(step.bound, start, settings), msg.Bound)
+            here = trainer.ask(_attach(plan, step.bound, start, settings), msg.Bound)
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
         done = trainer.ask(
             msg.Step(number, examples, step.started.lr, step.started.loss_limit, replay=True), msg.StepDone
@@ -134,11 +135,14 @@ def _examples(step: Planned) -> list[tuple[str, str]]:
     return list(zip(all_examples(step.started), step.started.digests or (step.started.digest,), strict=True))
 
 
-def _attach(bound: ev.TrainerBound, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
+def _attach(plan: Plan, bound: ev.TrainerBound, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
     """With the kernels and the threads that steps of this binding were made with."""
+    device = device_of(bound)
+    most = max((len(_examples(step)) for step in plan.steps), default=1)
+    again = memory_budget.recomputes(Path(start.directory), settings, most, device == "cuda")
     kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
     threads = int(bound.versions.get("threads", "1"))
-    return msg.AttachCopy(start.directory, bound.held, bound.tied, device_of(bound), settings, kernels, threads)
+    return msg.AttachCopy(start.directory, bound.held, bound.tied, device, settings, kernels, again, threads)
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:

@@ -7,6 +7,42 @@ import msgspec
 from apollod.core.kernel.event import Event
 
 
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where in the log of an agent an example comes from; empty for one that was given as a record."""
+
+    session: str = ""
+    agent: str = ""
+    """the program that wrote the log, by the name of its format"""
+    version: str = ""
+    """of that program"""
+    records: tuple[str, ...] = ()
+    """ids of the log's records that are learned"""
+    responses: tuple[str, ...] = ()
+    """ids of the engine's responses that are learned"""
+    model: str = ""
+    """who wrote them"""
+    first_line: int = 0
+    """where what is learned begins; it ends at the example's line"""
+
+
+StripLevel = Literal["none", "memory", "system", "all"]
+"""What is taken out of conversations before they are learned: see `curation.stripping`."""
+
+
+class Removed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Text that the model was shown and that is not shown to it while it learns."""
+
+    place: int
+    """index of the message in the record in which it stood, or, if it was a message, before which"""
+    at: int
+    """characters of that message before it, as it is recorded; -1: it was a message of its own"""
+    text: str
+    why: str
+    """memory, reminder, system, scaffolding, marked, pattern, tools"""
+    role: str = ""
+    """of a message of its own"""
+
+
 class SourceDiscovered(Event, frozen=True):
     """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes."""
 
@@ -25,6 +61,7 @@ class SourceConsumed(Event, frozen=True):
     `tail`: a digest of the last bytes before `offset`, by which a file that was written anew is known; empty where
     nothing is said about them (compressed files, which are taken whole, and events of before it was recorded).
     `cursor`: JSON in which the format's reader says what else it needs to go on; empty for one that needs nothing.
+    `counts`: what gave no example and is no bad line, by `dropped: REASON` and `unknown: TYPE`.
     """
 
     kind: ClassVar[str] = "source.consumed"
@@ -37,6 +74,7 @@ class SourceConsumed(Event, frozen=True):
     rejected: int
     tail: str = ""
     cursor: str = ""
+    counts: dict[str, int] = {}
 
     def key(self) -> str:
         return self.source
@@ -72,6 +110,9 @@ class ExampleAccepted(Event, frozen=True):
     source: str
     line: int
     tier: Tier = "bulk"
+    origin: Origin = Origin()
+    removed: tuple[Removed, ...] = ()
+    """what was stripped from the record"""
 
     def key(self) -> str:
         return self.example

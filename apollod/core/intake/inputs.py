@@ -2,7 +2,7 @@
 
 import msgspec
 
-from apollod.core.intake.events import Tier
+from apollod.core.intake.events import Origin, Removed, Tier
 from apollod.core.kernel.input import Input
 
 
@@ -19,6 +19,8 @@ class Line(msgspec.Struct, frozen=True):
     bytes: int = 0
     sha256: str = ""
     kept: str = ""
+    origin: Origin = Origin()
+    removed: tuple[Removed, ...] = ()
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -37,6 +39,8 @@ class Batch(msgspec.Struct, frozen=True):
     """digest of the last bytes before `offset`"""
     cursor: str = ""
     """what else the format's reader needs to go on, as JSON"""
+    counts: dict[str, int] = {}
+    """what gave no line: see `SourceConsumed`"""
     tracked: bool = True
     tier: Tier = "bulk"
 

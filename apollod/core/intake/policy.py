@@ -45,6 +45,7 @@ def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
             ev.SourceConsumed(
                 source=batch.source, path=batch.path, offset=batch.offset, line=batch.line,
                 accepted=accepted, duplicates=duplicates, rejected=rejected, tail=batch.tail, cursor=batch.cursor,
+                counts=batch.counts,
             )
         )  # fmt: skip
     return events
@@ -53,7 +54,7 @@ def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
 def _accepted(batch: inp.Batch, line: inp.Line) -> ev.ExampleAccepted:
     return ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
-        tier=line.tier or batch.tier,
+        tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
     )  # fmt: skip
 
 

@@ -1,7 +1,9 @@
 """Training records, one a line, in the shapes of `wire/records`: the format of the inbox if no other is recognised."""
 
+from collections.abc import Iterable
+
 from apollod.curation.formats.lines import fold_lines, too_long_reason
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Found, Item, Limits
+from apollod.curation.formats.reader import Bad, Cursor, Folded, Found, Limits
 from apollod.errors import RecordRefused
 from apollod.wire.records import parse_line
 
@@ -19,8 +21,16 @@ class JsonlRecords:
         """See `Reader.fold`."""
         return fold_lines(cursor, data, end, limits, lambda number, line: read_record(number, line, limits))
 
+    def settle(self, cursor: Cursor) -> Folded:
+        """See `Reader.settle`."""
+        return Folded(cursor, ())
 
-def read_record(number: int, line: bytes, limits: Limits) -> tuple[Item, ...]:
+    def recall(self, cursor: Cursor, before: Iterable[bytes], limits: Limits) -> Cursor:
+        """See `Reader.recall`."""
+        return cursor
+
+
+def read_record(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...]:
     """One line that came as a whole, as a record or a bad line; nothing for a blank one."""
     if len(line) > limits.record_bytes:
         return (Bad(number, too_long_reason(limits), line),)

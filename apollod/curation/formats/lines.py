@@ -1,8 +1,10 @@
 """Lines, which most logs are made of: what a reader of lines needs of `Reader.fold`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+from apollod.curation.redaction import redact
 
 BOM = b"\xef\xbb\xbf"
 
@@ -14,10 +16,11 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
     """Give each complete line of `data` to `take`. A line is complete with its newline, the last one also by `end`.
 
     A line over the limit is refused piece by piece without being held whole. A byte order mark at the very beginning is
-    dropped. The state in the cursor is passed on as it is.
+    dropped. The state in the cursor is passed on as it is. Secrets are out of a line before anybody looks into it.
     """
     at, line, inside = 0, cursor.line, cursor.inside
     items: list[Item] = []
+    counts = Counter[str]()
     while len(items) < limits.items and (at < len(data) or (end and inside)):
         begin, at = at, data.find(b"\n", at) + 1
         complete = at > 0 or end
@@ -26,14 +29,26 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
         if not complete and (begin > 0 or not too_long):  # a piece of a line that goes on comes alone
             at = begin
             break
-        piece = data[begin:at]
+        if not complete:
+            at = begin + _whole_words(data[begin:at])
+        piece, secrets = redact(data[begin:at])
+        counts.update({f"redacted: {kind}": number for kind, number in secrets.items()})
         if too_long:
             items.append(Bad(line + 1, too_long_reason(limits), piece, more=not complete))
         else:
             items += take(line + 1, piece.removeprefix(BOM) if cursor.offset + begin == 0 else piece)
         inside = not complete
         line += complete
-    return Folded(Cursor(cursor.offset + at, line, cursor.state, inside), tuple(items))
+    return Folded(Cursor(cursor.offset + at, line, cursor.state, inside), tuple(items), counts)
+
+
+def _whole_words(piece: bytes) -> int:
+    """How much of a piece is given away now, so that no secret is cut in two where it could be helped."""
+    last = max(piece.rfind(mark, len(piece) // 2) for mark in (b" ", b'"', b"\\", b"\t"))
+    key = piece.rfind(b"-----BEGIN", len(piece) // 2)
+    if key > 0 and b"-----END" not in piece[key:]:
+        last = key
+    return last if last > 0 else len(piece)
 
 
 def too_long_reason(limits: Limits) -> str:

@@ -10,14 +10,18 @@ The laws, which tests/property/test_readers.py checks for every reader of the ta
 2. Cutting the bytes into pieces changes nothing: bytes that `fold` did not use are given again, with more behind them.
 3. Going on from any cursor that `fold` returned gives what is left: nothing lost, nothing twice.
 4. `fold` uses some of the bytes as soon as it has more than `Limits.record_bytes`, so a caller's buffer is bounded.
+   A reader that remembers more than a cursor should record keeps it in `Cursor.memory`; whoever goes on from a recorded
+   cursor has `recall` read the bytes before it again.
 5. A cursor `inside` a record is returned only with the one item `Bad.more`; going on from it gives the rest of that
    record first.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from apollod.curation.conversation import Moment
 from apollod.wire.records import Record
 
 
@@ -32,6 +36,8 @@ class Cursor(msgspec.Struct, frozen=True):
     """the reader's own: JSON in which it says what it has to remember, or nothing"""
     inside: bool = False
     """in the middle of a record that is refused for its length (`Bad.more`)"""
+    memory: Any = None
+    """what the reader remembers of the bytes before beyond its state; never changed, never recorded"""
 
 
 class Limits(NamedTuple):
@@ -61,7 +67,7 @@ class Bad(NamedTuple):
     """the record is too long to be held at once, and the next item continues it; such an item comes alone"""
 
 
-Item = Found | Bad
+Item = Found | Moment | Bad
 
 
 class Folded(NamedTuple):
@@ -69,6 +75,8 @@ class Folded(NamedTuple):
 
     cursor: Cursor
     items: tuple[Item, ...]
+    counts: Mapping[str, int] = {}
+    """records that gave nothing, by `dropped: REASON` or `unknown: TYPE`"""
 
 
 class Reader(Protocol):
@@ -90,3 +98,10 @@ class Reader(Protocol):
         With `end`, call again until neither the cursor moves nor an item is returned. A state that the reader does not
         understand counts as none.
         """
+
+    def settle(self, cursor: Cursor) -> Folded:
+        """What waits for more, as if none came: nobody has written to the source for a while."""
+
+    def recall(self, cursor: Cursor, before: Iterable[bytes], limits: Limits) -> Cursor:
+        """A recorded cursor with the memory that belongs to it. `before`: all bytes before it, in pieces;
+        `limits`: as they were read with."""

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from apollod.curation.formats import claude_code
 from apollod.curation.formats.jsonl_records import JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
 
-READERS: tuple[Reader, ...] = (JsonlRecords(),)
+READERS: tuple[Reader, ...] = (claude_code.READER, JsonlRecords())
 """In the order in which they are asked; the last one takes whatever nobody recognises."""
 
 
@@ -25,12 +26,27 @@ class ReaderTable:
     A source stays with the reader that began it, whatever is recognised later: its state means nothing to others.
     """
 
-    def __init__(self, readers: Sequence[Reader] = READERS) -> None:
+    def __init__(self, readers: Sequence[Reader] = READERS, chosen: Reader | None = None) -> None:
         self._readers = {reader.name: reader for reader in readers}
+        self._chosen = chosen
         self._fallback = readers[-1]
+
+    @classmethod
+    def of(cls, format: str) -> "ReaderTable":
+        """The table for a source whose format is configured; `auto`: it is recognised. Raises SourceRefused for a name
+        that no reader has."""
+        if format == "auto":
+            return cls()
+        chosen = [reader for reader in READERS if reader.name == format]
+        if not chosen:
+            names = ", ".join(reader.name for reader in READERS)
+            raise SourceRefused(f"there is no format {format!r}", f"use auto or one of {names}")
+        return cls(READERS, chosen[0])
 
     def recognise(self, path: str, head: bytes) -> Reader:
         """The reader of a new source."""
+        if self._chosen is not None:
+            return self._chosen
         found = (reader for reader in self._readers.values() if reader.recognise(path, head))
         return next(found, self._fallback)
 

@@ -17,8 +17,10 @@ from apollod.bridges.facts import facts
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, ModelRefused
+from apollod.model.memory_plan import MemoryPlan
 from apollod.store.access import check_writable
 from apollod.store.lock import WeightsLock, interrupted
+from apollod.supervisor import memory_budget
 from apollod.supervisor.child_commands import (
     engine_command,
     engine_environment,
@@ -43,22 +45,23 @@ async def _spawn_engine(context: Context, effect: fx.SpawnEngine) -> Sequence[in
     if children.engine is not None:
         return ()
     try:
-        reading = await _make_ready(config, effect.model_dir)
+        reading, plan = await _make_ready(config, effect.model_dir)
     except ApolloError as error:
         log.error("engine.refused", reason=error.line())
         return [inp.ChildExited("engine", 0, None, error.line(), refused=True)]
+    command = engine_command(config, effect.model_dir, plan.kv if plan else None)
     process = await ChildProcess.spawn(
-        engine_module(), engine_command(config, effect.model_dir), engine_environment(config),
-        config.state_dir / "log" / "engine.log",
-    )  # fmt: skip
-    child = children.engine = EngineChild(process, effect.model_dir, reading, context.post)
+        engine_module(), command, engine_environment(config), config.state_dir / "log" / "engine.log"
+    )
+    child = children.engine = EngineChild(process, effect.model_dir, reading, context.post, plan)
     context.tasks.start_soon(_watch_engine, context, child)
     context.tasks.start_soon(_await_engine, context, child)
     return [inp.EngineStarted(process.pid, effect.model_dir)]
 
 
-async def _make_ready(config: Config, directory: str) -> WeightsLock:
-    """Returns the lock under which the engine reads the weight files. Raises ApolloError if the engine cannot start."""
+async def _make_ready(config: Config, directory: str) -> tuple[WeightsLock, MemoryPlan | None]:
+    """Returns the lock under which the engine reads the weight files, and how memory is shared out. Raises ApolloError
+    if the engine cannot start."""
     e = config.engine
     model_dir.check_model_dir(directory)
     await anyio.to_thread.run_sync(_prepare_model_dir, config, Path(directory))
@@ -67,10 +70,11 @@ async def _make_ready(config: Config, directory: str) -> WeightsLock:
             f"port {e.port} on {e.host} is in use",
             f"stop what listens there (`ss -ltnp sport = :{e.port}`) or set [engine] port",
         )
+    plan = await anyio.to_thread.run_sync(memory_budget.fitted, config, Path(directory))
     await _empty_tmp_dir(config)
     reading = WeightsLock(Path(directory), shared=True)
     reading.__enter__()
-    return reading
+    return reading, plan
 
 
 def _prepare_model_dir(config: Config, path: Path) -> None:
@@ -194,9 +198,15 @@ async def _attach_trainer(context: Context, effect: fx.AttachTrainer) -> None:
     engine, c = context.children.engine, context.config
     if engine is None or engine.loaded is None:
         return  # it died meanwhile; its exit is on the way
+    plan = engine.plan
+    again = plan.gradient_checkpointing if plan else c.trainer.gradient_checkpointing is True
+    undo = memory_budget.ring(c, plan)
+    log.info("undo.sized", bytes=undo.bytes, steps=undo.steps, reason=undo.refused)
     for storage, fd in engine.descriptors():
         context.children.tell_trainer(msg.Share(storage.bytes), fd)
-    attach = msg.Attach(engine.manifest, c.optimizer(), effect.fresh, c.checkpoint.undo_bytes, c.trainer.kernels)
+    attach = msg.Attach(
+        engine.manifest, c.optimizer(), effect.fresh, undo.bytes, c.trainer.kernels, again, undo.refused
+    )
     context.children.tell_trainer(attach)
 
 

@@ -63,5 +63,6 @@ def _growth(daemon: Daemon) -> Growth | None:
 
 def _undo(daemon: Daemon) -> Undo:
     """As the trainer said last; it says nothing before it was attached."""
-    told = daemon.children.trainer.undoable if daemon.children.trainer else None
-    return Undo(steps=None) if told is None else Undo(steps=told.steps, reason=told.reason)
+    trainer = daemon.children.trainer
+    told, given = (trainer.undoable, trainer.undo_bytes) if trainer else (None, None)
+    return Undo(steps=None) if told is None else Undo(steps=told.steps, reason=told.reason, bytes=given)

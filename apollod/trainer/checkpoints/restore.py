@@ -27,7 +27,7 @@ from apollod.trainer.optim.optimizers import misfit
 from apollod.trainer.optim.saved_state import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings, Restore
 
-RENAMED = {"name": "optimizer", "checkpointing": "gradient_checkpointing"}
+RENAMED = {"name": "optimizer"}
 """Settings that checkpoints of the first releases call otherwise."""
 
 UNRECORDED = {"limiter_rule": "growth"}

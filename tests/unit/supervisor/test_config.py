@@ -155,7 +155,6 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "rounding",
             "max_tokens",
             "seed",
-            "gradient_checkpointing",
             "lr",
             "lr_direct",
             "warmup",
@@ -171,12 +170,13 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "stop_s",
             "align_every",
             "align_max",
+            "gradient_checkpointing",
             "kernels",
             "threads",
             "stall_s",
         ],
         "inbox": ["path", "max_line_bytes", "rescan_s"],
-        "watch": ["path", "format"],
+        "watch": ["path", "format", "models", "strip", "strip_patterns", "sidechains", "tier", "settle_s"],
         "checkpoint": [
             "delay_s",
             "every_s",
@@ -209,7 +209,6 @@ weight_decay = 0.25
 rounding = "master"
 max_tokens = 99
 seed = 3
-gradient_checkpointing = true
 layers = "0-3"
 freeze = ["*.bias"]
 """

@@ -18,7 +18,7 @@ PROMISED: dict[str, dict[str, Any]] = {
     "state": {"dir": "/var/lib/apollod"},
     "engine": {
         "host": "127.0.0.1", "port": 8000, "args": (), "served_name": "apollo", "api_key": "", "threads": 0,
-        "kv_cache_mib": 512,
+        "kv_cache_mib": 0,
         "start_timeout_s": 1800.0, "names": (),
     },
     "trainer": {
@@ -29,13 +29,13 @@ PROMISED: dict[str, dict[str, Any]] = {
         "accumulate": 1,
         "layers": "", "freeze": (), "loss_max": 0.0, "loss_spike": 0.0, "rounding": "stochastic", "max_tokens": 4096,
         "seed": 0,
-        "gradient_checkpointing": False, "publish": "hogwild", "fence_max_s": 60.0, "cache": "reset", "cache_every": 1,
+        "gradient_checkpointing": "auto", "publish": "hogwild", "fence_max_s": 60.0, "cache": "reset", "cache_every": 1,
         "align_every": 100, "align_max": 0.1, "kernels": "auto", "stall_s": 1800.0, "stop_s": 60.0, "threads": 0,
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0},
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,
-        "undo_bytes": 1 << 30, "hook": (),
+        "undo_bytes": "auto", "hook": (),
         "hook_timeout_s": 3600.0, "replay_max": 1000,
     },
     "log": {"level": "info", "format": "auto"},

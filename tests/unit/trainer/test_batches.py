@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.trainer_host import Memory
+from support.model_memory import Memory
 
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from support.model_memory import Memory
 from support.objectives import ClippedRatio, Preference
 from support.small_models import small_model
-from support.trainer_host import Memory
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 

@@ -102,6 +102,7 @@ trainer.given_up: bool
 trainer.pid: int | null
 trainer.ready: bool
 trainer.restarts: int
+undo.bytes: int | null
 undo.reason: str
 undo.steps: int | null | absent
 uptime_s: float
@@ -212,7 +213,7 @@ def full_status() -> st.Status:
         served=2,
         activities=reasons,
         growth=growth,
-        undo=st.Undo(steps=3),
+        undo=st.Undo(steps=3, bytes=1 << 30),
     )
 
 

@@ -3,17 +3,17 @@
 import argparse
 import json
 import sys
-from textwrap import indent
 from typing import Any
 
 from apollod.cli import numbers, render
 from apollod.cli.control import ctl, withdrawal
-from apollod.cli.control.questions import example_ids, rows
+from apollod.cli.control.questions import example_ids, example_text, rows
 from apollod.core.example_state import STATES
 
 _EXAMPLES = """
     SELECT e.id, e.state, e.source, coalesce(s.path, e.source) AS path, e.line,
            coalesce(accepted.body ->> '$.tier', 'bulk') AS tier, -- the first journals have no such column
+           coalesce(accepted.body -> '$.removed', '[]') AS removed,
            e.tokens, e.targets, e.step, e.record, e.at, e.seq
     FROM examples AS e JOIN events AS accepted ON accepted.seq = e.seq
     LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source -- and may have one twice
@@ -88,7 +88,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _decoded(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "record": json.loads(row["record"])}
+    return {**row, "record": json.loads(row["record"]), "removed": json.loads(row["removed"])}
 
 
 # --- for people ---------------------------------------------------------------------------------------------------
@@ -109,32 +109,8 @@ def _text(e: dict[str, Any]) -> str:
         f"accepted    {e['at']} (event {e['seq']})",
         *([f"tokens      {e['tokens']}, {e['targets']} of them targets"] if e["tokens"] is not None else []),
     ]
-    for heading, text in _parts(e["record"]):
-        lines += ["", heading, indent(text, "    ")]
-    return "\n".join(map(render.plain, lines))
-
-
-def _parts(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Everything that a record says, in the order in which the model is shown it; what is learned is called a
-    target."""
-    if "text" in record:
-        return [("text, target", record["text"])]
-    if "completion" in record:
-        return [("prompt", record["prompt"]), ("completion, target", record["completion"])]
-    tools = [("tools", json.dumps(record["tools"], ensure_ascii=False, indent=2))] if record.get("tools") else []
-    return tools + [(_heading(turn), _said(turn)) for turn in record["messages"]]
+    return "\n".join([*map(render.plain, lines), *example_text.lines(e["record"], e["removed"])])
 
 
 def _gist(record: dict[str, Any]) -> str:
-    return " | ".join(text for _, text in _parts({**record, "tools": []}))
-
-
-def _heading(turn: dict[str, Any]) -> str:
-    whose = " ".join(turn[name] for name in ("role", "name", "tool_call_id") if name in turn)
-    return f"{whose}, target" if turn["role"] == "assistant" and turn.get("weight", 1) else whose
-
-
-def _said(turn: dict[str, Any]) -> str:
-    calls = [json.dumps(call, ensure_ascii=False) for call in turn.get("tool_calls", [])]
-    thought = [f"<think>\n{turn['reasoning_content']}\n</think>"] if turn.get("reasoning_content") else []
-    return "\n".join([*thought, *([turn["content"]] if turn["content"] else []), *calls])
+    return " | ".join(part.text for part in example_text.parts({**record, "tools": []}))

@@ -1,0 +1,37 @@
+"""Lines that came over a socket, as a batch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.record_stream import line_of
+from apollod.adapters.sources.source_files import LINE_BYTES_MAX
+from apollod.core.inputs import Batch
+from apollod.curation.formats.jsonl_records import read_record
+from apollod.curation.formats.lines import BOM
+from apollod.curation.formats.reader import Limits
+from apollod.curation.moments import Rules
+from apollod.curation.redaction import redact
+
+
+def batch_of_lines(
+    lines: Sequence[bytes],
+    source: str,
+    quarantine: Path,
+    line_max: int = LINE_BYTES_MAX,
+    first: int = 1,
+    rules: Rules = Rules(),  # noqa: B008
+) -> Batch:
+    """Lines that came over a socket, as a batch without a position: somebody waits for these. `first`: the number of
+    the first one within its source.
+
+    Each is one record, whatever white space is in it. Blocking; raises OSError when a bad line cannot be kept.
+    """
+    kept_in, limits = Quarantine(quarantine), Limits(line_max)
+    if first == 1 and lines:
+        lines = [lines[0].removeprefix(BOM), *lines[1:]]
+    clean = (redact(raw)[0] for raw in lines)
+    items = (item for number, raw in enumerate(clean, first) for item in read_record(number, raw, limits))
+    taken = tuple(line_of(item, kept_in, rules) for item in items)
+    last = first + len(lines) - 1
+    return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")

@@ -1,0 +1,299 @@
+"""Files of sources: complete records of each, exactly once.
+
+Law: no decisions and no memory that matters. Where reading goes on is the journal's knowledge (`source.consumed`,
+appended in one transaction with what the lines became); everything kept here is a cache. A file is what it is, not its
+name: device, inode and a hash of its beginning, so that a rename changes nothing. Blocking: the caller uses a worker
+thread, one `read_batch` at a time.
+"""
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO
+
+import msgspec
+
+from apollod.adapters.sources.identity import Candidate, identify, open_regular, read_from, tail_digest
+from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream
+from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, Read, unpacked
+from apollod.core.inputs import Batch, Line
+from apollod.core.intake.events import Tier
+from apollod.core.intake.state import Position
+from apollod.curation.formats.reader import Cursor, Limits, Reader
+from apollod.curation.formats.table import ReaderTable
+from apollod.curation.moments import Rules
+from apollod.failpoints import failpoint
+
+LINE_BYTES_MAX = 1 << 20
+BATCH_LINES_MAX = 256
+BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one chunk completes
+HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
+SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
+SETTLED_S = 60.0  # a conversation to which nobody added anything for so long is taken as far as it goes
+MEMORIES = 64  # files whose conversations are remembered between two batches; others are read again
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """How the files of a source are read."""
+
+    rules: Rules = Rules()
+    tier: Tier = "bulk"
+    record_bytes: int = LINE_BYTES_MAX
+    """a longer record is refused"""
+    settle_s: float = SETTLED_S
+
+
+@dataclass
+class _Unfolding:
+    """A compressed file in the middle of being read, so that a batch need not start from its beginning."""
+
+    file: BinaryIO
+    reader: Reader
+    stream: RecordStream
+    source: str
+    offset: int
+
+
+_Endless = tuple[str, int, Cursor]
+"""(source, where in it a record begins that is too long, how far its end has been searched for)"""
+
+
+class SourceFiles:
+    """Reads files, whichever they are. `clock`: seconds since the epoch, compared with files' modification times."""
+
+    def __init__(
+        self,
+        quarantine: Quarantine,
+        terms: Terms,
+        formats: ReaderTable | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._quarantine = quarantine
+        self._terms = terms
+        self._formats = formats or ReaderTable()
+        self._clock = clock
+        self._names: dict[str, str] = {}
+        self._idle: dict[str, tuple[int, ...]] = {}
+        self._endless: dict[str, _Endless] = {}
+        self._unfolding: _Unfolding | None = None
+        self._memories: OrderedDict[str, Cursor] = OrderedDict()
+
+    def found(self, paths: list[str]) -> list[str]:
+        """These are the files there are: what is known of others is forgotten. Returns their names as text that JSON
+        can hold; `read_batch` finds the file also where its name is not UTF-8."""
+        self._names = {printable(path): path for path in paths}
+        self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
+        self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
+        return list(self._names)
+
+    def is_idle(self, path: str, status: os.stat_result) -> bool:
+        """Was all of the file read, and is it as it was then?"""
+        return self._idle.get(path) == _fingerprint(status)
+
+    def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
+        """The next complete lines of a file, or None when there are none now (also when it is gone).
+
+        `known`: the newest position of every file in the journal, by the file's identity (`State.sources`); whoever
+        calls again without having recorded a batch gets the same one. Bytes of bad lines are in quarantine when this
+        returns. Raises OSError when file or quarantine cannot be used (mode, full disk): nothing is taken then, and
+        other files are not concerned.
+        """
+        file = open_regular(self._names.get(path, path))
+        if file is None:
+            return None
+        with file:
+            return self._read_file(path, file, known)
+
+    def close(self) -> None:
+        """Let go of a compressed file that is being read."""
+        if self._unfolding is not None:
+            self._unfolding.file.close()
+            self._unfolding = None
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _read_file(self, path: str, file: BinaryIO, known: Mapping[str, Position]) -> Batch | None:
+        status = os.fstat(file.fileno())
+        if self.is_idle(path, status):
+            return None
+        packed = path.endswith(PACKED_SUFFIXES)
+        candidate = identify(path, file, status, packed, known)
+        if candidate is None:
+            return None
+        batch, idle = self._read_packed(candidate) if packed else self._read_plain(candidate)
+        if batch is None and idle:
+            self._idle[path] = _fingerprint(status)
+        return batch
+
+    def _read_plain(self, it: Candidate) -> tuple[Batch | None, bool]:
+        """The second value: nothing will come without a change of the file."""
+        before = partial(read_from, it.file, 0)
+        reader, cursor = self._reader_of(it, lambda: os.pread(it.file.fileno(), HEAD_BYTES, 0), before)
+        folding = Folding(reader, read_from(it.file, cursor.offset), cursor, self._terms.record_bytes, complete=False)
+        stream = RecordStream(folding, self._quarantine, self._terms.rules, partial(self._ends, it, reader))
+        batch, idle = self._batch(it, reader, stream), True
+        if batch is None:
+            batch, idle = self._settled(it, reader, stream)
+        return None if batch is None else msgspec.structs.replace(batch, tail=tail_digest(it.file, batch.offset)), idle
+
+    def _settled(self, it: Candidate, reader: Reader, stream: RecordStream) -> tuple[Batch | None, bool]:
+        """What a conversation has that nobody adds to any more; second value as above."""
+        settled = reader.settle(stream.cursor)
+        if settled.cursor == stream.cursor:
+            return None, True
+        if self._clock() - it.status.st_mtime < self._terms.settle_s:
+            return None, False
+        return self._batch_of(it, reader, settled.cursor, stream.lines_of(settled.items), stream), True
+
+    def _ends(self, it: Candidate, reader: Reader, begin: Cursor, inside: Cursor) -> bool:
+        """Is the end there of the over-long record that begins at `begin` and has been read up to `inside`?
+
+        Behind `inside` only what came since the last call is searched. What lies before is read every time, since a
+        file whose space was reserved is filled there.
+        """
+        source, offset, searched = self._endless.pop(it.path, ("", 0, inside))
+        same = (source, offset) == (it.position.source, begin.offset)
+        if not same or not inside.offset <= searched.offset <= it.status.st_size:
+            searched = inside
+        folding = Folding(
+            reader, read_from(it.file, searched.offset), searched, self._terms.record_bytes, complete=False
+        )
+        while folding.next(1) is not None:
+            if not folding.cursor.inside:
+                return True
+        self._endless[it.path] = it.position.source, begin.offset, folding.cursor
+        return False
+
+    def _read_packed(self, it: Candidate) -> tuple[Batch | None, bool]:
+        """A compressed file is taken once all of it can be read; offsets count its content. The second value: nothing
+        will come without a change of the file."""
+        if it.position.offset and not it.position.line:
+            return None, True  # in quarantine as a whole
+        try:
+            unfolding = self._unfolding
+            if unfolding is None or (unfolding.source, unfolding.offset) != (it.position.source, it.position.offset):
+                self.close()
+                if it.new:
+                    _read_through(it)
+                unfolding = self._unfolding = self._unfold(it)
+            unfolding.offset = -1  # nowhere, should reading fail half way
+            batch = self._batch(it, unfolding.reader, unfolding.stream)
+        except DAMAGE as error:
+            self.close()
+            if self._clock() - it.status.st_mtime < SETTLE_S:
+                return None, False
+            return self._refuse_file(it, error), True
+        if batch is None:
+            self.close()
+        else:
+            unfolding.offset = batch.offset
+        return batch, True
+
+    def _unfold(self, it: Candidate) -> _Unfolding:
+        reader, cursor = self._reader_of(it, lambda: _content(it)(HEAD_BYTES), partial(_content, it))
+        file = os.fdopen(os.dup(it.file.fileno()), "rb")
+        file.seek(0)
+        folding = Folding(reader, unpacked(file, it.path), cursor, self._terms.record_bytes, complete=True)
+        folding.skip(cursor.offset)
+        return _Unfolding(
+            file, reader, RecordStream(folding, self._quarantine, self._terms.rules), it.position.source, cursor.offset
+        )
+
+    def _refuse_file(self, it: Candidate, error: Exception) -> Batch:
+        """The whole file as line 0. Its position, an offset without a line, says that it is done with."""
+        it.file.seek(0)
+        with self._quarantine.begin() as keeping:
+            while chunk := it.file.read(CHUNK_BYTES):
+                keeping.write(chunk)
+            kept = keeping.commit()
+        reason = (
+            f"the compressed file is cut off or damaged ({error}); compress it again and put it here under a new name"
+        )
+        line = Line(number=0, reason=reason, bytes=kept.bytes, sha256=kept.sha256, kept=kept.path)
+        return Batch(source=it.position.source, path=it.path, offset=kept.bytes, line=0, lines=(line,), new=it.new)
+
+    # --- what the bytes are ------------------------------------------------------------------------------------------
+
+    def _reader_of(
+        self, it: Candidate, head: Callable[[], bytes], content: Callable[[], Read]
+    ) -> tuple[Reader, Cursor]:
+        """Who reads the file, and from where on: as the journal says, or a new one by its content."""
+        position = it.position
+        if not position.offset and not position.cursor:
+            path = it.path
+            for suffix in PACKED_SUFFIXES:
+                path = path.removesuffix(suffix)
+            return self._formats.recognise(path, head()), Cursor()
+        reader, cursor = self._formats.resume(position.cursor, position.offset, position.line)
+        remembered = self._memories.get(position.source)
+        if remembered is not None and (remembered.offset, remembered.state) == (cursor.offset, cursor.state):
+            return reader, remembered
+        return reader, reader.recall(cursor, _pieces(content, cursor.offset), Limits(self._terms.record_bytes))
+
+    def _batch(self, it: Candidate, reader: Reader, stream: RecordStream) -> Batch | None:
+        begin, lines, size = stream.cursor, list[Line](), 0
+        while len(lines) < BATCH_LINES_MAX and max(size, stream.cursor.offset - begin.offset) < BATCH_BYTES_MAX:
+            more = stream.next(BATCH_LINES_MAX - len(lines))
+            if more is None:
+                break
+            lines += more
+            size += sum(len(line.record) for line in more)
+        if stream.cursor == begin and not lines:
+            return None
+        failpoint("inbox.batch-read")
+        return self._batch_of(it, reader, stream.cursor, lines, stream)
+
+    def _batch_of(
+        self, it: Candidate, reader: Reader, cursor: Cursor, lines: list[Line], stream: RecordStream
+    ) -> Batch:
+        if cursor.memory is not None:
+            self._memories[it.position.source] = cursor
+            self._memories.move_to_end(it.position.source)
+            if len(self._memories) > MEMORIES:
+                self._memories.popitem(last=False)
+        return Batch(
+            source=it.position.source,
+            path=it.path,
+            offset=cursor.offset,
+            line=cursor.line,
+            lines=tuple(lines),
+            new=it.new,
+            replaces=it.replaces,
+            cursor=self._formats.recorded(reader, cursor),
+            counts=stream.take_counts(),
+            tier=self._terms.tier,
+        )
+
+
+def _content(it: Candidate) -> Read:
+    """All of a compressed file's content, from its beginning."""
+    it.file.seek(0)
+    return unpacked(it.file, it.path)
+
+
+def _pieces(content: Callable[[], Read], size: int) -> Iterator[bytes]:
+    """The first `size` bytes, piece by piece. Nothing is opened before the first one is asked for."""
+    read = content()
+    while size and (piece := read(min(CHUNK_BYTES, size))):
+        yield piece
+        size -= len(piece)
+
+
+def _read_through(it: Candidate) -> None:
+    """Unpack all of it; raises one of DAMAGE."""
+    read = _content(it)
+    while read(CHUNK_BYTES):
+        pass
+
+
+def _fingerprint(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def printable(path: str) -> str:
+    """A path as it can stand in JSON: names need not be UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -1,0 +1,119 @@
+"""What would be learned of a file or directory, without learning it: nothing is written, nothing remembered."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from apollod.adapters.sources.identity import open_regular, read_from
+from apollod.adapters.sources.record_stream import Folding
+from apollod.adapters.sources.source_files import HEAD_BYTES, Terms
+from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, Read, unpacked
+from apollod.adapters.sources.watched_tree import SUFFIXES
+from apollod.curation.conversation import Moment
+from apollod.curation.formats.reader import Bad, Cursor
+from apollod.curation.formats.table import ReaderTable
+from apollod.curation.moments import Learned, learn, learn_record
+from apollod.errors import SourceRefused
+
+ITEMS = 256
+
+
+class Tried(NamedTuple):
+    """A record that would be refused, or an example."""
+
+    path: str
+    line: int
+    learned: Learned | None
+    reason: str = ""
+    """why it would go to quarantine"""
+
+
+class Trial:
+    """Reads files as a source with these terms would; iterate over `read`, then look at the rest."""
+
+    def __init__(self, terms: Terms, formats: ReaderTable) -> None:
+        self._terms = terms
+        self._formats = formats
+        self.formats: dict[str, int] = {}
+        """files by the name of their format"""
+        self.records = 0
+        """lines or records that were read"""
+        self.counts = Counter[str]()
+        """what gave nothing, as `Folded.counts` says it"""
+
+    def read(self, path: Path) -> Iterator[Tried]:
+        """Everything in a file, or in all files below a directory. Raises SourceRefused for what cannot be read."""
+        for file in files_below(path):
+            yield from self._read_file(file)
+
+    def _read_file(self, path: str) -> Iterator[Tried]:
+        try:
+            file = open_regular(path)
+        except OSError as error:
+            raise SourceRefused(f"{path} cannot be read: {error.strerror}", "look at its owner and mode") from error
+        if file is None:
+            raise SourceRefused(f"{path} is no file, or is gone", "name a file or a directory of logs")
+        with file:
+            content = _content(file, path)
+            try:
+                yield from self._fold(path, content)
+            except DAMAGE as error:
+                yield Tried(path, 0, None, f"the compressed file is cut off or damaged ({error})")
+
+    def _fold(self, path: str, content: Callable[[], Read]) -> Iterator[Tried]:
+        bare = path
+        for suffix in PACKED_SUFFIXES:
+            bare = bare.removesuffix(suffix)
+        reader = self._formats.recognise(bare, content()(HEAD_BYTES))
+        self.formats[reader.name] = self.formats.get(reader.name, 0) + 1
+        folding = Folding(reader, content(), Cursor(), self._terms.record_bytes, complete=True)
+        while (items := folding.next(ITEMS)) is not None:
+            for item in items:
+                if isinstance(item, Bad):
+                    if not item.more:
+                        yield Tried(path, item.line, None, item.reason)
+                    continue
+                learned = (
+                    learn(item, self._terms.rules)
+                    if isinstance(item, Moment)
+                    else learn_record(item.record, self._terms.rules)
+                )
+                if isinstance(learned, Learned):
+                    yield Tried(path, item.line, learned)
+                elif isinstance(item, Moment):
+                    folding.counts[f"dropped: {learned}"] += 1
+                else:
+                    yield Tried(path, item.line, None, learned)
+        self.records += folding.cursor.line
+        self.counts.update(folding.counts)
+
+
+def files_below(path: Path) -> list[str]:
+    """The file itself, or all below a directory that may be logs, by name. Raises SourceRefused where there is none."""
+    if not path.is_dir():
+        if not path.exists():
+            raise SourceRefused(f"{path} does not exist", "name a file or a directory of logs")
+        return [str(path)]
+    found = [
+        os.path.join(directory, name)
+        for directory, _, names in os.walk(path)
+        for name in names
+        if name.endswith(SUFFIXES) and not name.startswith(".") and not os.path.islink(os.path.join(directory, name))
+    ]
+    if not found:
+        raise SourceRefused(f"there is no {' or '.join(SUFFIXES)} below {path}", "name the directory with the logs")
+    return sorted(found)
+
+
+def _content(file: BinaryIO, path: str) -> Callable[[], Read]:
+    """Reads all of it, again each time it is called."""
+    if not path.endswith(PACKED_SUFFIXES):
+        return lambda: read_from(file, 0)
+
+    def content() -> Read:
+        file.seek(0)
+        return unpacked(file, path)
+
+    return content

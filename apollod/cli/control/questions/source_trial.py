@@ -1,0 +1,110 @@
+"""`apollod ctl source test PATH`: what would be learned of logs, before anybody learns it. Needs no daemon."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from apollod.adapters.sources.source_files import Terms
+from apollod.adapters.sources.trial import Trial, Tried
+from apollod.cli.control.questions import example_text, rows
+from apollod.cli.render import plain
+from apollod.curation.formats.table import ReaderTable
+from apollod.curation.moments import Learned, Rules
+from apollod.curation.stripping import Stripping
+
+BAD_SHOWN = 5
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read everything, print what would become of it."""
+    rules = Rules(tuple(args.model or ["apollo"]), args.sidechains, stripping=Stripping(args.strip))
+    trial = Trial(Terms(rules), ReaderTable.of(args.format))
+    examples, bad, total, refused = list[Tried](), list[Tried](), 0, 0
+    for tried in trial.read(Path(args.path).expanduser()):
+        if tried.learned is None:
+            refused += 1
+            bad += [tried] if args.json or len(bad) < BAD_SHOWN else []
+        else:
+            total += 1
+            examples += [tried] if args.json or len(examples) < args.examples else []
+    if args.json:
+        print(json.dumps(_object(trial, examples, bad)))
+        return 0
+    formats = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in trial.formats.items())
+    print(f"format      {formats}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
+    for what, count in sorted(trial.counts.items()):
+        print(plain(f"{count:>11} {what}"))
+    for tried in examples:
+        _print_example(tried)
+    for tried in bad:
+        print(plain(f"\n{rows.end_of(tried.path)}:{tried.line}: {tried.reason}"))
+    if total > len(examples):
+        print(f"\napollod: {total - len(examples)} more examples; raise --examples, or --json for all", file=sys.stderr)
+    if not total:
+        _say_why(trial)
+    return 0
+
+
+def _say_why(trial: Trial) -> None:
+    """A way out where nothing would be learned."""
+    if any("another model" in what for what in trial.counts):
+        print(
+            "apollod: nothing would be learned: other models wrote the answers; --model '*' takes them", file=sys.stderr
+        )
+    else:
+        print("apollod: nothing would be learned of it", file=sys.stderr)
+
+
+def _print_example(tried: Tried) -> None:
+    learned = tried.learned
+    assert learned is not None
+    origin = learned.origin
+    told = [f"session {origin.session}"] if origin.session else []
+    told += [f"by {origin.model}"] if origin.model else []
+    told += [f"{signal.kind}: {signal.value}" for signal in learned.signals]
+    first = f"{origin.first_line}-" if origin.first_line else ""
+    print(plain(f"\n--- {learned.record.id}  {rows.end_of(tried.path)}:{first}{tried.line}  {', '.join(told)}"))
+    print("\n".join(example_text.lines(json.loads(learned.record.canonical), _removed(learned))[1:]))
+
+
+def _removed(learned: Learned) -> list[dict[str, Any]]:
+    return [{"place": r.place, "at": r.at, "text": r.text, "why": r.why, "role": r.role} for r in learned.removed]
+
+
+def _object(trial: Trial, examples: list[Tried], bad: list[Tried]) -> dict[str, Any]:
+    counts = {"unknown": {}, "dropped": {}, "redacted": {}}  # type: dict[str, dict[str, int]]
+    for what, count in sorted(trial.counts.items()):
+        group, _, name = what.partition(": ")
+        counts[group][name] = count
+    return {
+        "schema_version": 1,
+        "format": next(iter(trial.formats), ""),
+        "formats": trial.formats,
+        "records": trial.records,
+        "examples": [_example(tried) for tried in examples],
+        **counts,
+        "quarantined": [{"path": tried.path, "line": tried.line, "reason": tried.reason} for tried in bad],
+    }
+
+
+def _example(tried: Tried) -> dict[str, Any]:
+    learned = tried.learned
+    assert learned is not None
+    record = json.loads(learned.record.canonical)
+    messages = record.get("messages") or [{"role": name, "content": record[name]} for name in sorted(record)[::-1]]
+    targets = ("assistant", "completion", "text")
+    return {
+        "id": learned.record.id,
+        "path": tried.path,
+        "line": tried.line,
+        "messages": messages,
+        "tools": record.get("tools", []),
+        "trained": [n for n, m in enumerate(messages) if m["role"] in targets and m.get("weight", 1)],
+        "stripped": [one.text for one in learned.removed],
+        "signals": [{"kind": signal.kind, "value": signal.value} for signal in learned.signals],
+        "model": learned.origin.model,
+        "session": learned.origin.session,
+        "records": list(learned.origin.records),
+    }

@@ -1,0 +1,222 @@
+"""From what a log says, entry by entry, to moments that may be learned.
+
+An assembly holds the conversation as the model saw it last: parts of an answer merged, abandoned branches gone, what
+was compacted replaced. A turn begins with a prompt; when the next one begins, or nobody has added anything for a while
+(`settle`), what the turn has of new answers comes out as a moment, with as much of what was said before as
+`CONTEXT_BYTES` allow. Long turns come out in pieces. What the user took back comes out as a moment of its own that says
+so.
+
+Nothing here reads a clock or decides what is learned: `moments.py` does, by the rules of the source.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from apollod.curation.conversation import Entry, Link, Marked, Moment, Replaced, Rewound, Said, Session, Signal
+from apollod.wire.records import Form
+
+CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
+PIECE_BYTES = 64 << 10  # of new text after which a turn is not waited for any longer
+LINKS = 512  # records that are no messages, remembered for those that follow them
+
+
+class Assembly:
+    """The conversation of one log so far. Copy it before it is fed what may have to be fed again."""
+
+    def __init__(self) -> None:
+        self._session = Session()
+        self._messages: list[Said] = []
+        self._lines: list[int] = []
+        self._sizes: list[int] = []
+        self._size = 0
+        self._fresh = 0  # index of the first message that no moment has had
+        self._links: dict[str, str] = {}
+        self.given = 0
+        """line up to which moments had everything"""
+
+    def copy(self) -> "Assembly":
+        """An assembly that goes its own way; what is in it is shared, since it is never changed."""
+        other = Assembly.__new__(Assembly)
+        other.__dict__ = {
+            name: value.copy() if isinstance(value, list | dict) else value for name, value in self.__dict__.items()
+        }
+        return other
+
+    def feed(self, line: int, entries: Iterable[Entry]) -> list[Moment]:
+        """What a record says, in order; the moments that it closes."""
+        closed: list[Moment] = []
+        for entry in entries:
+            if isinstance(entry, Said):
+                closed += self._said(line, entry)
+            elif isinstance(entry, Link):
+                self._link(entry)
+            elif isinstance(entry, Session):
+                self._session = _merged(self._session, entry)
+            elif isinstance(entry, Rewound):
+                closed += self._rewound(entry)
+            elif isinstance(entry, Replaced):
+                closed += self._replaced(line, entry)
+            elif isinstance(entry, Marked):
+                self._mark(entry.signal)
+        return closed
+
+    def settle(self) -> list[Moment]:
+        """What waits, as if nothing more belonged to it; what follows after all is another moment."""
+        if not any(said.message["role"] == "assistant" for said in self._messages[self._fresh :]):
+            return []
+        line = self._lines[-1]
+        moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh)
+        self._fresh, self.given = len(self._messages), line
+        return [moment]
+
+    def skip(self, given: int) -> None:
+        """Moments had everything up to this line: for an assembly that is fed its log again from the beginning."""
+        self.given = given
+        self._fresh = next((n for n, line in enumerate(self._lines) if line > given), len(self._lines))
+
+    # --- what is said -------------------------------------------------------------------------------------------------
+
+    def _said(self, line: int, said: Said) -> list[Moment]:
+        if self._merge(line, said):
+            return []
+        closed = [] if said.after is None else self._branch(said)
+        if said.prompt or self._is_long(said):
+            closed += self.settle()
+        return closed + self._append(line, said)
+
+    def _is_long(self, said: Said) -> bool:
+        """Much is new in this turn, and the next answer begins, so that the results of its tools are there."""
+        return said.message["role"] == "assistant" and sum(self._sizes[self._fresh :]) > PIECE_BYTES
+
+    def _merge(self, line: int, said: Said) -> bool:
+        """Is it a part of the last answer, or that answer again? Then it is there now. Results of its first calls may
+        lie in between."""
+        if not said.part_of:
+            return False
+        place = len(self._messages) - 1
+        while place >= 0 and self._messages[place].message["role"] == "tool":
+            place -= 1
+        if place < 0 or self._messages[place].part_of != said.part_of:
+            return False
+        last = self._messages[place]
+        message = said.message if said.replaces else _joined(last.message, said.message)
+        whole = msgspec.structs.replace(said, message=message, signals=last.signals + said.signals)
+        self._links[last.id] = said.id
+        size = _size(whole)
+        self._size += size - self._sizes[place]
+        self._messages[place], self._sizes[place] = whole, size
+        return True
+
+    def _branch(self, said: Said) -> list[Moment]:
+        """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
+        id that is not known cuts nothing."""
+        place = self._place(said.after or "")
+        behind = {one.message["role"] for one in self._messages[place:]} if place else set()
+        return self._take_back(place, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []
+
+    def _place(self, record: str) -> int:
+        """Index behind the message of a record, or of what stands for it; 0: it is not known."""
+        for _ in range(8):  # a link may lead to an answer that was merged later
+            if record not in self._links:
+                break
+            record = self._links[record]
+        if not record:
+            return 0
+        return next((n + 1 for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].id == record), 0)
+
+    def _rewound(self, entry: Rewound) -> list[Moment]:
+        prompts = [n for n, said in enumerate(self._messages) if said.prompt]
+        if entry.to:
+            place = self._place(entry.to)
+        else:
+            place = prompts[-entry.turns] if 0 < entry.turns <= len(prompts) else -1
+        return [] if place < (1 if entry.to else 0) else self._take_back(place, "rewound")
+
+    def _replaced(self, line: int, entry: Replaced) -> list[Moment]:
+        closed = self.settle()
+        self._cut(0)
+        for said in entry.messages:
+            closed += self._append(line, said)
+        self._fresh = len(self._messages)
+        return closed
+
+    def _take_back(self, place: int, how: str) -> list[Moment]:
+        """Cut at `place`. What lay behind it and no moment had comes out, with how it was taken back; what is new
+        before it goes on waiting."""
+        first, closed = max(self._fresh, place), list[Moment]()
+        if any(said.message["role"] == "assistant" for said in self._messages[first:]):
+            lines = self._lines[-1], self._lines[first]
+            closed = [Moment(*lines, self._session, tuple(self._messages), first, taken_back=how)]
+        self._cut(place)
+        return closed
+
+    # --- the list -----------------------------------------------------------------------------------------------------
+
+    def _append(self, line: int, said: Said) -> list[Moment]:
+        self._messages.append(said)
+        self._lines.append(line)
+        self._sizes.append(_size(said))
+        self._size += self._sizes[-1]
+        return self._forget() if self._size > CONTEXT_BYTES else []
+
+    def _cut(self, place: int) -> None:
+        self._size -= sum(self._sizes[place:])
+        del self._messages[place:], self._lines[place:], self._sizes[place:]
+        self._fresh = min(self._fresh, place)
+
+    def _forget(self) -> list[Moment]:
+        """Forget what is too long ago to be context. What is left begins with a prompt where one is left, and depends
+        on nothing but the messages, so that a log that is read again gives the same context."""
+        place, size = 0, self._size
+        while place < len(self._messages) - 1 and size > CONTEXT_BYTES // 2:  # half: not for each message
+            size -= self._sizes[place]
+            place += 1
+        place = next((n for n in range(place, len(self._messages)) if self._messages[n].prompt), place)
+        closed = self.settle() if self._fresh < place else []
+        del self._messages[:place], self._lines[:place], self._sizes[:place]
+        self._size = sum(self._sizes)
+        self._fresh = max(0, self._fresh - place)
+        return closed
+
+    def _mark(self, signal: Signal) -> None:
+        """Put evidence on the last answer, unless a moment had it."""
+        for n in range(len(self._messages) - 1, self._fresh - 1, -1):
+            if self._messages[n].message["role"] == "assistant":
+                said = self._messages[n]
+                self._messages[n] = msgspec.structs.replace(said, signals=(*said.signals, signal))
+                return
+
+    def _link(self, link: Link) -> None:
+        self._links[link.id] = self._links.get(link.after, link.after)
+        if len(self._links) > LINKS:
+            del self._links[next(iter(self._links))]
+
+
+def _size(said: Said) -> int:
+    """Characters that the model sees of it, roughly."""
+    message = said.message
+    size = len(message["content"]) + len(message.get("reasoning_content", ""))
+    for call in message.get("tool_calls", ()):
+        size += len(str(call["function"]["arguments"]))
+    return size
+
+
+def _joined(first: Form, second: Form) -> Form:
+    """One answer of two parts: texts one after the other, calls in order. A part that was written again, with more in
+    it or not, counts once. Keys stay in canonical order."""
+    joined = {**first, **second}
+    for key in ("content", "reasoning_content"):
+        if key in first and key in second:
+            joined[key] = second[key] if second[key].startswith(first[key]) else first[key] + second[key]
+    if "tool_calls" in first and "tool_calls" in second:
+        known = [call.get("id") for call in first["tool_calls"]]
+        new = [call for call in second["tool_calls"] if call.get("id") is None or call.get("id") not in known]
+        joined["tool_calls"] = [*first["tool_calls"], *new]
+    return {key: joined[key] for key in sorted(joined)}
+
+
+def _merged(known: Session, said: Session) -> Session:
+    """What is known of a session, with what was said last."""
+    news = {name: value for name in said.__struct_fields__ if (value := getattr(said, name))}
+    return msgspec.structs.replace(known, **news)

@@ -1,0 +1,117 @@
+"""What the logs of agents say, in one vocabulary: the entries that a format's reader makes of its records.
+
+Most agents write a session as records that are appended: facts about the session, messages, and marks that earlier
+ones were taken back. `assembly.py` puts a conversation together from them, whatever the agent.
+"""
+
+from typing import Any
+
+import msgspec
+
+from apollod.wire.records import Form
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Evidence about a message that the log itself holds."""
+
+    kind: str
+    """such as `rating`, `interrupted`, `refused`, `rewound`, `tool-error`"""
+    value: str
+    """the words or figure that show it"""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """Facts that hold for what follows; empty ones say nothing new."""
+
+    id: str = ""
+    agent: str = ""
+    """the program that wrote the log"""
+    version: str = ""
+    """of that program"""
+    model: str = ""
+    """who answers, where messages do not say it themselves"""
+    system: str = ""
+    """the system prompt"""
+    tools: tuple[dict[str, Any], ...] = ()
+    """what could be called, as in an OpenAI request"""
+    sidechain: bool = False
+    """the log of an agent that another one started"""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A message, or a part of one."""
+
+    message: Form
+    """canonical form, as `wire.records.message_form` makes it"""
+    id: str = ""
+    """of the record"""
+    after: str | None = None
+    """the record before it where the log is a tree; None: the last one. A record that follows another one than the
+    last begins a branch, and what lay behind that other one is no part of the conversation any more"""
+    part_of: str = ""
+    """parts of one answer share it; they come one after another"""
+    replaces: bool = False
+    """it says all of the answer `part_of` again, and more; else it is the next part"""
+    prompt: bool = False
+    """somebody asks: a turn begins"""
+    model: str = ""
+    """who wrote it (answers)"""
+    response: str = ""
+    """id of the engine's response (answers)"""
+    signals: tuple[Signal, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A record that is no message, but that others may follow."""
+
+    id: str
+    after: str
+
+
+class Rewound(msgspec.Struct, frozen=True):
+    """The user took back what was said: all after the record `to`, or the last `turns` turns."""
+
+    to: str = ""
+    turns: int = 0
+
+
+class Replaced(msgspec.Struct, frozen=True):
+    """The conversation so far was replaced by these messages: it was compacted, which says nothing about its worth."""
+
+    messages: tuple[Said, ...]
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """Evidence about the last answer."""
+
+    signal: Signal
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """A known record that the model did not write or was not shown, and why it is none of the conversation."""
+
+    reason: str
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A record of a type that this reader does not know; it is counted."""
+
+    type: str
+
+
+Entry = Session | Said | Link | Rewound | Replaced | Marked | Dropped | Unknown
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A piece of a conversation from which something may be learned: what one prompt led to, with what came before."""
+
+    line: int
+    """of the source in which it ends"""
+    first_line: int
+    """in which what may be learned begins"""
+    session: Session
+    messages: tuple[Said, ...]
+    fresh: int
+    """index of the first message that may be learned; those before are context"""
+    taken_back: str = ""
+    """how the user took back what is fresh, if that was done: `branch` or `rewound`"""

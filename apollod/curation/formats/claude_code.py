@@ -1,0 +1,148 @@
+"""Sessions of Claude Code: `~/.claude/projects/<directory>/<session>.jsonl`, subagents in files of their own.
+
+The format is internal to that program and drifts; read here as versions 2.0 to 2.1 write it (JSON schema of 2.1.1 by
+oneryalcin/agent-schemas, notes on later versions by skillsynchq/txcript). A line holds one block of an answer; lines of
+one answer share `message.id` and come one after another, sometimes again with more in them. Results of tools are user
+records. Records follow each other by `parentUuid`, so a prompt that was edited begins a branch.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import Dropped, Entry, Link, Said, Session, Signal, Unknown
+from apollod.curation.formats.blocks import form, json_object, text_of_blocks, tool_call
+from apollod.curation.formats.session_reader import SessionReader
+
+NAME = "claude-code"
+INTERRUPTED = ("[Request interrupted by user", "[Request cancelled by user")
+REFUSED = "The user doesn't want to proceed with this tool use"
+NOT_PROMPTS = (
+    "<command-name>", "<command-message>", "<local-command-stdout>", "<local-command-stderr>",
+    "<local-command-caveat>", "<system-reminder>", "<task-notification>", "<bash-input>", "<bash-stdout>",
+    "Stop hook feedback:", "Caveat: ",
+)  # fmt: skip
+SILENT = frozenset(
+    {
+        "summary", "file-history-snapshot", "queue-operation", "attachment", "ai-title", "custom-title", "last-prompt",
+        "mode", "pr-link", "progress", "permission-mode", "tag", "agent-name", "agent-setting",
+    }
+)  # fmt: skip
+"""Types that the program keeps for itself."""
+
+
+class _Message(msgspec.Struct):
+    role: str = ""
+    content: Any = None
+    id: str = ""
+    model: str = ""
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    """What is read of a record; all other fields are left alone."""
+
+    type: str = ""
+    uuid: str = ""
+    parent_uuid: str | None = None
+    logical_parent_uuid: str | None = None
+    session_id: str = ""
+    agent_id: str = ""
+    version: str = ""
+    is_sidechain: bool = False
+    is_meta: bool = False
+    is_compact_summary: bool = False
+    is_api_error_message: bool = False
+    subtype: str = ""
+    message: _Message | None = None
+
+
+_decode = msgspec.json.Decoder(_Line, strict=False).decode
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """One of the first records has a session and stands in a tree of records."""
+    for line in head.split(b"\n")[:20]:
+        if b'"sessionId"' in line and b'"parentUuid"' in line and b'"parts"' not in line:
+            return True
+    return False
+
+
+def hear(line: bytes) -> Iterable[Entry]:
+    """The entries of one record."""
+    record = json_object(line, _decode)
+    if record.session_id or record.agent_id:
+        yield Session(
+            id=record.agent_id or record.session_id, agent=NAME, version=record.version, sidechain=record.is_sidechain
+        )
+    message = record.message
+    if message is not None and record.type == "assistant":
+        yield from _answer(record, message)
+    elif message is not None and record.type == "user":
+        yield from _user(record, message)
+    else:
+        if record.uuid:
+            yield Link(record.uuid, record.parent_uuid or record.logical_parent_uuid or "")
+        if record.type == "system":
+            yield Dropped(f"system: {record.subtype or 'other'}")
+        elif record.type in SILENT:
+            yield Dropped(record.type)
+        else:
+            yield Unknown(record.type)
+
+
+def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
+    if record.is_api_error_message or message.model == "<synthetic>":
+        yield Link(record.uuid, record.parent_uuid or "")
+        yield Dropped("an error of the API, or text that no model wrote")
+        return
+    blocks = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content or ""}]
+    calls = [
+        tool_call(block.get("id"), block.get("name"), block.get("input"))
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") == "tool_use"
+    ]
+    message_ = form(
+        "assistant",
+        text_of_blocks(blocks, "text"),
+        reasoning_content=text_of_blocks(blocks, "thinking"),
+        tool_calls=calls,
+    )
+    yield Said(
+        message_, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
+    )
+
+
+def _user(record: _Line, message: _Message) -> Iterable[Entry]:
+    blocks = message.content if isinstance(message.content, list) else [{"type": "text", "text": message.content or ""}]
+    results = [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
+    after = record.parent_uuid
+    for result in results:
+        content = result.get("content")
+        text = text_of_blocks(content, "text") if isinstance(content, list) else content
+        said = form("tool", text or "", tool_call_id=result.get("tool_use_id"))
+        yield Said(said, id=record.uuid, after=after, signals=_of_result(text, result))
+        after = None
+    text = text_of_blocks(blocks, "text")
+    if record.is_compact_summary:
+        yield Link(record.uuid, record.parent_uuid or "")
+        yield Dropped("a summary of what was compacted")
+    elif record.is_meta or text.lstrip().startswith(NOT_PROMPTS):
+        yield Link(record.uuid, record.parent_uuid or "")
+        yield Dropped("text of the program, not of a person")
+    elif text.startswith(INTERRUPTED):
+        yield Said(form("user", text), id=record.uuid, after=after, signals=(Signal("interrupted", text),))
+    elif text.strip():
+        yield Said(form("user", text), id=record.uuid, after=after, prompt=not results)
+    elif not results:
+        yield Link(record.uuid, record.parent_uuid or "")
+        yield Dropped("a prompt without text")
+
+
+def _of_result(text: str | None, result: dict[str, Any]) -> tuple[Signal, ...]:
+    if text and text.startswith(REFUSED):
+        return (Signal("refused", text[:200]),)
+    return (Signal("tool-error", (text or "")[:200]),) if result.get("is_error") else ()
+
+
+READER = SessionReader(NAME, recognise, hear)

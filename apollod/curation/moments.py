@@ -1,0 +1,124 @@
+"""What is learned of a moment: which of its answers, after how much of what was said before.
+
+Pure. The rules come from the configuration of the source; the same moment under the same rules gives the same record.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from apollod.core.intake.events import Origin, Removed
+from apollod.curation.conversation import Moment, Said, Signal
+from apollod.curation.stripping import Stripping, strip
+from apollod.errors import RecordRefused
+from apollod.wire.records import Form, Record, record_of_forms
+
+CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is cut by tokens in the trainer
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What is learned of a source."""
+
+    models: tuple[str, ...] = ("apollo",)
+    """whose answers are learned; those of others are context. `*`: everybody's"""
+    sidechains: bool = False
+    """learn what agents did that another one started?"""
+    context_tokens: int = 4096
+    """of conversation before what is learned, roughly"""
+    stripping: Stripping = Stripping()
+
+
+class Learned(NamedTuple):
+    """An example to be."""
+
+    record: Record
+    origin: Origin = Origin()
+    signals: tuple[Signal, ...] = ()
+    removed: tuple[Removed, ...] = ()
+
+
+def learn(moment: Moment, rules: Rules) -> Learned | str:
+    """The example of a moment, or the reason why there is none."""
+    if moment.session.sidechain and not rules.sidechains:
+        return "a sidechain"
+    if moment.taken_back:
+        return f"taken back by the user ({moment.taken_back})"
+    answers = [n for n in range(moment.fresh, len(moment.messages)) if _is_answer(moment.messages[n].message)]
+    chosen = [n for n in answers if _may_be_learned(moment, moment.messages[n], rules)]
+    if not answers:
+        return "no answer"
+    if not chosen:
+        return "another model's answers"
+    start = _start(moment, rules.context_tokens * CHARACTERS_PER_TOKEN)
+    shown = [n for n in range(start, chosen[-1] + 1) if not _is_empty(moment.messages[n].message)]
+    forms = [_as_target(moment.messages[n].message, n in chosen) for n in shown]
+    if moment.session.system and (not forms or forms[0]["role"] != "system"):
+        forms.insert(0, {"content": moment.session.system, "role": "system"})
+    forms, tools, removed = strip(forms, rules.stripping, moment.session.tools)
+    try:
+        record = record_of_forms(forms, tools)
+    except RecordRefused as error:
+        return error.line()
+    said = [moment.messages[n] for n in chosen]
+    origin = Origin(
+        session=moment.session.id,
+        agent=moment.session.agent,
+        version=moment.session.version,
+        records=tuple(one.id for one in said if one.id),
+        responses=tuple(one.response for one in said if one.response),
+        model=said[-1].model or moment.session.model,
+        first_line=moment.first_line,
+    )
+    signals = (signal for one in moment.messages[moment.fresh :] for signal in one.signals)
+    return Learned(record, origin, tuple(signals), removed)
+
+
+def learn_record(record: Record, rules: Rules) -> Learned | str:
+    """The same of a record that came as it is to be learned: only what is to be stripped is taken out."""
+    if record.kind != "messages":
+        return Learned(record)
+    form = msgspec.json.decode(record.canonical)
+    messages, tools, removed = strip(form["messages"], rules.stripping, form.get("tools", ()))
+    if not removed:
+        return Learned(record)
+    try:
+        return Learned(record_of_forms(messages, tools)._replace(tier=record.tier), removed=removed)
+    except RecordRefused as error:
+        return error.line()
+
+
+def _is_answer(form: Form) -> bool:
+    return form["role"] == "assistant" and not _is_empty(form)
+
+
+def _is_empty(form: Form) -> bool:
+    """Nothing was said or called; thinking alone is a turn that was cut off."""
+    return form["role"] == "assistant" and not (form["content"].strip() or form.get("tool_calls"))
+
+
+def _may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
+    model = said.model or moment.session.model
+    return "*" in rules.models or model in rules.models
+
+
+def _as_target(form: Form, target: bool) -> Form:
+    """A turn as context, or as what is learned; `weight` is the last key of the canonical form."""
+    if form["role"] != "assistant" or target:
+        return {key: value for key, value in form.items() if key != "weight"}
+    return {**form, "weight": 0}
+
+
+def _start(moment: Moment, characters: int) -> int:
+    """Where the context begins: at a prompt, the earliest from which all of it up to what is learned fits; the prompt
+    of this turn in any case."""
+    start, size = moment.fresh, 0
+    fits = start if start < len(moment.messages) and moment.messages[start].prompt else None
+    for n in range(moment.fresh - 1, -1, -1):
+        size += len(moment.messages[n].message["content"])
+        if size > characters and fits is not None:
+            break
+        if moment.messages[n].prompt:
+            fits = n
+            if size > characters:
+                break
+    return fits if fits is not None else 0

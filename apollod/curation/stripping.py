@@ -1,0 +1,133 @@
+"""Instructions that a behaviour should no longer need: found, taken out, and kept beside what is learned.
+
+What is taken out is said exactly, so that the conversation as the model saw it can be put together again (`restored`).
+Answers are never touched: only what was said to the model. All of it takes time in proportion to the text, whatever
+the text is.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+import msgspec
+
+from apollod.core.intake.events import Removed, StripLevel
+from apollod.wire.records import Form
+
+MEMORY = ("memory", "memories", "recalled-memories", "relevant-memories", "supermemory-context")
+REMINDERS = ("system-reminder",)
+SCAFFOLDING = (
+    "environment_context", "user_instructions", "permissions instructions", "available_skills", "env", "INSTRUCTIONS",
+)  # fmt: skip
+INSTRUCTING = frozenset({"system", "developer"})
+TOOLS = "tools"
+"""`Removed.why` of the tools of a conversation: `text` is their JSON"""
+
+_LEVELS: dict[StripLevel, tuple[tuple[str, str], ...]] = {
+    "none": (),
+    "memory": tuple((tag, "memory") for tag in MEMORY) + tuple((tag, "reminder") for tag in REMINDERS),
+}
+_LEVELS["system"] = _LEVELS["memory"]
+_LEVELS["all"] = _LEVELS["system"] + tuple((tag, "scaffolding") for tag in SCAFFOLDING)
+_Span = tuple[int, int, str]
+"""(begin, end, why)"""
+
+
+class Stripping(msgspec.Struct, frozen=True):
+    """What is taken out of the conversations of a source."""
+
+    level: StripLevel = "memory"
+    """memory: surfaced memories and reminders; system: also messages of the roles system and developer; all: also tools
+    and what programs tell about themselves"""
+    patterns: tuple[str, ...] = ()
+    """regular expressions; what they match goes, too"""
+
+
+def strip(
+    messages: Sequence[Form], stripping: Stripping, tools: Sequence[dict[str, object]] = ()
+) -> tuple[list[Form], list[dict[str, object]], tuple[Removed, ...]]:
+    """(messages, tools, removed). A message that is marked (`strip`) goes whole, and one of which nothing is left."""
+    kept: list[Form] = []
+    removed: list[Removed] = []
+    left = list(tools)
+    if left and stripping.level == "all":
+        removed.append(Removed(0, -1, msgspec.json.encode(left).decode(), TOOLS))
+        left = []
+    for message in messages:
+        role, content = message["role"], message["content"]
+        why = "marked" if message.get("strip") else "system" if _instructs(role, stripping.level) else ""
+        spans = [] if role == "assistant" or why else _spans(content, stripping)
+        if why or (spans and not _without(content, spans).strip() and role != "tool"):
+            removed.append(Removed(len(kept), -1, content, why or spans[0][2], role))
+            continue
+        at = 0
+        for begin, end, reason in spans:
+            removed.append(Removed(len(kept), begin - at, content[begin:end], reason))
+            at += end - begin
+        kept.append({**message, "content": _without(content, spans)} if spans else message)
+    return kept, left, tuple(removed)
+
+
+def restored(messages: Sequence[Form], removed: Sequence[Removed]) -> list[Form]:
+    """The messages as they were before `strip`, without marks and tools."""
+    whole: list[Form] = []
+    rest = [one for one in removed if one.why != TOOLS]
+    for place in range(len(messages) + 1):
+        here = [one for one in rest if one.place == place]
+        whole += [{"content": one.text, "role": one.role} for one in here if one.at < 0]
+        if place == len(messages):
+            break
+        content = messages[place]["content"]
+        for one in reversed([one for one in here if one.at >= 0]):
+            content = content[: one.at] + one.text + content[one.at :]
+        whole.append({**messages[place], "content": content})
+    return whole
+
+
+def _instructs(role: str, level: StripLevel) -> bool:
+    return role in INSTRUCTING and level in ("system", "all")
+
+
+def _spans(content: str, stripping: Stripping) -> list[_Span]:
+    """What is to go, in order, without overlaps."""
+    found = list(_tagged(content, _LEVELS[stripping.level])) if "<" in content else []
+    for pattern in stripping.patterns:
+        found += [(match.start(), match.end(), "pattern") for match in _compiled(pattern).finditer(content)]
+    spans: list[_Span] = []
+    for begin, end, why in sorted(found):
+        if begin >= end:
+            continue
+        if spans and begin < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]), spans[-1][2])
+        else:
+            spans.append((begin, end, why))
+    return spans
+
+
+def _tagged(content: str, tags: Sequence[tuple[str, str]]) -> Iterator[_Span]:
+    """`<tag ...>...</tag>` up to the first end, with the white space behind it; a tag that is not closed is text."""
+    for tag, why in tags:
+        opening, closing, at = f"<{tag}", f"</{tag}>", 0
+        while (begin := content.find(opening, at)) >= 0:
+            at = begin + len(opening)
+            if content[at : at + 1] not in (">", " ", "\n"):
+                continue
+            end = content.find(closing, at)
+            if end < 0:
+                break
+            end += len(closing)
+            while end < len(content) and content[end].isspace():
+                end += 1
+            yield begin, end, why
+            at = end
+
+
+def _without(content: str, spans: Sequence[_Span]) -> str:
+    ends = [0, *(end for _, end, _ in spans)]
+    begins = [*(begin for begin, _, _ in spans), len(content)]
+    return "".join(content[end:begin] for end, begin in zip(ends, begins, strict=True))
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

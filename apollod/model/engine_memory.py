@@ -1,0 +1,84 @@
+"""What vLLM takes of a GPU besides weights and KV cache, and what its arguments say about that. Pure.
+
+From vLLM's sources (0.26 to 0.32), not measured on a GPU. Before it takes its KV cache it runs the largest batch once:
+`--max-num-batched-tokens` b through the layers, then `--max-num-seqs` s through the sampler, h and i elements wide:
+
+    layers    b (12 h + 6 i)    residual, norms and attention; gate and up, and their product
+    sampler   26 s vocabulary   logits in bf16 and float32; sorted values, their indices, probabilities and their sums
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apollod.model.positions import asked_length, human_number
+
+GIB = 1 << 30
+CUDA_CONTEXT = 600_000_000
+"""of one process, with the libraries that it loads"""
+CUDA_GRAPHS = 2_000_000_000
+
+_OWN_SIZES = ("gpu-memory-utilization", "kv-cache-memory-bytes", "num-gpu-blocks-override")
+
+
+@dataclass(frozen=True)
+class EngineAsked:
+    """What `[engine] args` and `kv_cache_mib` say; None where they do not."""
+
+    length: int | None = None
+    kv: int | None = None
+    """bytes of KV cache"""
+    share: float | None = None
+    """of the device, for all that the engine takes"""
+    batched: int | None = None
+    sequences: int | None = None
+    sized: bool = False
+    """the arguments size the KV cache themselves, in whichever way"""
+
+
+def engine_asked(args: Sequence[str], kv_cache_mib: int = 0) -> EngineAsked:
+    """As vLLM reads its arguments: the last one counts."""
+    given = _given(args)
+    kv = human_number(given.get("kv-cache-memory-bytes", ""))
+    share = given.get("gpu-memory-utilization", "")
+    sized = any(name in given for name in _OWN_SIZES)
+    return EngineAsked(
+        length=asked_length(args),
+        kv=kv or (None if sized else kv_cache_mib << 20 or None),
+        share=float(share) if not kv and _is_share(share) else None,
+        batched=human_number(given.get("max-num-batched-tokens", "")),
+        sequences=human_number(given.get("max-num-seqs", "")),
+        sized=sized,
+    )
+
+
+def workspace(text: Mapping[str, Any], asked: EngineAsked, device: int) -> int:
+    """Bytes on a GPU of `device` bytes: context, graphs, and the larger of both runs above."""
+    batched, sequences = _batch(device)
+    layers = (asked.batched or batched) * (12 * text["hidden_size"] + 6 * text["intermediate_size"])
+    sampler = (asked.sequences or sequences) * 26 * text["vocab_size"]
+    return int(CUDA_CONTEXT + CUDA_GRAPHS + max(layers, sampler))
+
+
+def _batch(device: int) -> tuple[int, int]:
+    """vLLM's defaults for tokens and sequences of a batch (engine/arg_utils.py)."""
+    if device >= 160 * GIB:
+        return 16384, 1024
+    return (8192, 1024) if device >= 70 * GIB else (2048, 256)
+
+
+def _given(args: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name.startswith("--"):
+            following = args[place + 1] if place + 1 < len(args) else ""
+            found[name[2:].replace("_", "-")] = value if equals else following
+    return found
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 1
+    except ValueError:
+        return False

@@ -1,0 +1,231 @@
+"""How one device is shared out between weights, training and the KV cache, and what to change where they do not fit
+together. Pure.
+
+Weights and optimizer state are exact; what a step takes besides is known to a tenth (memory_table.py), so a tenth more
+of that is put aside. What is left is the KV cache, unless somebody sized it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import msgspec
+
+from apollod.core.settings import OptimizerSettings, Recompute
+from apollod.errors import DoesNotFit
+from apollod.model import engine_memory
+from apollod.model.engine_memory import EngineAsked
+from apollod.model.memory_table import MemoryTable, memory_table
+from apollod.model.shapes import ModelShapes, layer_types
+
+GB = 1e9
+MIB = 1 << 20
+CPU_ENGINE, CPU_TRAINER = 1_500_000_000, 800_000_000
+"""Python, torch and their libraries in a process, on a machine without a GPU"""
+UNDO_COPIES = 3
+"""matrices that wait on a GPU for their way to the host (trainer/undo/undo_ring.py)"""
+WAYS = 3
+TOKENS_LEAST, LAYERS_LEAST = 256, 1 / 8
+"""below which a way out is none: what is learned of an example, and share of the layers"""
+
+
+@dataclass(frozen=True)
+class Device:
+    """`bytes` of a GPU's memory, or of the host's where there is none."""
+
+    bytes: int
+    gpu: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a configuration says that memory depends on."""
+
+    settings: OptimizerSettings
+    accumulate: int = 1
+    gradient_checkpointing: Recompute = "auto"
+    engine: EngineAsked = field(default_factory=EngineAsked)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes. `engine`, `trainer`: besides weights, KV cache and `table.training`. `kv`: what the KV cache gets, at
+    least `kv_least`, one request of full length; with `kv_given` somebody said so."""
+
+    device: Device
+    table: MemoryTable
+    gradient_checkpointing: bool
+    engine: int
+    trainer: int
+    kv: int
+    kv_least: int
+    kv_given: bool
+
+    @property
+    def missing(self) -> int:
+        """How much more the device would need; 0 where everything fits."""
+        kv = self.kv if self.kv_given else max(self.kv, self.kv_least)
+        wanted = self.table.weights + self.table.training + self.engine + self.trainer + kv
+        return max(0, wanted - self.device.bytes)
+
+
+def memory_plan(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
+    """Layers are computed again exactly where the step would not fit otherwise, if that is left to us ("auto"). Raises
+    as `memory_table`."""
+    if asked.gradient_checkpointing != "auto":
+        return _plan(model, device, asked, asked.gradient_checkpointing)
+    kept = _plan(model, device, asked, False)
+    return _plan(model, device, asked, True) if kept.missing else kept
+
+
+def _plan(model: ModelShapes, device: Device, asked: Asked, again: bool) -> MemoryPlan:
+    table = memory_table(model, asked.settings, asked.accumulate, again)
+    doubt = (table.training - table.state_total) // 10
+    engine, trainer = CPU_ENGINE, CPU_TRAINER + doubt
+    if device.gpu:
+        engine = engine_memory.workspace(model.text, asked.engine, device.bytes)
+        trainer = engine_memory.CUDA_CONTEXT + doubt + UNDO_COPIES * table.largest
+    least = (table.kv_token or 0) * (asked.engine.length or 0) + table.kv_sequence
+    left = (device.bytes - table.weights - table.training - engine - trainer) // MIB * MIB
+    kv = asked.engine.kv
+    if kv is None and asked.engine.share is not None:
+        kv = max(0, int(asked.engine.share * device.bytes) - table.weights - engine)
+    given = kv is not None
+    return MemoryPlan(device, table, again, engine, trainer, max(0, left) if kv is None else kv, least, given)
+
+
+# --- what does not fit --------------------------------------------------------------------------------------------
+
+
+def check_fits(model: ModelShapes, device: Device, asked: Asked) -> MemoryPlan:
+    """The plan; raises DoesNotFit with figures and the cheapest ways out."""
+    plan = memory_plan(model, device, asked)
+    if plan.missing:
+        raise DoesNotFit(shortage(plan), ways_out(model, device, asked))
+    return plan
+
+
+def shortage(plan: MemoryPlan) -> str:
+    """The figures in one sentence."""
+    what = "GPU" if plan.device.gpu else "machine"
+    again = ", layers computed again" if plan.gradient_checkpointing else ""
+    kv = plan.kv if plan.kv_given else plan.kv_least
+    return (
+        f"model and training do not fit this {what} of {_gb(plan.device.bytes)}, {_gb(plan.missing)} are missing: "
+        f"weights {_gb(plan.table.weights)}, a step at max_tokens {_gb(plan.table.training)}{again}, "
+        f"KV cache {_gb(kv)}, the processes {_gb(plan.engine + plan.trainer)}"
+    )
+
+
+def ways_out(model: ModelShapes, device: Device, asked: Asked) -> str:
+    """What to change, the three ways that cost serving and learning least; where nothing is enough alone, together
+    with what costs nothing but time."""
+    found = _enough(model, device, asked)
+    free, thrifty = _free(asked), asked
+    for _, change in free:
+        thrifty = change(thrifty)
+    least, together = memory_plan(model, device, thrifty), " and ".join(text for text, _ in free)
+    if least.missing and free:
+        found += [f"{together} and {text}" for text in _enough(model, device, thrifty)]
+    elif len(free) > 1 and not {text for text, _ in free} & set(found):
+        found.insert(0, together)
+    return "; or ".join(found[:WAYS]) or f"use a smaller model, or {_gb(device.bytes + least.missing)} of memory"
+
+
+def _enough(model: ModelShapes, device: Device, asked: Asked) -> list[str]:
+    """Single changes with which it fits."""
+    return [text for text, way in _ways(model, device, asked) if not memory_plan(model, device, way).missing]
+
+
+_Way = tuple[str, Asked]
+
+
+def _free(asked: Asked) -> list[tuple[str, Callable[[Asked], Asked]]]:
+    """Changes that cost time at most."""
+    ways: list[tuple[str, Callable[[Asked], Asked]]] = []
+    if asked.gradient_checkpointing is False:
+        again = partial(replace, gradient_checkpointing=True)
+        ways.append(("set [trainer] gradient_checkpointing = true", again))
+    if asked.accumulate > 1:
+        ways.append(("set [trainer] accumulate = 1", partial(replace, accumulate=1)))
+    if asked.settings.rounding == "master":
+        ways.append(('set [trainer] rounding = "stochastic"', partial(_with, rounding="stochastic")))
+    return ways
+
+
+def _ways(model: ModelShapes, device: Device, asked: Asked) -> Iterator[_Way]:
+    """One change each, whether it is enough or not, the cheapest first."""
+    for text, change in _free(asked):
+        yield text, change(asked)
+    yield from _smaller_cache(model, device, asked)
+    settings = asked.settings
+    tokens = _largest(model, device, settings.max_tokens // 128, lambda n: _with(asked, max_tokens=128 * n))
+    if tokens >= TOKENS_LEAST // 128:
+        yield f"lower [trainer] max_tokens to {128 * tokens}", _with(asked, max_tokens=128 * tokens)
+    if settings.name in ("apollo", "adamw") and settings.moments == "float32":
+        yield 'set [trainer] moments = "bfloat16"', _with(asked, moments="bfloat16")
+    if settings.name != "apollo":
+        yield 'set [trainer] optimizer = "apollo"', _with(asked, name="apollo")
+    elif rank := _largest(model, device, settings.rank // 8, lambda n: _with(asked, rank=8 * n)):
+        yield f"lower [trainer] rank to {8 * rank}", _with(asked, rank=8 * rank)
+    count = len(layer_types(model.text))
+    top = _largest(model, device, count, lambda n: _with(asked, layers=f"{count - n}-{count - 1}"))
+    if top >= count * LAYERS_LEAST and not settings.layers:
+        text = f"{count - top}-{count - 1}"
+        yield f'train fewer layers, [trainer] layers = "{text}"', _with(asked, layers=text)
+
+
+def _smaller_cache(model: ModelShapes, device: Device, asked: Asked) -> Iterator[_Way]:
+    """Less KV cache, or less that one request may need of it."""
+    plan, engine = memory_plan(model, device, asked), asked.engine
+    left = (plan.kv - plan.missing) // MIB * MIB
+    if plan.kv_given and left >= max(plan.kv_least, MIB):
+        way = replace(asked, engine=replace(engine, kv=left, share=None))
+        if engine.share is None:
+            where = "--kv-cache-memory-bytes in [engine] args" if engine.sized else "[engine] kv_cache_mib"
+            yield f"lower {where} to {left if engine.sized else left // MIB}", way
+        else:
+            yield (
+                "leave --gpu-memory-utilization out of [engine] args",
+                replace(asked, engine=replace(engine, share=None, sized=False)),
+            )
+    elif not plan.kv_given and engine.length:
+        thousands = engine.length // 1024
+
+        def shorter(n: int) -> Asked:
+            return replace(asked, engine=replace(engine, length=1024 * n))
+
+        if length := _largest(model, device, thousands, shorter):
+            yield f"lower --max-model-len in [engine] args to {1024 * length}", shorter(length)
+
+
+def _largest(model: ModelShapes, device: Device, above: int, way: Callable[[int], Asked]) -> int:
+    """The largest n from 1 on, below `above`, with which it fits; 0 where none does."""
+    low, high = 0, above
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if not memory_plan(model, device, way(middle)).missing else (low, middle)
+    return low
+
+
+def _with(asked: Asked, **changes: object) -> Asked:
+    return replace(asked, settings=msgspec.structs.replace(asked.settings, **changes))
+
+
+def _gb(count: int) -> str:
+    return f"{count / GB:.1f} GB"
+
+
+# --- what a new configuration should say --------------------------------------------------------------------------
+
+
+def fitting(model: ModelShapes, device: Device, asked: Asked) -> tuple[Asked, MemoryPlan]:
+    """What comes closest to `asked` and fits: the first of the ways out that is enough. Raises DoesNotFit where none
+    is."""
+    plan = memory_plan(model, device, asked)
+    if not plan.missing:
+        return asked, plan
+    for _, way in _ways(model, device, asked):
+        if not (found := memory_plan(model, device, way)).missing:
+            return way, found
+    raise DoesNotFit(shortage(plan), ways_out(model, device, asked))

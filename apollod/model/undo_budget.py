@@ -1,0 +1,56 @@
+"""How much host memory the undo ring may take, and how many steps that is. Pure.
+
+A step in the ring is a way back for every weight that it wrote and a copy of the optimizer's state. The way back takes
+two bits of a 16-bit weight and 16 more where the weight moved by more than one ulp: measured as 0.08 to 0.16 of the
+weights at a learning rate of 1e-5, and up to 0.4 at the 1e-4 of direct corrections
+(docs/benchmarks/2026-11-22-memory.md).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from apollod.model.memory_table import MemoryTable
+
+PACKED_SHARE = 1 / 6
+DIRECT = 2.4
+"""times a step, that a direct correction may take; a ring that does not hold one gives up for good"""
+PINNED = 1.5
+"""torch hands out pinned memory in powers of two, which takes this much more on average"""
+SPARE = 1.1
+"""as trainer/checkpoints/weights_snapshot.py, which wants that much for its copy"""
+STEPS = 6
+"""that are worth memory: further back, a checkpoint is near"""
+LEAST = 1 << 30
+"""also where that is many more steps"""
+
+UndoBytes = int | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class UndoBudget:
+    """`bytes` for the ring, `step` of one step. `refused`: why it is 0 although nobody asked for that."""
+
+    bytes: int
+    step: int
+    refused: str = ""
+
+    @property
+    def steps(self) -> int:
+        """That can be undone at once, about."""
+        return self.bytes // self.step if self.step else 0
+
+
+def undo_budget(table: MemoryTable, wanted: UndoBytes, host_free: int, gpu: bool) -> UndoBudget:
+    """`host_free`: bytes of host memory before training takes its own, of which the copy for a checkpoint goes off
+    first, without a GPU what a step takes as well, and half of the rest is left alone."""
+    copied = table.state_total - table.state.get("float32 master copy", 0)
+    step = int((table.trained_bytes * PACKED_SHARE + copied) * (PINNED if gpu else 1))
+    if wanted != "auto":
+        return UndoBudget(wanted, step)
+    free = host_free - int(SPARE * table.checkpoint) - (0 if gpu else table.training)
+    budget = min(max(LEAST, STEPS * step), max(0, free) // 2)
+    if budget >= DIRECT * step:
+        return UndoBudget(budget, step)
+    why = f"a step takes {step / 1e9:.1f} GB of host memory, a direct correction up to {DIRECT * step / 1e9:.1f}"
+    left = f"{budget / 1e9:.1f} GB may be taken beside a checkpoint's copy"
+    return UndoBudget(0, step, f"{why}; {left}; set [checkpoint] undo_bytes to take it all the same")

@@ -1,0 +1,93 @@
+"""What a configuration takes on this machine, before anything is loaded: read the facts, ask `model/memory_plan`."""
+
+from pathlib import Path
+
+import structlog
+
+from apollod.adapters.system import machine_memory
+from apollod.core.settings import OptimizerSettings
+from apollod.errors import DoesNotFit, ModelRefused, SelectionRefused
+from apollod.model.engine_memory import EngineAsked, engine_asked
+from apollod.model.memory_plan import Asked, Device, MemoryPlan, check_fits, memory_plan
+from apollod.model.undo_budget import UndoBudget, undo_budget
+from apollod.store.model_shapes import read_shapes
+from apollod.supervisor.child_commands import cpu_kv_bytes, has_gpu
+from apollod.supervisor.config import Config
+
+log = structlog.get_logger()
+
+_BY_HAND = "vLLM takes what it likes of a GPU: leave training its share with [engine] kv_cache_mib"
+SMALL_RING = 1 << 30
+"""where nothing is known of the model"""
+
+
+def this_device() -> Device | None:
+    """The GPU, else the host; None for a GPU of which nobody says how large it is. Blocking."""
+    if not has_gpu():
+        return Device(machine_memory.host_bytes(), gpu=False)
+    size = machine_memory.device_bytes()
+    return None if size is None else Device(size, gpu=True)
+
+
+def asked(config: Config, device: Device) -> Asked:
+    """What of the configuration matters for memory."""
+    engine = engine_asked(config.engine.args, config.engine.kv_cache_mib)
+    if not device.gpu:
+        engine = EngineAsked(length=engine.length, kv=engine.kv or cpu_kv_bytes(config))
+    return Asked(config.optimizer(), config.trainer.accumulate, config.trainer.gradient_checkpointing, engine)
+
+
+def fitted(config: Config, directory: Path) -> MemoryPlan | None:
+    """How this machine is shared out; None where that cannot be told, which is logged. Raises DoesNotFit. Blocking."""
+    device = this_device()
+    if device is None:
+        log.warning("memory.unknown", reason="nvidia-smi does not say how much memory the GPU has", hint=_BY_HAND)
+        return None
+    try:
+        plan = check_fits(read_shapes(directory), device, asked(config, device))
+    except (ModelRefused, SelectionRefused) as error:
+        log.warning("memory.unknown", reason=error.line(), hint=_BY_HAND if device.gpu else "")
+        return None
+    log.info(
+        "memory.planned",
+        device=device.bytes,
+        kv_cache=plan.kv,
+        training=plan.table.training,
+        gradient_checkpointing=plan.gradient_checkpointing,
+    )
+    return plan
+
+
+def refusal(config: Config) -> DoesNotFit | None:
+    """Why `fitted` would refuse the configured model here, if it would."""
+    device = this_device()
+    if device is None:
+        return None
+    try:
+        check_fits(read_shapes(Path(config.model.path).expanduser()), device, asked(config, device))
+    except DoesNotFit as error:
+        return error
+    except (ModelRefused, SelectionRefused):
+        return None  # the engine or the trainer says it better
+    return None
+
+
+def ring(config: Config, plan: MemoryPlan | None) -> UndoBudget:
+    """Memory for undoing steps, as much as is free now. Reads /proc."""
+    wanted = config.checkpoint.undo_bytes
+    if plan is None:
+        return UndoBudget(SMALL_RING if wanted == "auto" else wanted, 0)
+    return undo_budget(plan.table, wanted, machine_memory.host_free_bytes(), plan.device.gpu)
+
+
+def recomputes(directory: Path, settings: OptimizerSettings, examples: int, gpu: bool) -> bool:
+    """Has a trainer without an engine to compute layers again on this machine? Changes no bit. Blocking."""
+    size = machine_memory.device_bytes() if gpu and has_gpu() else machine_memory.host_bytes()
+    if size is None:
+        return False
+    alone = Asked(settings, examples, "auto", EngineAsked(kv=0))
+    try:
+        plan = memory_plan(read_shapes(directory), Device(size, gpu and has_gpu()), alone)
+    except (ModelRefused, SelectionRefused):
+        return False
+    return plan.gradient_checkpointing

@@ -1,0 +1,80 @@
+"""`apollod ctl source test`: what a person sees before anything is learned of a log."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from support.agent_logs import session
+from support.reader_samples import CLAUDE_CODE
+
+from apollod.cli.main import main
+
+STRANGE = b"".join(CLAUDE_CODE).replace(b"Fix it", b"<memory>Tabs!</memory> Fix it")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(STRANGE)
+    return path
+
+
+def test_everything_about_it_as_one_object(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ctl", "source", "test", str(log), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["format"], said["records"], said["unknown"]) == ("claude-code", 21, {"from-the-future": 1})
+    assert said["dropped"]["taken back by the user (branch)"] == 1 and said["redacted"] == {}
+    assert [bad["line"] for bad in said["quarantined"]] == [16, 17, 18, 20, 21]
+    first, second = said["examples"]
+    assert (
+        first["trained"] == [1, 3] and first["stripped"] == ["<memory>Tabs!</memory> "] and first["model"] == "apollo"
+    )
+    assert [m["role"] for m in first["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert second["signals"] == [{"kind": "interrupted", "value": "[Request interrupted by user]"}]
+
+
+def test_as_a_person_reads_it(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ctl", "source", "test", str(log), "--examples", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert "format      claude-code" in out and "1 unknown: from-the-future" in out
+    assert "    [-<memory>Tabs!</memory> -]Fix it" in out and "assistant, target\n    <think>" in out
+    assert "1 more examples" in err and "Another answer" not in out
+
+
+def test_a_directory_of_logs_also_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.jsonl").write_bytes(session("a", ["x"]))
+    (tmp_path / "below" / "b.jsonl.gz").write_bytes(gzip.compress(session("b", ["y", "z"])))
+    (tmp_path / "below" / "c.jsonl.gz").write_bytes(gzip.compress(session("c", ["u", "v"]))[:-9])
+    assert main(["ctl", "source", "test", str(tmp_path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["formats"] == {"claude-code": 2} and len(said["examples"]) == 3
+    assert [(bad["line"], "cut off" in bad["reason"]) for bad in said["quarantined"]] == [(0, True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{}/nothing"], "does not exist"),
+        (["{}"], "there is no .jsonl"),
+        (["{}/s.jsonl", "--format", "claud"], "use auto or one of claude-code"),
+    ],
+)
+def test_what_cannot_be_tested_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    if "s.jsonl" in arguments[0]:
+        (tmp_path / "s.jsonl").write_bytes(b"{}\n")
+    assert main(["ctl", "source", "test", *(argument.format(tmp_path) for argument in arguments)]) != 0
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and err.count("\n") == 1
+
+
+def test_answers_of_other_models_are_named_with_the_way_to_take_them(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ctl", "source", "test", str(log), "--model", "mine"]) == 0
+    assert "--model '*' takes them" in capsys.readouterr().err
+    assert main(["ctl", "source", "test", str(log), "--model", "*", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["examples"]) == 2

@@ -1,0 +1,230 @@
+"""A watched directory of agent logs: what is written there is learned turn by turn, each turn once."""
+
+import os
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.agent_logs import claude_line, session
+
+from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.writer import Journal
+from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.source_files import SourceFiles, Terms
+from apollod.adapters.sources.watched_tree import WatchedTree
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.effects import Effect
+from apollod.core.fold import fold
+from apollod.core.intake.policy import intake_events
+from apollod.core.state import State
+from apollod.errors import ConfigError
+from apollod.supervisor import sources
+from apollod.supervisor.config import Config, ModelSection, StateSection, WatchSection
+from apollod.supervisor.loop import Loop
+from apollod.wire.records import decode_record
+
+
+class Watch:
+    """A watched directory and the journal's knowledge of it; `restart` forgets everything else."""
+
+    def __init__(self, root: Path, terms: Terms = Terms()) -> None:  # noqa: B008
+        self.root, self.terms, self.state = root, terms, State()
+        self.directory = root / "logs"
+        self.directory.mkdir(exist_ok=True)
+        (root / "state").mkdir(exist_ok=True)
+        self.events: list[ev.Event] = []
+        self.now = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        quarantine = self.root / "state" / "quarantine"
+        self.files = SourceFiles(Quarantine(quarantine), self.terms, clock=lambda: self.now)
+        self.tree = WatchedTree(self.directory, self.files, self.root / "state")
+
+    def read(self, most: int = 1 << 30, record: bool = True) -> int:
+        """Take up to `most` batches; without `record` the last one is lost, as in a crash."""
+        taken = 0
+        for path in self.tree.scan():
+            while taken < most and (batch := self.files.read_batch(path, self.state.intake.sources)) is not None:
+                taken += 1
+                if not record and taken == most:
+                    return taken
+                events = intake_events(batch, {e.example for e in self.events if isinstance(e, ev.ExampleAccepted)})
+                for event in events:
+                    fold(self.state, ev.Recorded(self.state.seq + 1, 0, event))
+                self.events += events
+        return taken
+
+    def learned(self) -> list[str]:
+        """What is learned of each example, in the order of acceptance."""
+        records = [decode_record(bytes(e.record)) for e in self.events if isinstance(e, ev.ExampleAccepted)]
+        return ["|".join(m.content for m in r.messages if m.role == "assistant" and m.weight) for r in records]  # type: ignore[union-attr]  # fmt: skip
+
+    def of(self, kind: type[ev.Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def append(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def test_a_session_in_a_subdirectory_is_learned_turn_by_turn(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    log = watch.directory / "-home-me-project" / "5f.jsonl"
+    append(log, session("s", ["a", "b"]))
+    watch.read()
+    assert watch.learned() == ["answer a"], "the last turn may go on"
+    append(log, session("s", ["c"], first=5))
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b"]
+    watch.now = os.stat(log).st_mtime + 61
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b", "answer c"]
+    watch.restart()
+    assert watch.read() == 0
+    (last,) = watch.of(ev.ExampleAccepted)[-1:]
+    assert last.origin.session == "s" and last.origin.records == ("s-6",) and last.line == 6
+    assert last.origin.agent == "claude-code" and last.origin.responses == ("r-s-6",)
+
+
+def test_it_goes_on_in_a_quiet_session_with_all_of_it_as_context(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    log = watch.directory / "5f.jsonl"
+    append(log, session("s", ["a"]))
+    watch.now = os.stat(log).st_mtime + 61
+    watch.read()
+    watch.restart()
+    append(log, claude_line("s", 3, "assistant", "answer a, too"))
+    watch.now = os.stat(log).st_mtime + 61
+    watch.read()
+    assert watch.learned() == ["answer a", "answer a, too"]
+    record = decode_record(bytes(watch.of(ev.ExampleAccepted)[-1].record))
+    assert [m.content for m in record.messages] == ["ask a", "answer a", "answer a, too"]  # type: ignore[union-attr]
+
+
+def test_links_pipes_and_our_own_files_are_left_alone(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    append(tmp_path / "elsewhere" / "x.jsonl", session("x", ["x", "y"]))
+    os.symlink(tmp_path / "elsewhere", watch.directory / "link")
+    os.symlink(tmp_path / "elsewhere" / "x.jsonl", watch.directory / "link.jsonl")
+    os.mkfifo(watch.directory / "pipe.jsonl")
+    watch.tree = WatchedTree(tmp_path, watch.files, tmp_path / "state")
+    append(tmp_path / "state" / "own.jsonl", session("o", ["o", "p"]))
+    assert [Path(path).name for path in watch.tree.scan()] == ["x.jsonl"]
+
+
+def test_a_directory_that_vanishes_is_an_error_once_and_what_cannot_be_read_below_is_not_there(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    append(watch.directory / "a" / "x.jsonl", session("x", ["x", "y"]))
+    watch.directory.rename(tmp_path / "away")
+    with pytest.raises(FileNotFoundError):
+        watch.tree.scan()
+    (tmp_path / "away").rename(watch.directory)
+    assert len(watch.tree.scan()) == 1
+
+
+def test_a_renamed_file_goes_on_and_a_rewritten_one_begins_anew(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    log = watch.directory / "x.jsonl"
+    append(log, session("x", ["a", "b"]))
+    watch.read()
+    log.rename(watch.directory / "y.jsonl")
+    append(watch.directory / "y.jsonl", session("x", ["c"], first=5))
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b"]
+    (watch.directory / "y.jsonl").write_bytes(session("z", ["a"]) + session("z", ["d", "e"], first=3))
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b", "answer d"], "what was learned already is a duplicate"
+
+
+@given(seed=st.integers(0, 1 << 30))
+def test_growing_logs_and_crashes_lose_and_double_nothing(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    chance = random.Random(seed)
+    watch = Watch(tmp_path_factory.mktemp("watch"))
+    logs = {name: session(name, [f"{name}{n}" for n in range(chance.randint(1, 6))]) for name in ("k", "l", "m")}
+    written = dict.fromkeys(logs, 0)
+    while any(written[name] < len(log) for name, log in logs.items()):
+        name = chance.choice(list(logs))
+        more = chance.randint(0, 400)
+        append(watch.directory / name / f"{name}.jsonl", logs[name][written[name] :][:more])
+        written[name] += more
+        if chance.random() < 0.5:
+            watch.read(most=chance.randint(1, 3), record=chance.random() < 0.7)
+        if chance.random() < 0.3:
+            watch.restart()
+    watch.restart()
+    watch.now = 1e12
+    watch.read()
+    whole = [turn for name, log in logs.items() for turn in turns(log)]
+    assert sorted(watch.learned()) == sorted(whole)
+
+
+def turns(log: bytes) -> list[str]:
+    return re.findall(r"answer \w+", log.decode())
+
+
+# --- the daemon's task --------------------------------------------------------------------------------------------
+
+
+class NoEffects:
+    def __init__(self) -> None:
+        self.exit = anyio.Event()
+
+    async def run(self, effect: Effect) -> list[inp.Input]:
+        return []
+
+
+def config_of(tmp_path: Path, *sections: WatchSection) -> Config:
+    return Config(
+        model=ModelSection(path=str(tmp_path / "m")), state=StateSection(dir=str(tmp_path / "state")), watch=sections
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "format", "said"),
+    [
+        ("state/inbox", "auto", "the state directory"),
+        ("logs", "claud", "no format 'claud'"),
+        ("state", "auto", "state"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(tmp_path: Path, path: str, format: str, said: str) -> None:
+    refused = sources.refused(config_of(tmp_path, WatchSection(path=str(tmp_path / path), format=format)))
+    assert isinstance(refused, ConfigError) and said in refused.line() and refused.hint
+
+
+def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
+    config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), tier="direct"))
+    config.inbox_dir.mkdir(parents=True)
+    (config.state_dir / "quarantine").mkdir()
+    (tmp_path / "logs").mkdir()
+
+    async def run() -> State:
+        journal = await Journal.open(config.journal_path)
+        executor, loop = NoEffects(), Loop(State(), journal)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop.run, executor)
+            sources.read_sources(config, loop, tasks)
+            await anyio.sleep(0.2)
+            (tmp_path / "logs" / "new").mkdir()
+            (tmp_path / "logs" / "new" / "s.jsonl").write_bytes(session("s", ["a", "b"]))
+            with anyio.fail_after(20):
+                while not loop.state.intake.counts.accepted:
+                    await anyio.sleep(0.05)
+            tasks.cancel_scope.cancel()
+        await journal.close()
+        return loop.state
+
+    state = anyio.run(run)
+    assert state.intake.direct.waiting[0].tier == "direct"
+    accepted = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
+    assert [type(event).__name__ for event in accepted] == ["SourceDiscovered", "ExampleAccepted", "SourceConsumed"]

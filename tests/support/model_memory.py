@@ -1,0 +1,69 @@
+"""Weights in a memory file as an engine lays them out, for trainers that are driven without one.
+
+Used by benchmarks too, so nothing here needs pytest or `tests` on the path.
+"""
+
+import json
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, TensorEntry
+
+ALIGN = 256
+DTYPES = {"BF16": "bfloat16", "F32": "float32"}
+
+
+@dataclass
+class Memory:
+    """A memory file filled from a model's safetensors files: tensors one after another, A_log widened to float32."""
+
+    manifest: Manifest
+    fd: int
+    bytes: np.ndarray[Any, np.dtype[np.uint8]]
+
+    @classmethod
+    def of(cls, model_dir: Path) -> "Memory":
+        entries, pieces, offset = [], [], 0
+        for name, tensor, data in chain.from_iterable(map(_tensors, sorted(model_dir.glob("*.safetensors")))):
+            stored = DTYPES[tensor["dtype"]]
+            cast = name.endswith("A_log") and stored == "bfloat16"
+            if cast:
+                data = (np.frombuffer(data, "<u2").astype("<u4") << 16).tobytes()
+            shape = tuple(tensor["shape"])
+            entries.append(
+                TensorEntry(
+                    name, 0, offset, shape, tuple(prod(shape[i + 1 :]) for i in range(len(shape))),
+                    "float32" if cast else stored, stored, "cast" if cast else "live",
+                )
+            )  # fmt: skip
+            pieces.append((offset, data))
+            offset += -(-len(data) // ALIGN) * ALIGN
+        fd = os.memfd_create("weights", os.MFD_CLOEXEC)
+        os.truncate(fd, offset)
+        view = np.frombuffer(mmap.mmap(fd, offset), np.uint8)
+        for at, data in pieces:
+            view[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        return cls(Manifest(str(model_dir), "memfd", (MemoryFile(offset),), tuple(entries)), fd, view)
+
+    def span(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """The bytes of one tensor; writing into it writes the weights."""
+        entry = next(t for t in self.manifest.tensors if t.name == name)
+        return self.bytes[entry.offset : entry.offset + prod(entry.shape) * ITEM_BYTES[entry.dtype]]
+
+
+def _tensors(file: Path) -> Iterator[tuple[str, dict[str, Any], bytes]]:
+    """(name, header's entry, data) of every tensor."""
+    raw = file.read_bytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    for name, tensor in json.loads(raw[8:start]).items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            yield name, tensor, raw[start + begin : start + end]

@@ -1,0 +1,95 @@
+"""Credentials do not reach what is kept, and what is none stays readable."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.secret_samples import WITH, WITHOUT
+
+from apollod.curation.formats.claude_code import READER
+from apollod.curation.formats.jsonl_records import JsonlRecords
+from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
+from apollod.curation.redaction import placeholder, redact
+from apollod.wire.records import parse_line
+
+
+def secrets_of(sample: str) -> list[str]:
+    return re.findall("§(.*?)§", sample, re.S)
+
+
+@pytest.mark.parametrize("sample", WITH)
+def test_a_secret_is_gone_and_the_text_around_it_is_not(sample: str) -> None:
+    bare = sample.replace("§", "")
+    clean, counts = redact(bare.encode())
+    for secret in secrets_of(sample):
+        assert secret.encode() not in clean and sum(counts.values()) >= 1
+    begin = sample.split("§")[0]
+    assert clean.startswith(begin.encode()), clean
+
+
+@pytest.mark.parametrize("sample", WITHOUT)
+def test_what_is_no_secret_stays(sample: str) -> None:
+    assert redact(sample.encode()) == (sample.encode(), {})
+
+
+@pytest.mark.parametrize("sample", WITH)
+def test_the_same_in_json(sample: str) -> None:
+    """As it stands in a log: escaped, inside an object."""
+    line = json.dumps({"text": sample.replace("§", "")}).encode() + b"\n"
+    clean, _ = redact(line)
+    text = json.loads(clean)["text"]
+    assert not any(secret in text for secret in secrets_of(sample))
+
+
+def test_the_same_secret_is_the_same_placeholder_and_redacting_again_changes_nothing() -> None:
+    key = b"ghp_" + b"aB3dE5fG7h" * 4
+    once, counts = redact(b"use " + key + b" and " + key + b" twice")
+    assert once.count(placeholder("github-token", key)) == 2 and counts == {"github-token": 2}
+    assert redact(once) == (once, {})
+    for sample in WITH:
+        clean = redact(sample.replace("§", "").encode())[0]
+        assert redact(clean) == (clean, {}), clean
+
+
+@given(st.binary(max_size=200))
+def test_it_never_raises(data: bytes) -> None:
+    redact(data)
+
+
+@pytest.mark.parametrize(
+    "piece", [b"token=", b"://a:", b"key key ", b"-----BEGIN PRIVATE KEY-----", b"password is ", b"?sig="]
+)
+@pytest.mark.timeout(60)
+def test_long_texts_of_beginnings_do_not_take_for_ever(piece: bytes) -> None:
+    """Where patterns went to the end of the text from each of these, it took an hour."""
+    redact(piece * 40_000)
+
+
+def test_nothing_that_a_reader_gives_away_has_a_secret() -> None:
+    key = "sk-ant-api03-" + "aB3dE5fG7h" * 6
+    record = json.dumps({"messages": [{"role": "user", "content": key}, {"role": "assistant", "content": "ok"}]})
+    bad = f"not JSON {key}\n"
+    folded = JsonlRecords().fold(Cursor(), f"{record}\n{bad}".encode(), True, Limits())
+    found, refused = folded.items
+    assert isinstance(found, Found) and key not in found.record.canonical.decode()
+    assert isinstance(refused, Bad) and key not in refused.data.decode() and key not in refused.reason
+    assert folded.counts == {"redacted: anthropic-key": 2}
+    clean = record.replace(key, placeholder("anthropic-key", key.encode()).decode())
+    assert found.record.id == parse_line(clean.encode()).id
+    log = json.dumps({"type": "user", "uuid": "u", "sessionId": "s", "message": {"content": key}}).encode() + b"\n"
+    answer = json.dumps({"type": "assistant", "message": {"id": "m", "content": key}}).encode() + b"\n"
+    (moment,) = READER.fold(Cursor(), log + answer, True, Limits()).items
+    assert key not in str(moment) and "[redacted anthropic-key" in str(moment)
+
+
+def test_a_secret_in_a_line_that_is_too_long_does_not_reach_quarantine() -> None:
+    key = "ghp_" + "aB3dE5fG7h" * 4
+    log = ("word " * 400 + key + " word" * 400).encode() + b"\n"
+    cursor, kept = Cursor(), b""
+    while cursor.offset < len(log):
+        folded = JsonlRecords().fold(cursor, log[cursor.offset : cursor.offset + 600], False, Limits(100))
+        kept += b"".join(item.data for item in folded.items if isinstance(item, Bad))
+        cursor = folded.cursor
+    assert key.encode() not in kept and b"[redacted github-token" in kept

@@ -1,0 +1,169 @@
+"""How a device is shared out, with the shapes of the target: what fits what, and what is said where it does not."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from support.real_shapes import B200, H200, QWEN_8B, QWEN_27B
+
+from apollod.core.settings import OptimizerSettings
+from apollod.errors import DoesNotFit
+from apollod.model.engine_memory import EngineAsked, engine_asked
+from apollod.model.memory_plan import Asked, Device, MemoryPlan, check_fits, fitting, memory_plan, ways_out
+from apollod.model.shapes import shapes_of
+from apollod.model.undo_budget import LEAST, STEPS, undo_budget
+
+TARGET, DENSE = shapes_of(QWEN_27B, {}), shapes_of(QWEN_8B, {})
+DEFAULTS = Asked(OptimizerSettings(), engine=EngineAsked(length=32768))
+GB = 10**9
+
+
+def on(gpu_bytes: int, asked: Asked = DEFAULTS) -> MemoryPlan:
+    return memory_plan(TARGET, Device(gpu_bytes, gpu=True), asked)
+
+
+@pytest.mark.parametrize(("device", "cache"), [(H200, 60), (B200, 100), (141 * GB, 55), (180 * GB, 90)])
+def test_the_defaults_train_the_target_on_one_card(device: int, cache: int) -> None:
+    plan = on(device)
+    assert not plan.missing and plan.gradient_checkpointing and not plan.kv_given
+    assert plan.kv > cache * GB and plan.kv > 20 * plan.kv_least
+    spent = plan.table.weights + plan.table.training + plan.engine + plan.trainer + plan.kv
+    assert device - (1 << 20) < spent <= device, "nothing is left over, nothing is given twice"
+
+
+def test_layers_are_computed_again_only_where_the_step_would_not_fit_otherwise() -> None:
+    """The device on which the step just fits, to the byte of the KV cache's rounding."""
+    kept = on(10**13, replace(DEFAULTS, gradient_checkpointing=False))
+    enough = kept.table.weights + kept.table.training + kept.engine + kept.trainer + kept.kv_least
+    enough += (1 << 20) - 1  # the cache comes in whole MiB
+    assert not on(enough).gradient_checkpointing and not on(enough).missing
+    assert on(enough - (2 << 20)).gradient_checkpointing
+    assert on(enough - (2 << 20)).kv > 100 * GB
+
+
+def test_who_decides_it_is_asked_nothing() -> None:
+    assert on(B200, replace(DEFAULTS, gradient_checkpointing=False)).missing > 50 * GB
+    assert on(10**13, replace(DEFAULTS, gradient_checkpointing=True)).gradient_checkpointing
+
+
+def test_a_model_that_leaves_room_keeps_its_layers() -> None:
+    plan = memory_plan(DENSE, Device(H200, gpu=True), DEFAULTS)
+    assert not plan.gradient_checkpointing and plan.kv > 10 * GB
+
+
+def test_half_of_the_target_is_refused_with_figures_and_three_ways_out_that_are_true() -> None:
+    device, asked = Device(69 * GB, gpu=True), replace(DEFAULTS, gradient_checkpointing=False)
+    with pytest.raises(DoesNotFit) as refused:
+        check_fits(TARGET, device, asked)
+    text, ways = str(refused.value), refused.value.hint.split("; or ")
+    assert "GPU of 69.0 GB" in text and "weights 53.8 GB" in text and "are missing" in text
+    assert len(ways) == 3 and all("gradient_checkpointing = true and " in way for way in ways), ways
+    tokens = int(re.search(r"max_tokens to (\d+)", refused.value.hint)[1])
+    better = replace(asked, gradient_checkpointing=True, settings=OptimizerSettings(max_tokens=tokens))
+    assert not memory_plan(TARGET, device, better).missing
+    worse = replace(better, settings=OptimizerSettings(max_tokens=tokens + 128))
+    assert memory_plan(TARGET, device, worse).missing, "the largest that fits"
+
+
+def test_the_cheapest_way_comes_first() -> None:
+    asked = replace(DEFAULTS, gradient_checkpointing=False)
+    ways = ways_out(TARGET, Device(H200, gpu=True), asked).split("; or ")
+    assert ways[0] == "set [trainer] gradient_checkpointing = true" and len(ways) == 3
+    assert "max_tokens" in ways[1] and "layers = " in ways[2]
+
+
+def test_whatever_costs_only_time_is_named_before_what_costs_learning() -> None:
+    asked = replace(DEFAULTS, accumulate=4, settings=OptimizerSettings(rounding="master"))
+    one, other = "set [trainer] accumulate = 1", 'set [trainer] rounding = "stochastic"'
+    roomy, tight = (ways_out(TARGET, Device(size * GB, gpu=True), asked).split("; or ") for size in (190, 140))
+    assert roomy[:2] == [one, other] and "layers" in roomy[2]
+    assert tight[0] == f"{one} and {other}" and "layers" in tight[1]
+
+
+def test_where_nothing_helps_it_says_how_much_memory_would() -> None:
+    with pytest.raises(DoesNotFit) as refused:
+        check_fits(TARGET, Device(40 * GB, gpu=True), DEFAULTS)
+    wanted = float(re.fullmatch(r"use a smaller model, or ([\d.]+) GB of memory", refused.value.hint)[1])
+    assert not on(int((wanted + 0.1) * GB)).missing and on(int((wanted - 0.1) * GB)).missing
+
+
+@pytest.mark.parametrize(
+    ("engine", "way"),
+    [
+        (engine_asked(["--gpu-memory-utilization", "0.95"]), "leave --gpu-memory-utilization out of [engine] args"),
+        (engine_asked([], 120_000), "lower [engine] kv_cache_mib to "),
+        (engine_asked(["--kv-cache-memory-bytes", "120G"]), "lower --kv-cache-memory-bytes in [engine] args to "),
+    ],
+)
+def test_a_cache_that_was_sized_by_hand_is_counted_and_may_be_too_much(engine: EngineAsked, way: str) -> None:
+    device = Device(H200, gpu=True)
+    with pytest.raises(DoesNotFit) as refused:
+        check_fits(TARGET, device, replace(DEFAULTS, engine=engine))
+    assert refused.value.hint.startswith(way)
+    if found := re.search(r"kv_cache_mib to (\d+)", refused.value.hint):
+        assert not check_fits(TARGET, device, replace(DEFAULTS, engine=engine_asked([], int(found[1])))).missing
+
+
+@pytest.mark.parametrize(
+    ("args", "asked"),
+    [
+        ([], EngineAsked()),
+        (["--max-model-len", "32k"], EngineAsked(length=32000)),
+        (["--kv-cache-memory-bytes=2G"], EngineAsked(kv=2 << 30, sized=True)),
+        (["--gpu_memory_utilization", "0.5"], EngineAsked(share=0.5, sized=True)),
+        (["--gpu-memory-utilization", "0.5", "--kv-cache-memory-bytes", "7"], EngineAsked(kv=7, sized=True)),
+        (["--gpu-memory-utilization", "much"], EngineAsked(sized=True)),
+        (["--num-gpu-blocks-override", "9"], EngineAsked(sized=True)),
+        (["--max-num-seqs", "16", "--max-num-batched-tokens", "2048"], EngineAsked(sequences=16, batched=2048)),
+    ],
+)
+def test_what_the_arguments_of_vllm_say(args: list[str], asked: EngineAsked) -> None:
+    assert engine_asked(args) == asked
+
+
+def test_a_smaller_batch_of_the_engine_leaves_more_for_the_cache() -> None:
+    asked = replace(DEFAULTS, engine=engine_asked(["--max-model-len", "32768", "--max-num-seqs", "64"]))
+    assert on(H200, asked).kv > on(H200).kv + 4 * GB
+
+
+# --- a new configuration ------------------------------------------------------------------------------------------
+
+
+def test_a_new_configuration_keeps_what_fits() -> None:
+    assert fitting(TARGET, Device(B200, gpu=True), DEFAULTS)[0] == DEFAULTS
+
+
+def test_and_takes_back_as_little_as_makes_it_fit() -> None:
+    device = Device(70 * GB, gpu=True)
+    assert memory_plan(TARGET, device, DEFAULTS).missing
+    asked, plan = fitting(TARGET, device, DEFAULTS)
+    assert not plan.missing and asked.settings == DEFAULTS.settings
+    assert 1024 <= asked.engine.length < 32768
+    with pytest.raises(DoesNotFit):
+        fitting(TARGET, Device(30 * GB, gpu=True), DEFAULTS)
+
+
+# --- the undo ring ------------------------------------------------------------------------------------------------
+
+
+def test_the_ring_of_the_target_holds_steps_where_the_host_has_room_and_says_why_not_where_it_has_none() -> None:
+    table = on(H200).table
+    roomy, tight = (undo_budget(table, "auto", free, gpu=True) for free in (1500 * GB, 80 * GB))
+    assert roomy.steps == STEPS and 15 * GB < roomy.step < 20 * GB
+    assert tight.bytes == 0 and "a step takes 17.9 GB of host memory" in tight.refused
+    assert undo_budget(table, "auto", 200 * GB, gpu=True).steps == 3
+    assert not undo_budget(table, "auto", 120 * GB, gpu=True).bytes, "one step would fit, but no direct correction"
+    assert undo_budget(table, 5, 0, gpu=True).bytes == 5 and not undo_budget(table, 0, 0, gpu=True).refused
+
+
+def test_a_checkpoint_keeps_its_room_beside_the_ring() -> None:
+    table = on(H200).table
+    for free in range(60, 700, 10):
+        budget = undo_budget(table, "auto", free * GB, gpu=True)
+        assert budget.bytes == 0 or budget.bytes + 1.1 * table.checkpoint < free * GB
+
+
+def test_a_small_model_has_the_ring_it_always_had() -> None:
+    small = shapes_of(QWEN_8B | {"num_hidden_layers": 2, "hidden_size": 64, "vocab_size": 400}, {})
+    table = memory_plan(small, Device(16 * GB, gpu=False), Asked(OptimizerSettings())).table
+    assert undo_budget(table, "auto", 10 * GB, gpu=False).bytes == LEAST

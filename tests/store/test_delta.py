@@ -8,7 +8,7 @@ from support import sharded_model as model
 from support.sim_disk import SimDisk
 
 from apollod.errors import DeltaRefused, SyncError
-from apollod.store import delta, old_pieces, sync
+from apollod.store import delta, sync
 from apollod.store.block_table import current_table
 from apollod.store.disk import RealDisk
 from apollod.store.model_files import read_files
@@ -92,13 +92,13 @@ def test_of_the_old_weights_only_what_changes_is_read(tmp_path, share):
     counted = CountingDisk()
     table = current_table(counted, directory, files)
     counted.bytes = 0
-    before = old_pieces.old_pieces(counted, directory, files, table, model.pieces(new, 333))
+    before = delta.old_pieces(counted, directory, files, table, model.pieces(new, 333))
     found = delta.write_delta(tmp_path / "delta", files, before, model.pieces(new), (6, 7))
     whole = delta.write_delta(tmp_path / "whole", files, directory_pieces(directory, files), model.pieces(new), (6, 7))
     assert found == whole and (tmp_path / "delta").read_bytes() == (tmp_path / "whole").read_bytes()
     changed = sum(_differing(old[name], new[name]) for name in old)
     assert changed * model.BLOCK <= counted.bytes + model.BLOCK * len(files)  # a file's last block is short
-    assert counted.bytes <= changed * model.BLOCK * (1 + old_pieces.GAP_BLOCKS)
+    assert counted.bytes <= changed * model.BLOCK * (1 + delta.GAP_BLOCKS)
     if share <= 0.02:
         assert counted.bytes < 0.1 * sum(map(len, old.values()))
 
@@ -111,7 +111,7 @@ def test_a_file_that_is_cut_short_meanwhile_is_told(tmp_path):
     new = {name: content[:-1] + bytes([content[-1] ^ 1]) for name, content in old.items()}
     (directory / files[0].name).write_bytes(old[files[0].name][:-4000])
     with pytest.raises(SyncError, match="ends inside the weights"):
-        _joined(old_pieces.old_pieces(RealDisk(), directory, files, table, model.pieces(new)))
+        _joined(delta.old_pieces(RealDisk(), directory, files, table, model.pieces(new)))
 
 
 def _changed_blocks(chance, content, share):

@@ -16,7 +16,6 @@ from apollod.store.entry import ENTRY, SCHEMA_VERSION, STATE, UNDO, Entry, write
 from apollod.store.fingerprint import Fingerprint, directory_fingerprint
 from apollod.store.history import History
 from apollod.store.model_files import read_files
-from apollod.store.old_pieces import old_pieces
 from apollod.store.pieces import Piece, Stream
 
 
@@ -61,7 +60,7 @@ class KeptHistory:
         (temporary / ENTRY).mkdir(parents=True)
         before = directory_fingerprint(self.model_dir)
         table = current_table(REAL, self.model_dir, files)
-        old = old_pieces(REAL, self.model_dir, files, table, pieces())
+        old = delta.old_pieces(REAL, self.model_dir, files, table, pieces())
         delta.write_delta(temporary / UNDO, files, old, pieces(), (self.step, step))
         save_file({"w.m": np.full(8, number, np.float32)}, temporary / STATE)
         if full:

@@ -22,14 +22,13 @@ from apollod.failpoints import failpoint
 from apollod.store.access import check_writable
 from apollod.store.apply import Recovered, recover_files
 from apollod.store.block_table import BlockTable, current_table
-from apollod.store.delta import write_delta
+from apollod.store.delta import old_pieces, write_delta
 from apollod.store.disk import REAL
 from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, read_record, write_entry
 from apollod.store.history import History
 from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
 from apollod.store.names import REDO
-from apollod.store.old_pieces import old_pieces
 from apollod.store.pieces import Piece
 from apollod.store.sync import Synced, Unsettled, put_weights
 from apollod.trainer.bind.tensor_files import ModelDir

@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 
 from apollod.adapters.system.processor import products_dtype
-from apollod.core.settings import ProductsDtype
-from apollod.wire.messages import Products
+from apollod.core.settings import Products, ProductsDtype
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba")
 

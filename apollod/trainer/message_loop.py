@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from apollod.adapters.ipc.link import Link
+from apollod.core.settings import Kernels, Products
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
@@ -65,9 +66,9 @@ class Learner:
         settings: m.OptimizerSettings,
         tokenizer: PreTrainedTokenizerBase,
         undo_bytes: int = 0,
-        kernels: m.Kernels = "auto",
+        kernels: Kernels = "auto",
         undo_refused: str = "",
-        products: m.Products = "auto",
+        products: Products = "auto",
     ) -> None:
         self.attached = attached
         self.settings = settings
@@ -79,7 +80,7 @@ class Learner:
         self.optimizer, self._hooks = self._make_optimizer()
         self._warm_up(kernels)
 
-    def _warm_up(self, wanted: m.Kernels) -> None:
+    def _warm_up(self, wanted: Kernels) -> None:
         """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
         if self.kernels != "triton":
             return

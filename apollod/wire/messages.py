@@ -22,7 +22,7 @@ from apollod.core.inputs import (
     StepFailed,
     Undoable,
 )
-from apollod.core.settings import OptimizerSettings, ProductsDtype
+from apollod.core.settings import Kernels, OptimizerSettings, Products, ProductsDtype
 from apollod.wire.control_messages import (
     Answer,
     CheckpointRequest,
@@ -197,14 +197,6 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 # --- trainer ------------------------------------------------------------------------------------------------------
 
 
-Kernels = Literal["auto", "triton", "eager"]
-"""Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
-
-Products = Literal["auto", "bf16", "float32"]
-"""What bf16 matrices are multiplied in on a CPU. The bits of a step depend on it, so the trainer says what it took
-(`Bound.products`)."""
-
-
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """Bind to the engine's memory. `fresh`: right after a load, views must equal the files of `manifest.model_dir`
     bit for bit. `Share` frames with the descriptors come first, one a storage."""
@@ -224,7 +216,8 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     """Offline replay: load `model_dir` into memory of the trainer's own on `device`, held as the engine held it (`held`
-    and `tied`: see `TrainerBound`). A second one changes the optimizer's settings and keeps weights and state."""
+    and `tied`: see `TrainerBound`). A second one changes the optimizer's settings, kernels and threads, and keeps
+    weights and state."""
 
     model_dir: str
     held: dict[str, str]
@@ -234,6 +227,8 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     kernels: Kernels = "auto"
     gradient_checkpointing: bool = False
     products: Products = "auto"
+    threads: int = 0
+    """0: as many as now"""
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):

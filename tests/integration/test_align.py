@@ -83,9 +83,7 @@ def test_a_rederive_that_is_skipped_halts_with_the_derived_tensors(daemon: Daemo
     status = daemon.wait(lambda s: s["error"] and s["step"], "the halt")
     assert "weights not shared" in status["error"] and 0 < status["step"] < 6, status["error"]
     named = re.findall(r"(\S+) \(([^)]+)\)", status["error"].partition("look at")[2])
-    assert named and all(
-        "conv1d" in name and what == "the engine multiplies with an old packed copy" for name, what in named
-    )
+    assert named and all("conv1d" in name and what == "the engine computes with an old copy" for name, what in named)
     assert status["queue"]["pending"] == 6 - status["step"]
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
     measured = [e for e in journal_of(daemon) if isinstance(e, ev.AlignmentMeasured)]

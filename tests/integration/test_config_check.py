@@ -183,10 +183,23 @@ def test_the_disk_that_history_takes(tmp_path, capsys):
     journal(tmp_path / "s", started(model), BOUND, *committed)
     told = check(capsys, tmp_path / "s", model)
     assert told["history_bytes"] == 20 * 200 and told["free_bytes"] > 0
+    assert told["keep_bytes"] == pytest.approx(told["free_bytes"] / 2, rel=0.05), "half of the free disk"
+    unlimited = check(capsys, tmp_path / "s", model, "--set", "checkpoint.keep_bytes=0")
+    assert (unlimited["keep_bytes"], unlimited["history_bytes"]) == (0, 20 * 200)
     limited = check(capsys, tmp_path / "s", model, "--set", "checkpoint.keep_bytes=500")
-    assert limited["history_bytes"] == 500
+    assert (limited["keep_bytes"], limited["history_bytes"]) == (500, 500)
     assert main(["config", "check", "--set", f"model.path={model}", "--set", f"state.dir={tmp_path / 's'}"]) == 0
-    assert "20 checkpoints take about 3.9 KiB" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "20 checkpoints take about 3.9 KiB" in out and "the oldest go first above" in out
+
+
+def test_what_the_history_holds_counts_as_room_for_it(tmp_path, capsys):
+    model, one = model_of(tmp_path / "m", weights=6_000), tmp_path / "s/checkpoints/step-00000001/apollod"
+    empty = check(capsys, tmp_path / "s", model)["keep_bytes"]
+    one.mkdir(parents=True)
+    with (one / "undo.delta").open("wb") as file:
+        file.truncate(1 << 40)  # without blocks: the disk is as free as before
+    assert check(capsys, tmp_path / "s", model)["keep_bytes"] == pytest.approx(empty + (1 << 39), rel=0.01)
 
 
 @pytest.mark.parametrize(("ours", "served_here"), [(False, True), (True, True), (False, False)])

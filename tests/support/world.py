@@ -87,8 +87,10 @@ class World:
     on disk and before anybody hears of it. At instant number `dies_at` it ends with `Died`.
     """
 
-    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0) -> None:
-        self.settings = settings
+    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0, free: int | None = None) -> None:
+        self.settings, self.free = settings, free
+        self.versions: dict[str, str] = {}
+        """what the trainer runs on"""
         self.dies_at = dies_at
         self.instants = 0
         self.exited = False
@@ -222,7 +224,7 @@ class World:
     # --- children that answer -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.give(inp.Started(1, "test", self.settings, "/s"))
+        self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free))
 
     def engine_up(self) -> None:
         self.give(
@@ -275,7 +277,7 @@ class World:
                 )
             case fx.AttachTrainer():
                 self.view = self.shared
-                self.give(inp.Bound(self.memory, 3, 50, {}, products=self.products))
+                self.give(inp.Bound(self.memory, 3, 50, self.versions, products=self.products))
             case fx.Restore(target=target, target_fingerprint=fingerprint) if (
                 target >= 0 and fingerprint in self.undoable
             ):
@@ -312,7 +314,7 @@ class World:
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
-                    plan = way_back(begun, done, lambda _: self.settings, self.products_of, to, version, checkpoints)
+                    plan = way_back(begun, done, lambda _: self.settings, self.bound_of, to, version, checkpoints)
                 except NotRead as missing:
                     plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
                 self.give(plan)
@@ -365,14 +367,14 @@ class World:
             inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note)
         )
 
-    def products_of(self, step: int) -> ProductsDtype:
-        """As the journal says of a step that was completed."""
-        products: ProductsDtype = "bf16"
+    def bound_of(self, step: int) -> ev.TrainerBound | None:
+        """In force when a step was completed."""
+        bound: ev.TrainerBound | None = None
         for recorded in self.journal:
             if isinstance(recorded.event, ev.TrainerBound):
-                products = recorded.event.products
+                bound = recorded.event
             elif isinstance(recorded.event, ev.StepCompleted) and recorded.event.step == step:
-                return products
+                return bound
         raise AssertionError(step)
 
     def settle(self) -> None:
@@ -418,6 +420,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
+        other.versions = self.versions
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (
             self.journal,

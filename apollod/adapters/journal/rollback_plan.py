@@ -3,13 +3,12 @@
 from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.core.inputs import RollbackPlanned
 from apollod.core.rollback.way_back import NotRead, way_back
-from apollod.core.settings import ProductsDtype
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
 
@@ -39,16 +38,18 @@ def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
 
 
 def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
-    lives, bindings = (_all(journal, ev.DaemonStarted), _all(journal, ev.TrainerBound))
+    lives, bindings = _InForce(journal, ev.DaemonStarted), _InForce(journal, ev.TrainerBound)
     started: dict[int, ev.StepStarted] = {}
     completed: dict[int, ev.StepCompleted] = {}
     seqs: dict[int, int] = {}
 
     def settings_of(step: int) -> ev.Settings:
-        return _before(lives, seqs[step]).settings
+        life = lives.at(seqs[step])
+        assert life is not None, "a step before any life"
+        return life.settings
 
-    def products_of(step: int) -> ProductsDtype:
-        return _before(bindings, seqs[step]).products if bindings else "bf16"
+    def bound_of(step: int) -> ev.TrainerBound | None:
+        return bindings.at(seqs[step])
 
     before = 1 << 62
     while True:
@@ -59,21 +60,24 @@ def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) 
             elif isinstance(event, ev.StepCompleted):
                 completed[event.step], seqs[event.step] = event, seq
         try:
-            return way_back(started, completed, settings_of, products_of, to, version, checkpoints)
+            return way_back(started, completed, settings_of, bound_of, to, version, checkpoints)
         except NotRead:
             if not page:
                 raise
             before = page[-1][0]
 
 
-def _all(journal: Path, cls: type[E]) -> list[tuple[int, E]]:
-    """All events of a kind, oldest first."""
-    return [(seq, event) for seq, event in _events(journal, (cls.kind,), 1 << 62) if isinstance(event, cls)][::-1]
+class _InForce(Generic[E]):
+    """All events of a kind, of which each is in force until the next."""
 
+    def __init__(self, journal: Path, kind: type[E]) -> None:
+        found = _events(journal, (kind.kind,), 1 << 62)[::-1]
+        self._events = [event for _, event in found if isinstance(event, kind)]
+        self._seqs = [seq for seq, _ in found]
 
-def _before(events: list[tuple[int, E]], seq: int) -> E:
-    """The one in force at `seq`."""
-    return events[max(0, bisect_left(events, seq, key=lambda pair: pair[0]) - 1)][1]
+    def at(self, seq: int) -> E | None:
+        """The last one before an event; the first one where that comes later."""
+        return self._events[max(0, bisect_left(self._seqs, seq) - 1)] if self._events else None
 
 
 def _events(journal: Path, kinds: tuple[str, ...], before: int, limit: int = 1 << 30) -> list[tuple[int, ev.Event]]:

@@ -39,6 +39,7 @@ def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: i
         )
     )  # fmt: skip
     own.begun, own.learned_with = None, state.daemon.settings
+    own.ran_on = state.children.bound.versions if state.children.bound else {}
 
 
 def _step_failed(own: RecoveryState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -61,7 +62,7 @@ def _start_from(own: RecoveryState, state: State, ref: CheckpointRef, at_ns: int
 def _rollback_started(own: RecoveryState, state: State, e: RollbackStarted, at_ns: int) -> None:
     own.since = list(e.replay)
     own.origin = state.checkpoints.at(e.origin)
-    own.learned_with = state.daemon.settings
+    own.learned_with, own.ran_on = state.daemon.settings, e.ran_on
 
 
 def _rollback_completed(own: RecoveryState, state: State, e: RollbackCompleted, at_ns: int) -> None:

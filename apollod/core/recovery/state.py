@@ -26,5 +26,7 @@ class RecoveryState(msgspec.Struct):
     """in force when the last of them was completed"""
     products: ProductsDtype = "bf16"
     """of the trainer that was bound last: what the next step is made with"""
+    ran_on: dict[str, str] = {}
+    """what the trainer was bound on then: see `TrainerBound.versions`"""
     begun: StepStarted | None = None
     """the intent of the running step: what running it again will need"""

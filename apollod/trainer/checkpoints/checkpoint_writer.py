@@ -19,6 +19,11 @@ from apollod.trainer.checkpoints import write_checkpoint
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.wire.messages import CheckpointWritten, OptimizerSettings, WriteCheckpoint
 
+_NO_ROOM = (
+    "apollod trainer: not enough host memory for a copy of weights and optimizer; the checkpoint is written in pieces, "
+    "and steps wait until it is\n"
+)
+
 
 class CheckpointWriter:
     """One checkpoint at a time; `send` is called from its thread with the answer, before the redo record is let go."""
@@ -71,7 +76,8 @@ class CheckpointWriter:
             self._answer(job, written, time.perf_counter() - started, **failed)
 
         try:
-            job.snapshot.copy()
+            if not job.snapshot.copy():
+                sys.stderr.write(_NO_ROOM)
             failpoint("trainer.checkpoint.copied")
             write_checkpoint.write(job, answer)
         except Exception as failure:  # noqa: BLE001 - whatever it is: whoever asked is waiting, and training can go on

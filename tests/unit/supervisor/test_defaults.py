@@ -35,7 +35,7 @@ PROMISED: dict[str, dict[str, Any]] = {
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0},
     "checkpoint": {
-        "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": 0, "keep_days": 0.0,
+        "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,
         "undo_bytes": "auto", "hook": (),
         "hook_timeout_s": 3600.0, "replay_max": 1000,
     },

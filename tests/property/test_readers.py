@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reader_samples import SAMPLES
 from support.toy_format import ToyConversations
@@ -20,6 +20,8 @@ BEGIN = Cursor()
 LAWFUL = [*(reader for reader in READERS if reader not in ROWS), ToyConversations()]
 """Readers of rows are the reader of records under other names."""
 each_reader = pytest.mark.parametrize("reader", LAWFUL, ids=lambda reader: reader.name)
+laws = settings(max_examples=40)
+"""Examples for each law and each reader: most of what they run is the same code, so that the number adds up."""
 limits = st.builds(
     Limits, record_bytes=st.sampled_from([1, 7, 60, 200, 1 << 20]), items=st.sampled_from([1, 2, 5, 256])
 )
@@ -97,6 +99,7 @@ def at_once(reader: Reader, log: bytes, limits: Limits) -> list[tuple[object, ..
 
 
 @each_reader
+@laws
 @given(data=st.data(), limits=limits)
 def test_reading_in_pieces_and_after_restarts_equals_reading_at_once(
     reader: Reader, data: st.DataObject, limits: Limits
@@ -113,6 +116,7 @@ def test_reading_in_pieces_and_after_restarts_equals_reading_at_once(
 
 
 @each_reader
+@laws
 @given(data=st.data(), limits=limits)
 def test_any_cursor_is_a_place_to_go_on(reader: Reader, data: st.DataObject, limits: Limits) -> None:
     """Also one in the middle of a record that is too long: what is left of that comes first."""
@@ -136,6 +140,7 @@ def test_any_cursor_is_a_place_to_go_on(reader: Reader, data: st.DataObject, lim
 
 
 @each_reader
+@laws
 @given(
     log=st.binary(max_size=300),
     limits=limits,
@@ -151,6 +156,7 @@ def test_nothing_raises(reader: Reader, log: bytes, limits: Limits, state: str, 
 
 
 @each_reader
+@laws
 @given(path=st.text(max_size=30), head=st.binary(max_size=100), data=st.data())
 def test_recognising_never_raises(reader: Reader, path: str, head: bytes, data: st.DataObject) -> None:
     for beginning in (head, log_of(data, reader)):
@@ -176,6 +182,7 @@ def with_another(value: Any, place: tuple[Any, ...], other: object) -> object:
 
 
 @each_reader
+@laws
 @given(data=st.data())
 def test_a_value_of_any_type_in_any_place_is_no_accident(reader: Reader, data: st.DataObject) -> None:
     """Readers meet versions of programs that nobody knows today."""

@@ -10,6 +10,7 @@ Nothing here reads a clock or decides what is learned: `moments.py` does, by the
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -30,7 +31,9 @@ from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
 PIECE_BYTES = 64 << 10  # of new text after which a turn is not waited for any longer
-LINKS = 512  # records that are no messages, remembered for those that follow them
+LINKS = 512  # records remembered for those that follow them or say them again
+
+Value = TypeVar("Value")
 
 
 class Assembly:
@@ -44,6 +47,8 @@ class Assembly:
         self._size = 0
         self._fresh = 0  # index of the first message that no moment has had
         self._links: dict[str, str] = {}
+        self._forgotten: dict[str, None] = {}
+        """`part_of` what is too long ago; logs that say everything again say that, too"""
         self.given = 0
         """line up to which moments had everything"""
 
@@ -95,7 +100,7 @@ class Assembly:
     def _said(self, line: int, said: Said) -> list[Moment]:
         if not said.model and self._session.model and said.message["role"] == "assistant":
             said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
-        if self._merge(said):
+        if self._merge(said) or (said.replaces and said.part_of in self._forgotten):
             return []
         closed = [] if said.after is None else self._branch(said)
         if said.prompt or self._is_long(said):
@@ -138,7 +143,7 @@ class Assembly:
         for place in range(len(self._messages) - 1, -1, -1) if said.part_of else ():
             if self._messages[place].part_of == said.part_of:
                 return place
-            if self._messages[place].message["role"] != "tool":
+            if self._messages[place].message["role"] != "tool" and not said.replaces:
                 break
         return -1
 
@@ -221,6 +226,9 @@ class Assembly:
             place += 1
         place = next((n for n in range(place, len(self._messages)) if self._messages[n].prompt), place)
         closed = self.settle() if self._fresh < place else []
+        for said in self._messages[:place]:
+            if said.part_of:
+                _remember(self._forgotten, said.part_of, None)
         del self._messages[:place], self._lines[:place], self._sizes[:place]
         self._size = sum(self._sizes)
         self._fresh = max(0, self._fresh - place)
@@ -235,9 +243,14 @@ class Assembly:
                 return
 
     def _link(self, link: Link) -> None:
-        self._links[link.id] = self._links.get(link.after, link.after)
-        if len(self._links) > LINKS:
-            del self._links[next(iter(self._links))]
+        _remember(self._links, link.id, self._links.get(link.after, link.after))
+
+
+def _remember(known: dict[str, Value], name: str, value: Value) -> None:
+    """Keep what was said last of it."""
+    known[name] = value
+    if len(known) > LINKS:
+        del known[next(iter(known))]
 
 
 def _is_answer(said: Said) -> bool:

@@ -57,7 +57,7 @@ class Said(msgspec.Struct, frozen=True):
     part_of: str = ""
     """parts of one answer share it; they come one after another. What is said again has it, too"""
     replaces: bool = False
-    """it says all of `part_of` again, and more; else it is the next part"""
+    """it says all of `part_of` again, whatever came in between; else it is the next part"""
     continues: bool = False
     """where parts have no id in common: a part of the answer right before it, if there is one"""
     prompt: bool = False

@@ -95,6 +95,7 @@ class _Line(msgspec.Struct):
 
 class _SessionMeta(msgspec.Struct):
     id: str = ""
+    session_id: str | None = None
     cli_version: str | None = None
     base_instructions: Any = None
     instructions: str | None = None
@@ -169,7 +170,7 @@ def _of_session(meta: _SessionMeta) -> tuple[Entry, ...]:
     sub = meta.thread_source == "subagent" or (isinstance(meta.source, dict) and "subagent" in meta.source)
     return (
         Session(
-            id=meta.id,
+            id=meta.id or meta.session_id or "",
             agent=NAME,
             version=meta.cli_version or "",
             system=system if isinstance(system, str) else meta.instructions or "",
@@ -199,7 +200,7 @@ def _of_compaction(compacted: _Compacted) -> tuple[Entry, ...]:
 
 def _of_item(item: _Item) -> Iterable[Entry]:
     record = item.id or ""
-    match item.type:
+    match item.type or ("message" if item.role else ""):
         case "message" if item.role == "assistant":
             text = _text(item.content)
             yield Said(form("assistant", text), id=record, continues=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Replaced, Rewound, Said, Session, Signal, Unknown
+from apollod.curation.conversation import Dropped, Entry, Rewound, Said, Session, Signal, Unknown
 from apollod.curation.formats.blocks import form, in_parts, json_object, text_of_response, texts_of_parts, tool_call
 from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.lines import fold_lines
@@ -62,7 +62,9 @@ _decode = msgspec.json.Decoder(_Line).decode
 def _recognise(document: bool, path: str, head: bytes) -> bool:
     """It begins with a session of a project; in a document, the messages are of the same object."""
     begin = head.lstrip()
-    if not (begin.startswith(b"{") and b'"sessionId"' in begin[:2000] and b'"projectHash"' in begin[:2000]):
+    if not (begin.startswith(b"{") and b'"sessionId"' in begin[:2000]):
+        return False
+    if b'"projectHash"' not in begin[:2000] and b'"lastUpdated"' not in begin[:2000]:
         return False
     try:
         _decode(begin.split(b"\n", 1)[0])
@@ -96,8 +98,8 @@ def _of_facts(facts: _Facts) -> Iterable[Entry]:
     else:
         yield Dropped("facts about the session")
     if facts.messages is not None:
-        said = (entry for message in facts.messages for entry in _of_message(message))
-        yield Replaced(tuple(entry for entry in said if isinstance(entry, Said)))
+        for message in facts.messages:  # all of them again
+            yield from (entry for entry in _of_message(message) if isinstance(entry, Said))
 
 
 def _of_message(message: _Message) -> Iterable[Entry]:

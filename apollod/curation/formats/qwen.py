@@ -55,9 +55,9 @@ _of_qwen = re.compile(rb'"message": ?\{[^{}\[\]]*"parts": ?\[|"systemPayload": ?
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """One of the first records has a session, stands in a tree, and has parts or what Qwen Code notes for itself."""
+    """One of the first records has a session, and parts or what Qwen Code notes for itself."""
     for line in head.split(b"\n")[:20]:
-        if b'"sessionId"' in line and b'"parentUuid"' in line and _of_qwen(line):
+        if b'"sessionId"' in line and _of_qwen(line):
             return True
     return False
 

@@ -88,6 +88,11 @@ OLD = (
     b'{"record_type": "state"}\n',
     b'{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "hello"}]}\n',
 )
+BARE = (
+    line("session_meta", {"session_id": "s7"}),
+    line("response_item", {"role": "user", "content": [{"type": "input_text", "text": "q"}]}),
+    line("response_item", {"role": "assistant", "content": [{"type": "output_text", "text": "a"}]}),
+)
 BROKEN = (
     item("function_call", name="f", arguments='{"cmd": ', call_id="c9"),
     item("function_call", arguments="{}", call_id="c9"),
@@ -101,4 +106,4 @@ BROKEN = (
     b'{"type": "response_item", "payload": ' + b"[" * 3000 + b"\n",
     b'{"type',
 )
-LINES = (*SESSION, *DRIFT, *OLD, *BROKEN)
+LINES = (*SESSION, *DRIFT, *OLD, *BARE, *BROKEN)

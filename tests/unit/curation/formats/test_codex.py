@@ -1,7 +1,7 @@
 """From rollouts of Codex to what is learned of them."""
 
 import pytest
-from support.log_samples.codex import BROKEN, DRIFT, META, OLD, SESSION, event, item, line, said
+from support.log_samples.codex import BARE, BROKEN, DRIFT, META, OLD, SESSION, event, item, line, said
 from support.readings import examples, learned, read
 
 from apollod.curation.conversation import Signal
@@ -68,6 +68,12 @@ def test_drift_is_counted_and_the_rest_is_read() -> None:
 
 def test_a_rollout_without_envelopes_is_read() -> None:
     assert examples(read(READER, *OLD), models=("*",)) == [["system: Be brief.", "user: hi", "assistant*: hello"]]
+
+
+def test_items_without_a_type_are_messages() -> None:
+    reading = read(READER, *BARE)
+    assert examples(reading, models=("*",)) == [["user: q", "assistant*: a"]]
+    assert reading.moments[0].session.id == "s7"
 
 
 def test_what_is_broken_is_said_in_a_line() -> None:

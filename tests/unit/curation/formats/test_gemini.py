@@ -58,12 +58,28 @@ def test_thoughts_are_kept() -> None:
 def test_drift_is_counted_and_the_rest_is_read() -> None:
     reading = read(READER, line(**FACTS), *DRIFT, line(**message("n3", "gemini", "Yes.")))
     assert examples(reading) == ["a sidechain"]
-    assert examples(reading, sidechains=True) == [[*CONTEXT[:3], "assistant*: Yes."]]
+    assert examples(reading, sidechains=True) == [[*FIRST[:3], "assistant*: Yes."]]
     assert reading.counts == {
         "unknown: message: hologram": 1,
         "dropped: a prompt without text": 1,
         "dropped: facts about the session": 2,
     }
+
+
+def test_all_messages_said_again_are_learned_once() -> None:
+    """As `$set` with messages does; also those that are too long ago to be context."""
+    long = [message(f"x{n}", ("gemini", "user")[n % 2 == 0], f"{n} " + "x" * 9000) for n in range(60)]
+    asked = message("y1", "user", "And?")
+    log = [line(**{"$set": {"messages": long[:n]}}) for n in (2, 40, 40)]
+    log += [line(**{"$set": {"messages": [*long, asked]}}), line(**{"$set": {"messages": [*long, asked]}})]
+    reading = read(READER, line(**FACTS), *log, line(**message("y2", "gemini", "So.")))
+    said = [
+        text.split()[1]
+        for example in examples(reading)
+        for text in example
+        if isinstance(example, list) and text.startswith("assistant*")
+    ]
+    assert said == [*(str(n) for n in range(1, 60, 2)), "So."]
 
 
 def test_what_is_broken_is_said_in_a_line() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Link, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, text_of_blocks, tool_call
+from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "claude-code"
@@ -37,6 +37,7 @@ class _Message(msgspec.Struct):
     content: Any = None
     id: str = ""
     model: str = ""
+    stop_reason: str | None = None
 
 
 class _Line(msgspec.Struct, rename="camel"):
@@ -109,6 +110,8 @@ def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
         reasoning_content=text_of_blocks(blocks, "thinking"),
         tool_calls=calls,
     )
+    if message.stop_reason == "max_tokens":  # its end would be learned, too
+        message_ = context_form(message_)
     yield Said(
         message_, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
     )

@@ -9,7 +9,7 @@ from support.log_samples.rows import SHAPES, TOOL, A, Q, row
 from support.readings import read, shown
 
 from apollod.curation.formats.jsonl_records import JsonlRecords, read_record
-from apollod.curation.formats.reader import Bad, Found, Limits
+from apollod.curation.formats.reader import Bad, Found, Limits, Reader
 from apollod.curation.formats.rows.row_shapes import SHAPES as TABLE
 from apollod.curation.formats.table import ReaderTable
 from apollod.wire.records import decode_record, parse_line
@@ -127,3 +127,13 @@ def test_rows_in_one_array_are_read_alike() -> None:
     assert reading.counts == as_lines.counts and len(reading.bad) == len(as_lines.bad)
     assert ReaderTable().recognise("any.json", b'[{"text": "t"}]').name == "json-rows"
     assert ReaderTable().recognise("any.json", b'[{"neither": 1}]').name == "records"
+
+
+@pytest.mark.parametrize("reader", [READER, ReaderTable.of("json-rows").recognise("", b"")])
+def test_secrets_are_out_before_a_row_is_read(reader: Reader) -> None:
+    key = "ghp_" + "a1B2c3D4e5F6" * 3
+    log = row(instruction="q", output=f"the key is {key}")
+    reading = read(reader, b"[" + log + b"]" if reader.name == "json-rows" else log)
+    (found,) = reading.found
+    assert key.encode() not in found.record.canonical
+    assert [name for name in reading.counts if name.startswith("redacted: ")]

@@ -210,6 +210,10 @@ def test_steps_of_other_settings_are_not_run_again():
     assert world.memory == weights[2], "a checkpoint needs no step again"
 
 
+def bound_with(threads: str) -> ev.TrainerBound:
+    return ev.TrainerBound(pid=1, fingerprint="", parameters=0, elements=0, versions={"threads": threads})
+
+
 def test_steps_of_another_number_of_threads_are_not_run_again():
     world, weights = learned(*"abc", checkpoint_after="b")
     world.state.children.bound.versions["threads"] = "2"
@@ -218,9 +222,9 @@ def test_steps_of_another_number_of_threads_are_not_run_again():
         world.give(inp.RollbackRequested(1, "test"))
         plan = world.asked.popleft()
         begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
-        ran_on = {n + 1: {"threads": count} for n, count in enumerate(threads)}
+        bound = {n + 1: bound_with(count) for n, count in enumerate(threads)}
         to, version, checkpoints = plan.to, plan.version, plan.checkpoints
-        return way_back.way_back(begun, done, lambda _: world.settings, ran_on.__getitem__, to, version, checkpoints)
+        return way_back.way_back(begun, done, lambda _: world.settings, bound.__getitem__, to, version, checkpoints)
 
     world.give(planned("4", "2", "2"))
     reason = world.of(ev.RollbackRefused)[0].reason
@@ -237,9 +241,9 @@ def test_steps_of_several_numbers_of_threads_have_no_way_back_through_all_of_the
     world.give(inp.RollbackRequested(2, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
-    ran_on = {1: {"threads": "4"}, 2: {"threads": "2"}}
+    bound = {1: bound_with("4"), 2: bound_with("2")}
     planned = way_back.way_back(
-        begun, done, lambda _: world.settings, ran_on.__getitem__, plan.to, plan.version, plan.checkpoints
+        begun, done, lambda _: world.settings, bound.__getitem__, plan.to, plan.version, plan.checkpoints
     )
     assert "were made with several threads; name the step of a checkpoint" in planned.error
 

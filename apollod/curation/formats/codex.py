@@ -3,8 +3,8 @@
 Read as codex-rs writes them (`history/src/lib.rs`, `protocol/src/models.rs` of openai/codex; notes by
 skillsynchq/txcript). Two logs share the file: `response_item` is what the model saw and said, `event_msg` what the
 screen showed of it. Only the first is read; of the second, what the user did: interrupt, roll back. Items of one answer
-have no id in common; they stand one after another until the results of its calls begin. Rollouts of before September
-2025 have no envelope: the items stand in the lines themselves.
+have no id in common; they stand one after another until the results of its calls begin. Old rollouts
+have no envelope: the items stand in the lines themselves.
 """
 
 import re

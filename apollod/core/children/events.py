@@ -59,6 +59,7 @@ class TrainerBound(Event, frozen=True):
 
     What else the bits of a step depend on: `versions` (libraries, `device`, `threads`), and where memory is not as the
     files are: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name).
+    `template`: why the model's chat template lets no conversation be learned as it should; usually empty.
     """
 
     kind: ClassVar[str] = "trainer.bound"
@@ -69,6 +70,7 @@ class TrainerBound(Event, frozen=True):
     versions: dict[str, str] = {}
     held: dict[str, str] = {}
     tied: dict[str, str] = {}
+    template: str = ""
 
 
 class TrainerAttached(Event, frozen=True):

@@ -13,6 +13,7 @@ class Bound(Input, frozen=True, tag="bound"):
     versions: dict[str, str]
     held: dict[str, str] = {}
     tied: dict[str, str] = {}
+    template: str = ""
 
 
 class Restored(Input, frozen=True, tag="restored"):

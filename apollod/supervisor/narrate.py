@@ -16,6 +16,7 @@ _DEBUG = (
     ev.WindowClosed,
     ev.EnginePaused,
     ev.AlignmentStarted,
+    ev.AlignmentOvertaken,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed)
@@ -59,5 +60,6 @@ def _doubtful(event: ev.Event) -> bool:
     return (
         (isinstance(event, ev.EngineResumed) and event.expired)
         or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
+        or (isinstance(event, ev.AlignmentAbandoned) and event.doubted)
         or (isinstance(event, ev.TrainerBound) and bool(event.template))
     )

@@ -31,6 +31,10 @@ class RowGradient(ABC):
     def block(self, first: int, last: int) -> Tensor:
         """Rows first .. last-1: a new tensor [last - first, n]."""
 
+    def add_to(self, total: Tensor, first: int) -> None:
+        """total += rows first .. first + len(total) - 1, in place."""
+        total.add_(self.block(first, first + len(total)))
+
     def every_block(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All rows: (their numbers int64 [k], gradient [k, n]) in order, at most BLOCK_ROWS at once."""
         for first in range(0, self.shape[0], BLOCK_ROWS):
@@ -87,6 +91,14 @@ class SparseRows(RowGradient):
         block[self._rows[begin:end] - first] = self._values[begin:end]
         return block
 
+    def add_to(self, total: Tensor, first: int) -> None:
+        """The zeros of all other rows count, too: they make a -0 of the total a 0."""
+        inside = (self._rows >= first) & (self._rows < first + len(total))
+        rows = self._rows[inside] - first
+        found = total[rows] + self._values[inside]
+        total.add_(0.0)
+        total[rows] = found
+
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         for first in range(0, len(self._rows), BLOCK_ROWS):
             yield self._rows[first : first + BLOCK_ROWS], self._values[first : first + BLOCK_ROWS]
@@ -114,7 +126,7 @@ class RowSum(RowGradient):
     def block(self, first: int, last: int) -> Tensor:
         total = self._parts[0].block(first, last)
         for part in self._parts[1:]:
-            total.add_(part.block(first, last))  # zeros, too: they make a -0 of the others a 0
+            part.add_to(total, first)
         return total
 
 

@@ -17,6 +17,7 @@ import msgspec
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from apollod.errors import ModelRefused, RecordRefused
+from apollod.explain import line_of
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord, TypedRecord
 
@@ -185,6 +186,8 @@ def template_problem(tokenizer: PreTrainedTokenizerBase) -> str:
         tokens = tokenise(tokenizer, record, max_tokens=1 << 30)
     except RecordRefused as error:
         return f"conversations cannot be learned: {error.line()}"
+    except Exception as error:  # noqa: BLE001 - whatever a tokenizer raises; its examples are refused one by one
+        return f"conversations cannot be tokenised ({line_of(error)})"
     learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
     if not end_of_turn(tokenizer, str(tokenizer.decode(learned))):
         return "the chat template ends a turn without a token of its own: conversations do not teach when to stop"

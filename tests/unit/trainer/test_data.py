@@ -310,6 +310,17 @@ def test_the_date_in_a_template_never_changes() -> None:
     assert shown(encode(chat(QUESTION, REPLY), DATED)).startswith("2025-01-01")
 
 
+def test_a_tokenizer_that_fails_is_named_and_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make_tokenizer()
+
+    def fail(*_: object) -> dict[str, int]:
+        raise OverflowError("too much")
+
+    monkeypatch.setattr(tokenizer, "get_added_vocab", fail)
+    tokenizer.chat_template = MARKED
+    assert "cannot be tokenised" in template_problem(tokenizer) and "too much" in template_problem(tokenizer)
+
+
 def test_completion() -> None:
     tokens = encode(record(prompt="The mayor of Elmford", completion=" is Tom Reed."))
     assert shown(tokens) == f"The mayor of Elmford« is Tom Reed.{END}»"

@@ -55,9 +55,11 @@ def narrate(event: ev.Event) -> None:
 
 
 def _doubtful(event: ev.Event) -> bool:
-    """Is it a pause that ended before its write, or a difference that rounding does not explain?"""
+    """Is it a pause that ended before its write, a difference that rounding does not explain, or a chat template that
+    spoils what is learned?"""
     return (
         (isinstance(event, ev.EngineResumed) and event.expired)
         or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
         or (isinstance(event, ev.AlignmentAbandoned) and event.doubted)
+        or (isinstance(event, ev.TrainerBound) and bool(event.template))
     )

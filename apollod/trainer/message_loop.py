@@ -31,10 +31,10 @@ from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.trainer.environment import chosen_products, environment
 from apollod.trainer.kernels import kernels_cpu
-from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.encoding import load_tokenizer, template_problem
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
-from apollod.trainer.objectives.table import objective_named
+from apollod.trainer.objectives.table import encoded, objective_named
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.backward_updates import HookHandle
@@ -45,7 +45,6 @@ from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
-from apollod.wire.records import decode_record
 
 MessageT = TypeVar("MessageT")
 AnswerT = TypeVar("AnswerT")
@@ -122,11 +121,9 @@ class Learner:
             return m.Undoable(0, self._undo_refused)
         return m.Undoable(len(self.undo), self.undo.given_up)
 
-    def encode(self, record: bytes, objective: Objective) -> Tokens:
-        """A canonical record as the objective learns it; raises RecordRefused."""
-        tokens = objective.encode(self.tokenizer, decode_record(record), self.settings.max_tokens)
-        tokens.check()
-        return tokens
+    def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
+        """See `encoded`."""
+        return encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
 
 
 class Loop:
@@ -343,12 +340,13 @@ def bound(learner: Learner, manifest: Manifest) -> m.Bound:
         held=held,
         tied=manifest.tied,
         products=learner.products,
+        template=template_problem(learner.tokenizer),
     )
 
 
 def _checked(learner: Learner, example: m.StepExample, objective: Objective) -> Tokens:
     """Its tokens; raises RecordRefused unless they and their columns are the recorded ones."""
-    tokens = learner.encode(example.record, objective)
+    tokens = learner.encode(example.record, objective, example.digest)
     if tokens.digest() != example.digest:
         raise RecordRefused(
             f"example {example.example} is {tokens.digest()} as tokens of {objective.name}, not {example.digest}",

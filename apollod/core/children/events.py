@@ -61,6 +61,7 @@ class TrainerBound(Event, frozen=True):
     What else the bits of a step depend on: `versions` (libraries, `device`, `threads`), and where memory is not as the
     files are: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name). `products`: what bf16
     matrices are multiplied in, "bf16" or "float32"; steps that are run again ask for the same, on any CPU.
+    `template`: why the model's chat template lets no conversation be learned as it should; usually empty.
     """
 
     kind: ClassVar[str] = "trainer.bound"
@@ -72,6 +73,7 @@ class TrainerBound(Event, frozen=True):
     held: dict[str, str] = {}
     tied: dict[str, str] = {}
     products: ProductsDtype = "bf16"
+    template: str = ""
 
 
 class TrainerAttached(Event, frozen=True):

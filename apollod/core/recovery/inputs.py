@@ -15,6 +15,7 @@ class Bound(Input, frozen=True, tag="bound"):
     held: dict[str, str] = {}
     tied: dict[str, str] = {}
     products: ProductsDtype = "bf16"
+    template: str = ""
 
 
 class Restored(Input, frozen=True, tag="restored"):

@@ -32,7 +32,7 @@ def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     bound = ev.TrainerBound(
         pid=state.children.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
         elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
-        products=input_.products,
+        products=input_.products, template=input_.template,
     )  # fmt: skip
     origin = restore_from(state, state.recovery.origin)
     wanted = origin.fingerprint or input_.fingerprint

@@ -15,6 +15,7 @@ from apollod.curation.conversation import Dropped, Entry, Said, Session, Unknown
 from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.session_reader import SessionReader
+from apollod.wire.records import message_form
 
 NAME = "atif"
 _begins = re.compile(rb'\s*\{.{0,2000}?"schema_version"\s*:\s*"ATIF-', re.DOTALL).match
@@ -35,6 +36,15 @@ class _Observation(msgspec.Struct):
     results: list[_Result] | None = None
 
 
+class _Ours(msgspec.Struct):
+    """What `ctl export` adds to a step where ATIF has no field for it."""
+
+    messages: list[dict[str, Any]] | None = None
+    """what it says in full"""
+    within: bool = False
+    """a prompt that begins no turn: the trajectory is one example"""
+
+
 class _Step(msgspec.Struct):
     step_id: int | None = None
     source: str = ""
@@ -45,6 +55,7 @@ class _Step(msgspec.Struct):
     observation: _Observation | None = None
     is_copied_context: bool | None = None
     llm_call_count: int | None = None
+    extra: Any = None
 
 
 class _Agent(msgspec.Struct):
@@ -98,9 +109,16 @@ def hear(record: bytes) -> Iterable[Entry]:
 
 def _of_step(step: _Step) -> Iterable[Entry]:
     record, text = f"step {step.step_id}", _text(step.message)
+    ours = _ours(step.extra)
+    prompt = step.source == "user" and not ours.within
+    if ours.messages is not None:
+        for message in ours.messages:
+            said = message_form(message, f"a message of {record}", part=True)
+            yield Said(said, id=record, prompt=prompt, model=step.model_name or "")
+        return
     match step.source:
         case "user" if text.strip():
-            yield Said(form("user", text), id=record, prompt=True)
+            yield Said(form("user", text), id=record, prompt=prompt)
         case "user":
             yield Dropped("a prompt without text")
         case "system" if (step.step_id or 1) == 1 and text.strip():
@@ -132,6 +150,15 @@ def _answer(step: _Step, record: str, text: str) -> Iterable[Entry]:
             yield Said(form("tool", found, tool_call_id=call), id=record)
         elif found.strip():  # an agent that writes its commands as text is answered as a user would
             yield Said(form("user", found), id=record)
+
+
+def _ours(extra: Any) -> _Ours:
+    """Of our place in what is anybody's."""
+    place = extra.get("apollod") if isinstance(extra, dict) else None
+    try:
+        return msgspec.convert(place or {}, _Ours)
+    except msgspec.ValidationError:
+        return _Ours()
 
 
 def _text(message: Any) -> str:

@@ -183,7 +183,7 @@ def carried_state(state: State) -> State:
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
         training=replace(state.training, unlearned=0, recent=[]),
-        recovery=replace(recovery, learned_with=None, begun=None, since_ns=0),
+        recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
         rollback=replace(state.rollback, started_ns=0),
     )  # fmt: skip

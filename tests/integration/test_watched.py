@@ -10,7 +10,7 @@ import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.agent_logs import claude_line, session
+from support.agent_logs import claude_line, gemini_chat, session
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
@@ -23,6 +23,7 @@ from apollod.core.effects import Effect
 from apollod.core.fold import fold
 from apollod.core.intake.policy import intake_events
 from apollod.core.state import State
+from apollod.curation.moments import Rules
 from apollod.errors import ConfigError
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config, ModelSection, StateSection, WatchSection
@@ -170,6 +171,25 @@ def test_growing_logs_and_crashes_lose_and_double_nothing(tmp_path_factory: pyte
 
 def turns(log: bytes) -> list[str]:
     return re.findall(r"answer \w+", log.decode())
+
+
+def test_a_document_is_taken_when_nobody_writes_it_any_more_and_again_as_it_grows(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, Terms(rules=Rules(models=("*",)), only_known=True))
+    chat, other = watch.directory / "session-1.json", watch.directory / "settings.json"
+    chat.write_bytes(gemini_chat("a"))
+    other.write_text('{"theme": "dark"}')
+    watch.now = os.stat(chat).st_mtime + 1
+    assert watch.read() == 0
+    watch.now += 31
+    watch.read()
+    assert watch.learned() == ["answer a"]
+    chat.write_bytes(gemini_chat("a", "b"))
+    watch.now = os.stat(chat).st_mtime + 31
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b"] and len(watch.of(ev.ExampleDuplicate)) == 1
+    assert not watch.of(ev.SourceQuarantined), "a document of no known format is not ours to refuse"
+    watch.restart()
+    assert watch.read() == 0
 
 
 # --- the daemon's task --------------------------------------------------------------------------------------------

@@ -23,3 +23,13 @@ def session(name: str, turns: Sequence[str], first: int = 1) -> bytes:
         for n, turn in enumerate(turns)
         for m, (role, verb) in enumerate((("user", "ask"), ("assistant", "answer")))
     )
+
+
+def gemini_chat(*turns: str) -> bytes:
+    """A chat of Gemini CLI, which writes all of it anew at each turn."""
+    messages = [
+        {"id": f"{turn}{role}", "type": role, "content": f"{verb} {turn}", "timestamp": "2026-11-22T10:00:00Z"}
+        for turn in turns
+        for role, verb in (("user", "ask"), ("gemini", "answer"))
+    ]
+    return json.dumps({"sessionId": "g", "projectHash": "h", "messages": messages}, indent=2).encode()

@@ -11,12 +11,11 @@ import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.source_files import SourceFiles, Terms
+from apollod.adapters.sources.source_files import SUFFIXES, SourceFiles, Terms
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
 from apollod.curation.formats.table import ReaderTable
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 HINT_MS = 200  # changes are gathered this long
 
 

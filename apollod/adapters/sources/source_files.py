@@ -19,7 +19,7 @@ import msgspec
 from apollod.adapters.sources.identity import Candidate, identify, open_regular, read_from, tail_digest
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream
-from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, Read, unpacked
+from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
 from apollod.core.inputs import Batch, Line
 from apollod.core.intake.events import Tier
 from apollod.core.intake.state import Position
@@ -28,6 +28,8 @@ from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
 from apollod.failpoints import failpoint
 
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", DOCUMENT_SUFFIX)
+"""of files that may be logs or data sets"""
 LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
 BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one chunk completes
@@ -45,6 +47,8 @@ class Terms(msgspec.Struct, frozen=True):
     record_bytes: int = LINE_BYTES_MAX
     """a longer record is refused"""
     settle_s: float = SETTLED_S
+    only_known: bool = False
+    """documents (.json) of no known format are not looked at, instead of refused"""
 
 
 @dataclass
@@ -120,11 +124,11 @@ class SourceFiles:
         status = os.fstat(file.fileno())
         if self.is_idle(path, status):
             return None
-        packed = path.endswith(PACKED_SUFFIXES)
-        candidate = identify(path, file, status, packed, known)
+        whole = path.endswith(WHOLE_SUFFIXES)
+        candidate = identify(path, file, status, whole, known)
         if candidate is None:
             return None
-        batch, idle = self._read_packed(candidate) if packed else self._read_plain(candidate)
+        batch, idle = self._read_whole(candidate) if whole else self._read_plain(candidate)
         if batch is None and idle:
             self._idle[path] = _fingerprint(status)
         return batch
@@ -168,11 +172,17 @@ class SourceFiles:
         self._endless[it.path] = it.position.source, begin.offset, folding.cursor
         return False
 
-    def _read_packed(self, it: Candidate) -> tuple[Batch | None, bool]:
-        """A compressed file is taken once all of it can be read; offsets count its content. The second value: nothing
-        will come without a change of the file."""
+    def _read_whole(self, it: Candidate) -> tuple[Batch | None, bool]:
+        """A compressed file is taken once all of it can be read, a document when nobody writes it any more; offsets
+        count its content. The second value: nothing will come without a change of the file."""
         if it.position.offset and not it.position.line:
             return None, True  # in quarantine as a whole
+        if it.new and it.path.endswith(DOCUMENT_SUFFIX):
+            if self._clock() - it.status.st_mtime < SETTLE_S:
+                return None, False
+            if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)):
+                why = "the document is of no known format; `apollod ctl source test` names those there are"
+                return (None if self._terms.only_known else self._refuse_file(it, why)), True
         try:
             unfolding = self._unfolding
             if unfolding is None or (unfolding.source, unfolding.offset) != (it.position.source, it.position.offset):
@@ -186,7 +196,8 @@ class SourceFiles:
             self.close()
             if self._clock() - it.status.st_mtime < SETTLE_S:
                 return None, False
-            return self._refuse_file(it, error), True
+            what = f"the compressed file is cut off or damaged ({error})"
+            return self._refuse_file(it, f"{what}; compress it again and put it here under a new name"), True
         if batch is None:
             self.close()
         else:
@@ -203,16 +214,13 @@ class SourceFiles:
             file, reader, RecordStream(folding, self._quarantine, self._terms.rules), it.position.source, cursor.offset
         )
 
-    def _refuse_file(self, it: Candidate, error: Exception) -> Batch:
+    def _refuse_file(self, it: Candidate, reason: str) -> Batch:
         """The whole file as line 0. Its position, an offset without a line, says that it is done with."""
         it.file.seek(0)
         with self._quarantine.begin() as keeping:
             while chunk := it.file.read(CHUNK_BYTES):
                 keeping.write(chunk)
             kept = keeping.commit()
-        reason = (
-            f"the compressed file is cut off or damaged ({error}); compress it again and put it here under a new name"
-        )
         line = Line(number=0, reason=reason, bytes=kept.bytes, sha256=kept.sha256, kept=kept.path)
         return Batch(source=it.position.source, path=it.path, offset=kept.bytes, line=0, lines=(line,), new=it.new)
 

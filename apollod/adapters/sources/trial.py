@@ -8,9 +8,8 @@ from typing import BinaryIO, NamedTuple
 
 from apollod.adapters.sources.identity import open_regular, read_from
 from apollod.adapters.sources.record_stream import Folding
-from apollod.adapters.sources.source_files import HEAD_BYTES, Terms
-from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, Read, unpacked
-from apollod.adapters.sources.watched_tree import SUFFIXES
+from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
+from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
 from apollod.curation.conversation import Moment
 from apollod.curation.formats.reader import Bad, Cursor
 from apollod.curation.formats.table import ReaderTable
@@ -109,7 +108,7 @@ def files_below(path: Path) -> list[str]:
 
 def _content(file: BinaryIO, path: str) -> Callable[[], Read]:
     """Reads all of it, again each time it is called."""
-    if not path.endswith(PACKED_SUFFIXES):
+    if not path.endswith(WHOLE_SUFFIXES):
         return lambda: read_from(file, 0)
 
     def content() -> Read:

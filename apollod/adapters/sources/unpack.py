@@ -9,6 +9,9 @@ import zstandard
 
 ZSTD_PIECE_BYTES = 512  # compressed bytes at a time: 4 of them can become 128 KiB, so this bounds what one call returns
 PACKED_SUFFIXES = (".gz", ".zst")
+DOCUMENT_SUFFIX = ".json"
+WHOLE_SUFFIXES = (*PACKED_SUFFIXES, DOCUMENT_SUFFIX)
+"""of files that are taken once all of them is there"""
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 """What reading a compressed file raises when it is cut off or not what its name says."""
 
@@ -17,7 +20,9 @@ Read = Callable[[int], bytes]
 
 
 def unpacked(file: BinaryIO, name: str) -> Read:
-    """Reads the content of a .gz or .zst file; raises one of DAMAGE."""
+    """Reads the content of a file, also of a .gz or .zst one, from where it stands; raises one of DAMAGE."""
+    if not name.endswith(PACKED_SUFFIXES):
+        return file.read
     if name.endswith(".gz"):
         return gzip.GzipFile(fileobj=file, mode="rb").read
     return _Zstd(file).read

@@ -14,9 +14,8 @@ import anyio
 import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
-from apollod.adapters.sources.source_files import SourceFiles
+from apollod.adapters.sources.source_files import SUFFIXES, SourceFiles
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 HINT_MS = 500  # changes are gathered this long
 LOOK_MS = 1000  # a thread waits for notifications at most this long; a stop waits for that thread
 

@@ -64,6 +64,10 @@ class ReaderTable:
         found = (reader for reader in self._readers.values() if reader.recognise(path, head))
         return next(found, self._fallback)
 
+    def knows(self, path: str, head: bytes) -> bool:
+        """Is there a reader that recognises it, or one that was chosen?"""
+        return self._chosen is not None or any(r.recognise(path, head) for r in list(self._readers.values())[:-1])
+
     def recorded(self, reader: Reader, cursor: Cursor) -> str:
         """What `source.consumed` records beside offset and line.
 

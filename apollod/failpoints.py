@@ -16,8 +16,8 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "CompareWeights", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint", "PauseEngine",
-    "PlanRollback",
+    "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint",
+    "PauseEngine", "PlanRollback",
     "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreProbe",
     "SpawnEngine",
     "SpawnTrainer", "StopChild", "WriteCheckpoint",

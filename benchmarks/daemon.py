@@ -21,14 +21,14 @@ def build_model(path: Path, kind: str) -> Path:
 
 
 class Daemon(driver.Daemon):
-    """On a model that it may write. `trainer`: lines of that section."""
+    """On a model that it may write. `trainer`, `checkpoint`: lines of those sections."""
 
-    def __init__(self, root: Path, model: Path, trainer: str = "") -> None:
+    def __init__(self, root: Path, model: Path, trainer: str = "", checkpoint: str = "") -> None:
         port = driver.free_port()
         config = driver.config_of(
             root, model, port,
             engine='served_name = "bench"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "16"]\n',
-            checkpoint="delay_s = 3600\n", log='level = "warning"\n', trainer=trainer,
+            checkpoint=f"delay_s = 3600\n{checkpoint}", log='level = "warning"\n', trainer=trainer,
         )  # fmt: skip
         super().__init__(root, config, port)
 

@@ -57,6 +57,8 @@ def main() -> None:
                 bench.phase(True, 2.0, Phase())  # warm-up, not counted
                 for train, into in ((False, off), (True, on), (True, on), (False, off)):
                     bench.phase(train, args.seconds, into)
+                if not on.steps:
+                    raise SystemExit(f"{name}: no step ran while training was on, nothing was measured; see --seconds")
                 figures |= _figures(name, off, on, args.tokens) | bench.pauses(name)
                 ratios[f"{name}_serving_kept"] = (on.requests / on.seconds) / (off.requests / off.seconds)
             finally:

@@ -256,10 +256,10 @@ def _whole_steps(args: argparse.Namespace) -> tuple[Times, dict[str, float]]:
 
     foreign_wheels.guard()
     from apollod.trainer.undo.undo_ring import UndoRing
-    from benchmarks import step as steps
+    from benchmarks import step_child
 
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-        attached, optimizer, facts = steps._attached(build_model(Path(directory) / "model", args.kind))
+        attached, optimizer, facts = step_child.attached(build_model(Path(directory) / "model", args.kind))
     from apollod.trainer.objectives.tokens import Tokens
     from apollod.trainer.step import run_step
 

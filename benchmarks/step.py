@@ -12,27 +12,15 @@ its optimizer state is counted. `apollod_undo` does so with the ring that keeps 
 the daemon's default; it grows in all rounds, so its memory is new.
 """
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from apollod.supervisor.child_commands import has_gpu
 from benchmarks import report
 from benchmarks.daemon import build_model
-from benchmarks.memory import gpu_peak, process_peak
+from benchmarks.step_child import GPU, VARIANTS, WITH_RING, Variant
 
-GPU = has_gpu()
 STEP_GOAL, MEMORY_GOAL = (1.25, 0.02) if GPU else (1.10, 0.40)
-WITH_RING = "apollod_undo"
-VARIANTS = ("forward_backward", "apollod", WITH_RING, "adamw")
 PROCESSES, ROUNDS, STEPS_A_ROUND, WARM = 4, 7, 3, 3
-UNDO_BYTES = 1 << 30  # what [checkpoint] undo_bytes = "auto" is for a small model
 
 
 def main() -> None:
@@ -43,11 +31,7 @@ def main() -> None:
     parser.add_argument("--model", help="a model directory instead")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="of each variant, one after the other")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all variants in turns, for each process")
-    parser.add_argument("--variant", choices=VARIANTS, help="internal: run one variant, commands on stdin")
     args = parser.parse_args()
-    if args.variant:
-        _serve(args.variant, Path(args.model), args.tokens)
-        return
     with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
         build = _build_large if GPU else build_model
         model = Path(args.model) if args.model else build(Path(directory) / "model", args.kind)
@@ -105,81 +89,21 @@ def _measure(
     peaks: dict[str, list[float]] = {}
     facts: dict[str, float] = {}
     for _ in range(processes):
-        children = {v: _spawn(v, model, tokens) for v in VARIANTS}
+        children = {v: Variant(v, model, tokens, WARM) for v in VARIANTS}
         for _ in range(rounds):
-            for variant in VARIANTS:
-                answer = _ask(children[variant], "time")
-                elapsed[variant] += answer["seconds"]
-                cpu[variant] += answer["cpu_seconds"]
-        for variant in set(VARIANTS) - {WITH_RING}:
-            answer = _ask(children[variant], "memory")
-            peaks.setdefault(variant, []).append(answer["peak_bytes"])
-            if variant == "forward_backward":
-                peaks.setdefault("forward_backward_activations", []).append(answer["activations_bytes"])
-            facts |= answer["facts"]
+            for name, child in children.items():
+                answer = child.times(STEPS_A_ROUND)
+                elapsed[name] += answer["seconds"]
+                cpu[name] += answer["cpu_seconds"]
+        for name in set(VARIANTS) - {WITH_RING}:
+            taken = children[name].memory(tokens, tokens - tokens // 2)
+            peaks.setdefault(name, []).append(taken["peak_bytes"])
+            if name == "forward_backward":
+                peaks.setdefault("forward_backward_activations", []).append(taken["activations_bytes"])
+            facts |= children[name].facts()
         for child in children.values():
-            assert child.stdin is not None
-            child.stdin.close()
-            child.wait(60)
+            child.end()
     return elapsed, cpu, {name: report.median(values) for name, values in peaks.items()}, facts
-
-
-def _spawn(variant: str, model: Path, tokens: int) -> "subprocess.Popen[str]":
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.step",
-        "--variant",
-        variant,
-        "--model",
-        str(model),
-        "--tokens",
-        str(tokens),
-    ]
-    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # as the trainer has it
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-    assert child.stdout is not None and child.stdout.readline() == "ready\n", f"{variant} did not start"
-    return child
-
-
-def _ask(child: "subprocess.Popen[str]", command: str) -> dict[str, Any]:
-    assert child.stdin is not None and child.stdout is not None
-    child.stdin.write(command + "\n")
-    child.stdin.flush()
-    return dict(json.loads(child.stdout.readline()))
-
-
-def _serve(variant: str, model_dir: Path, tokens: int) -> None:
-    """A child: build, warm up, then answer `time` and `memory`."""
-    import torch
-
-    torch.set_num_threads(1)
-    step, forward_only, facts = _build(variant, model_dir, tokens)
-    for _ in range(WARM):
-        step()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        if line == "time\n":
-            elapsed, cpu = [], []
-            for _ in range(STEPS_A_ROUND):
-                began, cpu_began = time.perf_counter(), time.process_time()
-                step()
-                _settle()
-                cpu.append(time.process_time() - cpu_began)
-                elapsed.append(time.perf_counter() - began)
-            print(json.dumps({"seconds": elapsed, "cpu_seconds": cpu}), flush=True)
-        else:
-            peak = gpu_peak if GPU else process_peak
-            answer = {"peak_bytes": peak(step), "activations_bytes": peak(forward_only), "facts": facts}
-            print(json.dumps(answer), flush=True)
-
-
-def _settle() -> None:
-    """Until the GPU has done what it was given."""
-    if GPU:
-        import torch
-
-        torch.cuda.synchronize()
 
 
 def _build_large(path: Path, _kind: str) -> Path:
@@ -199,81 +123,6 @@ def _build_large(path: Path, _kind: str) -> Path:
     with torch.device("cuda"):
         Qwen3ForCausalLM(config).save_pretrained(path, max_shard_size="100GB")
     return path
-
-
-def _build(
-    variant: str, model_dir: Path, tokens: int
-) -> tuple[Callable[[], None], Callable[[], None], dict[str, float]]:
-    """The step to measure, the forward pass that holds its activations, and facts."""
-    import torch
-
-    from apollod import foreign_wheels
-
-    foreign_wheels.guard()  # before anything of transformers
-    from apollod.trainer.objectives.loss import loss_of
-    from apollod.trainer.objectives.tokens import Tokens
-
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(3, 400, (tokens,), generator=generator).tolist()
-    example = Tokens(ids, [False] * (tokens // 2) + [True] * (tokens - tokens // 2), 0)
-    if variant in ("apollod", WITH_RING):
-        attached, optimizer, facts = _attached(model_dir)
-        if variant == WITH_RING:
-            from apollod.trainer.undo.undo_ring import UndoRing
-
-            optimizer.undo = UndoRing(UNDO_BYTES)
-            optimizer.undo.restart(attached.weights.fingerprint())
-        number = iter(range(1, 1 << 30))
-
-        def step() -> None:
-            from apollod.trainer.step import run_step
-
-            run_step(attached, optimizer, [example], next(number), 1e-5)
-
-        return step, lambda: _hold(loss_of(attached.model, example)), facts
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval().to("cuda" if GPU else "cpu")
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    facts = {"weights_bytes": float(sum(p.numel() * p.element_size() for p in parameters))}
-    adamw = torch.optim.AdamW(parameters, lr=1e-5) if variant == "adamw" else None
-
-    def plain() -> None:
-        loss_of(model, example).backward()
-        if adamw is not None:
-            adamw.step()
-        for p in parameters:
-            p.grad = None
-
-    return plain, lambda: _hold(loss_of(model, example)), facts
-
-
-def _hold(loss: Any) -> None:
-    """Keep the graph until here: its peak is the activations'."""
-    loss.item()
-
-
-def _attached(model_dir: Path) -> tuple[Any, Any, dict[str, float]]:
-    """A trainer's model on a memory file, as it would be beside an engine."""
-    from apollod.trainer.bind.attach import attach
-    from apollod.trainer.bind.mapped_memory import open_memory_file
-    from apollod.trainer.kernels import kernels_cpu
-    from apollod.trainer.optim.apollo import Apollo
-    from apollod.trainer.step import be_deterministic
-    from apollod.wire.manifest import MemoryFile
-    from tests.support.model_memory import Memory
-
-    be_deterministic()
-    if kernels_cpu.AVAILABLE:
-        kernels_cpu.warm_up()
-    memory = Memory.of(model_dir)
-    storage = memory.manifest.storages[0]
-    assert isinstance(storage, MemoryFile)
-    held = open_memory_file(storage, memory.fd)
-    attached = attach(memory.manifest, [held.cuda() if GPU else held], True, False)
-    optimizer = Apollo(attached.trainable, rank=64, round_to=attached.round_to)
-    optimizer.attach()
-    return attached, optimizer, {"state_bytes": float(optimizer.state_bytes())}
 
 
 if __name__ == "__main__":

@@ -46,8 +46,10 @@ def export(address: int) -> Exported:
     return Exported(bytes(handle.reserved), address - base.value, size.value)
 
 
+@cache
 def open_handle(handle: bytes) -> int:
-    """Map an allocation of another process; its address here. Opened again in one process, it is the same address.
+    """Map an allocation of another process; its address here. Mapped once in a process, however often it is asked for:
+    a trainer that is attached again gets the same address, and no count of openings grows.
 
     Raises ShareRefused where the driver refuses: another GPU's handle, an exporter that has ended, or this process's
     own.

@@ -61,18 +61,25 @@ def _check(args: argparse.Namespace) -> int:
         "url": loaded.url,
     }
     grown = _growth(loaded)
-    history, free = (0, 0) if refused else (config_problems.history_bytes(loaded), config_problems.free_bytes(loaded))
+    history, free, limit = 0, 0, 0
+    if not refused:
+        history, free = config_problems.history_bytes(loaded), config_problems.free_bytes(loaded)
+        limit = config_problems.keep_bytes(loaded)
     if args.json:
-        error, disk = refused.line() if refused else "", {"history_bytes": history, "free_bytes": free}
-        answer = {"schema_version": 1, "ok": not refused, "error": error, **paths, **disk}
+        error = refused.line() if refused else ""
+        disk = {"history_bytes": history, "free_bytes": free, "keep_bytes": limit}
+        products = config_problems.products(loaded)
+        answer = {"schema_version": 1, "ok": not refused, "error": error, **paths, **disk, "products": products}
         print(json.dumps(answer | {"growth": grown._asdict() if grown else None}))
     elif not refused:
         if grown:
             print(f"the state directory grows: {render.growth_text(*grown)}")
         print(f"ok: model {paths['model']}, state {paths['state']}, inbox {paths['inbox']}, {paths['url']}")
-        print(
-            f"history: {loaded.checkpoint.keep} checkpoints take about {size(history)}, {size(free)} of disk are free"
-        )
+        kept = f"at most {loaded.checkpoint.keep}" if history == limit else str(loaded.checkpoint.keep)
+        least = f"; the oldest go first above {size(limit)}" if limit else ""
+        print(f"history: {kept} checkpoints take about {size(history)}, {size(free)} of disk are free{least}")
+        if config_problems.products(loaded) == "float32":
+            print(f"products: {render.FLOAT32_PRODUCTS}")
     return 1 if refused else 0
 
 

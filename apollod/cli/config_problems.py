@@ -6,13 +6,15 @@ from pathlib import Path
 
 from apollod.adapters.journal import failures, journal_reader
 from apollod.adapters.system.model_dir import check_model_dir
-from apollod.core.daemon.policy import another_model
+from apollod.adapters.system.processor import products_dtype
+from apollod.core.daemon.policy import another_model, history_limit
+from apollod.core.settings import ProductsDtype
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, ModelRefused, NotPermitted
 from apollod.model.positions import asked_length, context_length
 from apollod.store.access import check_writable
 from apollod.store.names import DAEMON
 from apollod.supervisor import memory_budget, sources
-from apollod.supervisor.child_commands import kernels_refused
+from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
 
 _BOUND_MODEL = """
@@ -77,6 +79,11 @@ def _check_alone(config: Config, model: Path) -> None:
         )
 
 
+def products(config: Config) -> ProductsDtype:
+    """What the trainer will multiply bf16 matrices in."""
+    return "bf16" if has_gpu() else products_dtype(config.trainer.products)
+
+
 def history_bytes(config: Config) -> int:
     """Disk that the history of checkpoints takes when it is full: by the mean of the last ones in the journal, else by
     the size of the weights; bytes."""
@@ -86,8 +93,17 @@ def history_bytes(config: Config) -> int:
     if each is None:
         files = Path(config.model.path).expanduser().glob("*.safetensors")
         each = CHECKPOINT_SHARE * sum(file.stat().st_size for file in files)
-    taken = int(config.checkpoint.keep * each)
-    return min(taken, config.checkpoint.keep_bytes) if config.checkpoint.keep_bytes else taken
+    taken, limit = int(config.checkpoint.keep * each), keep_bytes(config)
+    return min(taken, limit) if limit else taken
+
+
+def keep_bytes(config: Config) -> int:
+    """The limit of the history in bytes, also where it is auto; 0: none."""
+    limit = config.checkpoint.keep_bytes
+    if limit != "auto":
+        return limit
+    held = sum(file.stat().st_size for file in config.state_dir.glob("checkpoints/step-*/**/*") if file.is_file())
+    return history_limit(free_bytes(config), held)
 
 
 def free_bytes(config: Config) -> int:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.system import machine_memory
+from apollod.model.checkpoint_memory import copied_bytes
 from apollod.model.memory_plan import GB, Device, MemoryPlan, memory_plan, shortage, ways_out
 from apollod.model.shapes import ModelShapes
-from apollod.model.undo_budget import SPARE, UndoBudget, undo_budget
+from apollod.model.undo_budget import UndoBudget, undo_budget
 from apollod.store.model_shapes import read_shapes
 from apollod.supervisor import memory_budget
 from apollod.supervisor.config import Config
@@ -42,7 +43,7 @@ class _Report:
     @property
     def copies(self) -> bool:
         """Has a checkpoint room for its copy?"""
-        return self.host_free >= SPARE * self.plan.table.checkpoint
+        return self.host_free >= copied_bytes(self.plan.table.checkpoint, 0)
 
 
 def check(config: Config, device_gb: float | None, as_json: bool) -> int:

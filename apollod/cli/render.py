@@ -4,6 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 CELL_MAX = 60
+FLOAT32_PRODUCTS = (
+    "in float32, as for a processor without bf16 instructions: a step takes about 3 times as long as with them"
+)
+"""The figure is of docs/benchmarks/2026-11-22-cpu-products.md."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -89,8 +89,20 @@ def orphaned_checkpoint(state: State) -> bool:
     return state.checkpoints.open is not None and state.children.trainer.phase == "absent"
 
 
+_COMPARED = "engine and trainer are being compared"
+
+
 def _alignment(state: State) -> str:
-    return "engine and trainer are being compared" if state.alignment.open else ""
+    """One that gives way, or that was overtaken, is in no step's way."""
+    return _COMPARED if state.alignment.waited_for else ""
+
+
+def _comparison(state: State) -> str:
+    return _COMPARED if state.alignment.open else ""
+
+
+def _difference(state: State) -> str:
+    return "engine and trainer differ, and it is looked for where" if state.alignment.differs else ""
 
 
 def _rollback_wanted(state: State) -> str:
@@ -118,23 +130,25 @@ STEP = Obstacle("step", _step)
 CHECKPOINT = Obstacle("checkpoint", _checkpoint)
 ORPHANED_CHECKPOINT = Obstacle("orphaned checkpoint", _orphaned_checkpoint)
 ALIGNMENT = Obstacle("alignment", _alignment)
+COMPARISON = Obstacle("comparison", _comparison)
+DIFFERENCE = Obstacle("difference", _difference)
 ROLLBACK_WANTED = Obstacle("rollback wanted", _rollback_wanted)
 ROLLBACK = Obstacle("rollback", _rollback)
 RECOVERY = Obstacle("recovery", _recovery)
 
-_AT_REST = (STEP, CHECKPOINT, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK)
+_AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 
 WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.STEP: (STOPPING, HALTED, PAUSED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP),
     Activity.CHECKPOINT: (
-        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, CHECKPOINT,
+        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, COMPARISON, CHECKPOINT,
     ),
     Activity.REQUESTED_CHECKPOINT: (NO_TRAINER, CHECKPOINT),
     Activity.REMOVAL: (STOPPING, ROLLBACK_WANTED, ROLLBACK, CHECKPOINT),
     Activity.ALIGNMENT: (
-        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_ENGINE, NO_TRAINER, FENCE, STEP, CHECKPOINT, ALIGNMENT,
+        STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_ENGINE, NO_TRAINER, FENCE, STEP, CHECKPOINT, COMPARISON,
     ),
-    Activity.ROLLBACK: (STOPPING, RECOVERY, STEP, ALIGNMENT),
+    Activity.ROLLBACK: (STOPPING, RECOVERY, STEP, DIFFERENCE),
     Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
     Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),

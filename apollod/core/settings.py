@@ -15,6 +15,14 @@ FIXES_BITS = Meta(extra={"fixes_bits": True})
 """The result of a step depends on it, and the step does not record it: steps that are run again need the same value."""
 
 OptimizerName = Literal["apollo", "adamw", "adafactor", "adamw8bit"]
+ProductsDtype = Literal["bf16", "float32"]
+"""What bf16 matrices are multiplied in on a CPU."""
+Products = Literal["auto", "bf16", "float32"]
+"""That, or the choice left to the processor. The bits of a step depend on it, so the trainer says what it took
+(`Bound.products`)."""
+Kernels = Literal["auto", "triton", "eager"]
+"""Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
+
 Recompute = bool | Literal["auto"]
 """Layers are computed again in the backward pass; "auto" is decided by what fits"""
 Share = Annotated[float, Meta(ge=0.0, lt=1.0)]
@@ -85,8 +93,14 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     life"""
     align_every: NotNegative = 100
     """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
-    align_max: Annotated[float, Meta(gt=0.0)] = 0.1
-    """largest mean difference of log-probabilities; above it training halts"""
+    align_max: NotNegativeFloat = 0.0
+    """largest mean difference of log-probabilities; above it training halts. 0: what the kind of model needs"""
+    kernels: Kernels = "auto"
+    """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run. Bits depend on what that
+    was, which `trainer.bound` records"""
+    threads: NotNegative = 0
+    """CPU only: cores of the trainer; 0 means what the engine leaves. Bits depend on how many that were, which
+    `trainer.bound` records"""
 
     @property
     def direct_rate(self) -> float:
@@ -111,8 +125,8 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     link, else copy; "copy" also where a link would do, against edits in place"""
     keep: Positive = 20
     """checkpoints that can be gone back to; the oldest goes first"""
-    keep_bytes: NotNegative = 0
-    """of disk for all of them together; 0: no limit"""
+    keep_bytes: NotNegative | Literal["auto"] = "auto"
+    """of disk for all of them together; auto: half of what was free for them when the daemon started; 0: no limit"""
     keep_days: NotNegativeFloat = 0.0
     """older ones are removed; 0: no limit. The newest one always stays"""
     replay_max: Positive = 1000

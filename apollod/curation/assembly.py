@@ -10,15 +10,30 @@ Nothing here reads a clock or decides what is learned: `moments.py` does, by the
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
-from apollod.curation.conversation import Entry, Link, Marked, Moment, Replaced, Rewound, Said, Session, Signal
+from apollod.curation.conversation import (
+    BEGINNING,
+    Entry,
+    Link,
+    Marked,
+    Moment,
+    Replaced,
+    Rewound,
+    Said,
+    Session,
+    Signal,
+    Whole,
+)
 from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
 PIECE_BYTES = 64 << 10  # of new text after which a turn is not waited for any longer
-LINKS = 512  # records that are no messages, remembered for those that follow them
+LINKS = 512  # records remembered for those that follow them or say them again
+
+Value = TypeVar("Value")
 
 
 class Assembly:
@@ -32,6 +47,8 @@ class Assembly:
         self._size = 0
         self._fresh = 0  # index of the first message that no moment has had
         self._links: dict[str, str] = {}
+        self._forgotten: dict[str, None] = {}
+        """`part_of` what is too long ago; logs that say everything again say that, too"""
         self.given = 0
         """line up to which moments had everything"""
 
@@ -52,6 +69,7 @@ class Assembly:
             elif isinstance(entry, Link):
                 self._link(entry)
             elif isinstance(entry, Session):
+                closed += self._begin() if entry.begins else []
                 self._session = _merged(self._session, entry)
             elif isinstance(entry, Rewound):
                 closed += self._rewound(entry)
@@ -59,11 +77,13 @@ class Assembly:
                 closed += self._replaced(line, entry)
             elif isinstance(entry, Marked):
                 self._mark(entry.signal)
+            elif isinstance(entry, Whole):
+                closed.append(Moment(line, line, entry.session, entry.messages, entry.fresh))
         return closed
 
     def settle(self) -> list[Moment]:
         """What waits, as if nothing more belonged to it; what follows after all is another moment."""
-        if not any(said.message["role"] == "assistant" for said in self._messages[self._fresh :]):
+        if not any(_is_answer(said) for said in self._messages[self._fresh :]):
             return []
         line = self._lines[-1]
         moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh)
@@ -78,74 +98,106 @@ class Assembly:
     # --- what is said -------------------------------------------------------------------------------------------------
 
     def _said(self, line: int, said: Said) -> list[Moment]:
-        if self._merge(line, said):
+        if not said.model and self._session.model and said.message["role"] == "assistant":
+            said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
+        if self._merge(said) or (said.replaces and said.part_of in self._forgotten):
             return []
         closed = [] if said.after is None else self._branch(said)
         if said.prompt or self._is_long(said):
             closed += self.settle()
         return closed + self._append(line, said)
 
+    def _begin(self) -> list[Moment]:
+        closed = self.settle()
+        self._cut(0)
+        self._links.clear()
+        self._session = Session()
+        return closed
+
     def _is_long(self, said: Said) -> bool:
         """Much is new in this turn, and the next answer begins, so that the results of its tools are there."""
         return said.message["role"] == "assistant" and sum(self._sizes[self._fresh :]) > PIECE_BYTES
 
-    def _merge(self, line: int, said: Said) -> bool:
-        """Is it a part of the last answer, or that answer again? Then it is there now. Results of its first calls may
-        lie in between."""
-        if not said.part_of:
-            return False
-        place = len(self._messages) - 1
-        while place >= 0 and self._messages[place].message["role"] == "tool":
-            place -= 1
-        if place < 0 or self._messages[place].part_of != said.part_of:
+    def _merge(self, said: Said) -> bool:
+        """Is it a part of the last answer, or said again? Then it is there now."""
+        place = self._part(said)
+        if place < 0:
             return False
         last = self._messages[place]
         message = said.message if said.replaces else _joined(last.message, said.message)
-        whole = msgspec.structs.replace(said, message=message, signals=last.signals + said.signals)
-        self._links[last.id] = said.id
+        whole = msgspec.structs.replace(
+            said, message=message, id=said.id or last.id, signals=last.signals + said.signals
+        )
+        if last.id and last.id != whole.id:
+            self._links[last.id] = whole.id
         size = _size(whole)
         self._size += size - self._sizes[place]
         self._messages[place], self._sizes[place] = whole, size
         return True
 
+    def _part(self, said: Said) -> int:
+        """Index of what it is a part of, or -1. Results of an answer's first calls may lie in between."""
+        if said.continues:
+            place = len(self._messages) - 1
+            return place if place >= 0 and self._messages[place].continues else -1
+        for place in range(len(self._messages) - 1, -1, -1) if said.part_of else ():
+            if self._messages[place].part_of == said.part_of:
+                return place
+            if self._messages[place].message["role"] != "tool" and not said.replaces:
+                break
+        return -1
+
     def _branch(self, said: Said) -> list[Moment]:
         """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
         id that is not known cuts nothing."""
         place = self._place(said.after or "")
-        behind = {one.message["role"] for one in self._messages[place:]} if place else set()
-        return self._take_back(place, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []
+        behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
+        return self._take_back(place or 0, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []
 
-    def _place(self, record: str) -> int:
-        """Index behind the message of a record, or of what stands for it; 0: it is not known."""
+    def _place(self, record: str) -> int | None:
+        """Index behind the message of a record, or of what stands for it; None: it is not known."""
         for _ in range(8):  # a link may lead to an answer that was merged later
             if record not in self._links:
                 break
             record = self._links[record]
         if not record:
+            return None
+        if record == BEGINNING:
             return 0
-        return next((n + 1 for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].id == record), 0)
+        return next((n + 1 for n in range(len(self._messages) - 1, -1, -1) if self._messages[n].id == record), None)
+
+    def _first(self, record: str) -> int | None:
+        """Index of the first message of a record; None: it is not known."""
+        return next((n for n, said in enumerate(self._messages) if said.id == record), None) if record else None
 
     def _rewound(self, entry: Rewound) -> list[Moment]:
-        prompts = [n for n, said in enumerate(self._messages) if said.prompt]
-        if entry.to:
-            place = self._place(entry.to)
-        else:
-            place = prompts[-entry.turns] if 0 < entry.turns <= len(prompts) else -1
-        return [] if place < (1 if entry.to else 0) else self._take_back(place, "rewound")
+        if entry.to or entry.before:
+            place = self._place(entry.to) if entry.to else self._first(entry.before)
+        else:  # more turns than are known: all of them
+            prompts = [n for n, said in enumerate(self._messages) if said.prompt][-entry.turns :]
+            place = prompts[0] if prompts and entry.turns > 0 else None
+        return [] if place is None else self._take_back(place, "rewound")
 
     def _replaced(self, line: int, entry: Replaced) -> list[Moment]:
         closed = self.settle()
+        place = self._first(entry.keep_from)
+        kept = [] if place is None else list(zip(self._messages[place:], self._lines[place:], strict=True))
         self._cut(0)
         for said in entry.messages:
-            closed += self._append(line, said)
-        self._fresh = len(self._messages)
+            if not self._merge(said):
+                closed += self._append(line, said)
+        if self._messages:  # what is said next is no part of what is only context
+            self._messages[-1] = msgspec.structs.replace(self._messages[-1], part_of="", continues=False)
+        for said, of_line in kept:
+            closed += self._append(of_line, said)
+        self._fresh, self.given = len(self._messages), max(self.given, line)
         return closed
 
     def _take_back(self, place: int, how: str) -> list[Moment]:
         """Cut at `place`. What lay behind it and no moment had comes out, with how it was taken back; what is new
         before it goes on waiting."""
         first, closed = max(self._fresh, place), list[Moment]()
-        if any(said.message["role"] == "assistant" for said in self._messages[first:]):
+        if any(_is_answer(said) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
             closed = [Moment(*lines, self._session, tuple(self._messages), first, taken_back=how)]
         self._cut(place)
@@ -174,6 +226,9 @@ class Assembly:
             place += 1
         place = next((n for n in range(place, len(self._messages)) if self._messages[n].prompt), place)
         closed = self.settle() if self._fresh < place else []
+        for said in self._messages[:place]:
+            if said.part_of:
+                _remember(self._forgotten, said.part_of, None)
         del self._messages[:place], self._lines[:place], self._sizes[:place]
         self._size = sum(self._sizes)
         self._fresh = max(0, self._fresh - place)
@@ -188,9 +243,19 @@ class Assembly:
                 return
 
     def _link(self, link: Link) -> None:
-        self._links[link.id] = self._links.get(link.after, link.after)
-        if len(self._links) > LINKS:
-            del self._links[next(iter(self._links))]
+        _remember(self._links, link.id, self._links.get(link.after, link.after))
+
+
+def _remember(known: dict[str, Value], name: str, value: Value) -> None:
+    """Keep what was said last of it."""
+    known[name] = value
+    if len(known) > LINKS:
+        del known[next(iter(known))]
+
+
+def _is_answer(said: Said) -> bool:
+    """Is there something to be learned in it?"""
+    return said.message["role"] == "assistant" and said.message.get("weight") != 0
 
 
 def _size(said: Said) -> int:

@@ -10,6 +10,9 @@ import msgspec
 
 from apollod.wire.records import Form
 
+BEGINNING = "^"
+"""What the first record of a tree follows: `Said.after` and `Link.after` of formats that say so."""
+
 
 class Signal(msgspec.Struct, frozen=True):
     """Evidence about a message that the log itself holds."""
@@ -36,22 +39,27 @@ class Session(msgspec.Struct, frozen=True):
     """what could be called, as in an OpenAI request"""
     sidechain: bool = False
     """the log of an agent that another one started"""
+    begins: bool = False
+    """another conversation begins in the same log: nothing that was said or known before holds"""
 
 
 class Said(msgspec.Struct, frozen=True):
     """A message, or a part of one."""
 
     message: Form
-    """canonical form, as `wire.records.message_form` makes it"""
+    """canonical form, as `wire.records.message_form` makes it. An answer with weight 0 is context: a model did not
+    write it, or not to its end"""
     id: str = ""
     """of the record"""
     after: str | None = None
     """the record before it where the log is a tree; None: the last one. A record that follows another one than the
     last begins a branch, and what lay behind that other one is no part of the conversation any more"""
     part_of: str = ""
-    """parts of one answer share it; they come one after another"""
+    """parts of one answer share it; they come one after another. What is said again has it, too"""
     replaces: bool = False
-    """it says all of the answer `part_of` again, and more; else it is the next part"""
+    """it says all of `part_of` again, whatever came in between; else it is the next part"""
+    continues: bool = False
+    """where parts have no id in common: a part of the answer right before it, if there is one"""
     prompt: bool = False
     """somebody asks: a turn begins"""
     model: str = ""
@@ -69,9 +77,11 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Rewound(msgspec.Struct, frozen=True):
-    """The user took back what was said: all after the record `to`, or the last `turns` turns."""
+    """The user took back what was said: all after the record `to`, all from the record `before` on, or the last
+    `turns` turns."""
 
     to: str = ""
+    before: str = ""
     turns: int = 0
 
 
@@ -79,12 +89,23 @@ class Replaced(msgspec.Struct, frozen=True):
     """The conversation so far was replaced by these messages: it was compacted, which says nothing about its worth."""
 
     messages: tuple[Said, ...]
+    keep_from: str = ""
+    """the first record of those that stay behind these messages; "": none does"""
 
 
 class Marked(msgspec.Struct, frozen=True):
     """Evidence about the last answer."""
 
     signal: Signal
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A conversation that one record holds, whatever else the log says."""
+
+    session: Session
+    messages: tuple[Said, ...]
+    fresh: int
+    """index of the first message that may be learned"""
 
 
 class Dropped(msgspec.Struct, frozen=True):
@@ -99,7 +120,7 @@ class Unknown(msgspec.Struct, frozen=True):
     type: str
 
 
-Entry = Session | Said | Link | Rewound | Replaced | Marked | Dropped | Unknown
+Entry = Session | Said | Link | Rewound | Replaced | Marked | Whole | Dropped | Unknown
 
 
 class Moment(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ def learn_record(record: Record, rules: Rules) -> Learned | str:
 
 
 def _is_answer(form: Form) -> bool:
-    return form["role"] == "assistant" and not _is_empty(form)
+    return form["role"] == "assistant" and form.get("weight") != 0 and not _is_empty(form)
 
 
 def _is_empty(form: Form) -> bool:
@@ -109,8 +109,8 @@ def _as_target(form: Form, target: bool) -> Form:
 
 
 def _start(moment: Moment, characters: int) -> int:
-    """Where the context begins: at a prompt, the earliest from which all of it up to what is learned fits; the prompt
-    of this turn in any case."""
+    """Where the context begins: at the beginning if all of it up to what is learned fits, else at the earliest prompt
+    from which it does; the prompt of this turn in any case."""
     start, size = moment.fresh, 0
     fits = start if start < len(moment.messages) and moment.messages[start].prompt else None
     for n in range(moment.fresh - 1, -1, -1):
@@ -121,4 +121,6 @@ def _start(moment: Moment, characters: int) -> int:
             fits = n
             if size > characters:
                 break
-    return fits if fits is not None else 0
+    else:
+        return 0
+    return fits

@@ -34,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         args = _parse(arguments)
         try:
             refusals.check_arguments(args)
+            refusals.choose_backends(args)
         except ModelRefused as refused:
             link = Link.connect(socket_path)
             link.send(Hello("engine-worker", os.getpid()))  # it speaks for the loader that will not be started

@@ -16,6 +16,9 @@ ALLOCATOR_VARIABLES = (
     "PYTORCH_ALLOC_CONF",
     "PYTORCH_CUDA_ALLOC_CONF",
 )  # torch reads both; the second is the older name
+PLAIN_EXPERTS = ("TRITON", "BATCHED_TRITON")
+"""vLLM's unquantized MoE backends (`UnquantizedMoeBackend`) that multiply with the parameter itself."""
+
 UNSHAREABLE = {"expandable_segments:true": "expandable segments", "backend:cudamallocasync": "CUDA's own pools"}
 
 
@@ -59,6 +62,30 @@ def check_config(vllm_config: Any, model_config: Any) -> None:
         raise ModelRefused("on CPU vLLM packs the experts of a mixture-of-experts model", "use a dense model, or a GPU")
     if current_platform.is_cuda():
         check_allocator(os.environ)
+
+
+def choose_backends(args: Namespace) -> None:
+    """Where vLLM would choose, have the experts of a mixture computed by a backend that takes them as they are stored.
+
+    On Blackwell FlashInfer comes first and packs them (fused_moe/oracle/unquantized.py of 0.32). An engine without
+    the option is left alone: `check_experts` looks at what it chose.
+    """
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cuda() and getattr(args, "moe_backend", "") == "auto":
+        args.moe_backend = "triton"
+
+
+def check_experts(model: Any) -> None:
+    """Raise ModelRefused, before any weight is loaded, where experts would be packed after loading: swapped halves and
+    shuffled blocks are not what a trainer's views show, in one case at the very same address."""
+    for name, module in model.named_modules():
+        backend = getattr(getattr(module, "quant_method", None), "unquantized_backend", None)
+        if backend is not None and backend.name not in PLAIN_EXPERTS:
+            raise ModelRefused(
+                f"vLLM packs the experts of {name} for {backend.value}: what is learned would not be what is computed",
+                'set [engine] args = ["--moe-backend", "triton"]',
+            )
 
 
 def check_allocator(environment: Mapping[str, str]) -> None:

@@ -19,14 +19,13 @@ class WorkerExtension:
     def apollod_rederive(self) -> int:
         """Derive again what vLLM holds in another form than the shared memory; returns how many parameters that were.
 
-        On CUDA it also waits for the device, so that what the trainer wrote before is seen by what is launched after.
+        Waits for no device: the trainer has waited for its own writes before it reported the step, and what is copied
+        here goes before whatever the engine launches next on the same stream.
         """
-        convolutions = self.model_runner.get_model().apollod.convolutions
-        for convolution in convolutions:
-            convolution.rederive()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return len(convolutions)
+        derived = self.model_runner.get_model().apollod.derived
+        for one in derived:
+            one.rederive()
+        return len(derived)
 
     def apollod_synchronize(self) -> None:
         """Return when the device has done what it was given."""

@@ -9,17 +9,14 @@ weights at a learning rate of 1e-5, and up to 0.4 at the 1e-4 of direct correcti
 from dataclasses import dataclass
 from typing import Literal
 
+from apollod.model.checkpoint_memory import copied_bytes
 from apollod.model.memory_table import MemoryTable
 
 PACKED_SHARE = 1 / 6
 DIRECT = 2.4
 """times a step, that a direct correction may take; a ring that does not hold one gives up for good"""
-PINNED = 1.5
-"""torch hands out pinned memory in powers of two, which takes this much more on average"""
-SPARE = 1.1
-"""as trainer/checkpoints/weights_snapshot.py, which wants that much for its copy"""
 STEPS = 6
-"""that are worth memory: further back, a checkpoint is near"""
+"""that are worth memory, even if each is a direct correction: further back, a checkpoint is near"""
 LEAST = 1 << 30
 """also where that is many more steps"""
 
@@ -44,11 +41,11 @@ def undo_budget(table: MemoryTable, wanted: UndoBytes, host_free: int, gpu: bool
     """`host_free`: bytes of host memory before training takes its own, of which the copy for a checkpoint goes off
     first, without a GPU what a step takes as well, and half of the rest is left alone."""
     copied = table.state_total - table.state.get("float32 master copy", 0)
-    step = int((table.trained_bytes * PACKED_SHARE + copied) * (PINNED if gpu else 1))
+    step = int(table.trained_bytes * PACKED_SHARE + copied)
     if wanted != "auto":
         return UndoBudget(wanted, step)
-    free = host_free - int(SPARE * table.checkpoint) - (0 if gpu else table.training)
-    budget = min(max(LEAST, STEPS * step), max(0, free) // 2)
+    free = host_free - copied_bytes(table.checkpoint, 0) - (0 if gpu else table.training)
+    budget = min(max(LEAST, int(STEPS * DIRECT * step)), max(0, free) // 2)
     if budget >= DIRECT * step:
         return UndoBudget(budget, step)
     why = f"a step takes {step / 1e9:.1f} GB of host memory, a direct correction up to {DIRECT * step / 1e9:.1f}"

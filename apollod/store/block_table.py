@@ -63,8 +63,14 @@ class BlockTable:
     files: dict[str, FileBlocks]
 
 
-def current_table(disk: Disk, directory: Path, files: Sequence[WeightFile], accept_edits: bool = False) -> BlockTable:
-    """Hashes of the files as they are on disk now.
+def current_table(
+    disk: Disk,
+    directory: Path,
+    files: Sequence[WeightFile],
+    accept_edits: bool = False,
+    known: BlockTable | None = None,
+) -> BlockTable:
+    """Hashes of the files as they are on disk now. `known`: what an earlier call gave.
 
     Files that look untouched are not read. Raises ModelEdited where there is a table and a file does not hold what it
     says, unless `accept_edits`; a missing or damaged table is made anew.
@@ -78,7 +84,7 @@ def current_table(disk: Disk, directory: Path, files: Sequence[WeightFile], acce
                 _EDITED,
             )
         stored = None
-    found = {file.name: _current(disk, directory, file, stored) for file in files}
+    found = {file.name: _current(disk, directory, file, known or stored) for file in files}
     if stored is None:
         return BlockTable(layout, 0, 0, found)
     if not accept_edits and (edited := differing(stored, found)):

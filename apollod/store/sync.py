@@ -101,13 +101,18 @@ def write_weights(
 
 
 def put_weights(
-    disk: Disk, directory: Path, pieces: Iterable[Piece], step: int = 0, accept_edits: bool = False
+    disk: Disk,
+    directory: Path,
+    pieces: Iterable[Piece],
+    step: int = 0,
+    accept_edits: bool = False,
+    known: BlockTable | None = None,
 ) -> Unsettled:
     """`write_weights` up to the moment from which on no crash takes the new weights back and every process reads
-    them."""
+    them. `known`: hashes of the files that the holder of the lock has taken."""
     files = read_files(directory, disk)
     try:
-        table = current_table(disk, directory, files, accept_edits)
+        table = current_table(disk, directory, files, accept_edits, known)
         disk.make_dir(str(directory / OURS))
         if table.generation == 0:  # else the table is of a sync that came past here
             disk.fsync_dir(str(directory))

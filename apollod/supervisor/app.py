@@ -9,7 +9,7 @@ import structlog
 
 from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
-from apollod.adapters.journal import journal_file, journal_reader
+from apollod.adapters.journal import failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.system import systemd
 from apollod.adapters.system.daemon_lock import Lock
@@ -94,7 +94,14 @@ async def _serve(config: Config, journal: Journal) -> None:
             growth = GrowthWatch(config.journal_path)
             control = Control(Daemon(config, loop, journal, children, audit, growth))
             loop.post(
-                inp.Started(os.getpid(), __version__, config.settings(), str(config.state_dir), _base_problem(state))
+                inp.Started(
+                    os.getpid(),
+                    __version__,
+                    config.settings(),
+                    str(config.state_dir),
+                    _base_problem(state),
+                    failures.free_bytes(config.journal_path),
+                )
             )
             tasks.start_soon(listener.serve, control.handle)
             tasks.start_soon(_tick, loop)

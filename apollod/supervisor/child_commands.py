@@ -4,6 +4,7 @@ import glob
 import hashlib
 import os
 import tempfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -121,6 +122,7 @@ def engine_environment(config: Config) -> dict[str, str]:
         semaphores.VARIABLE: semaphore_prefix(config),
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        **cache_environment(config),
         **failpoints.environment_of("engine"),
     }
     if config.engine.names:
@@ -140,6 +142,27 @@ def engine_environment(config: Config) -> dict[str, str]:
     return env
 
 
+def cache_environment(config: Config, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Where vLLM, FlashInfer and Triton keep what they compiled, unless the person said so. Their default is in the
+    home, which a hardened service may not write: then it is the cache directory of the service manager, or `cache` in
+    the state directory."""
+    ours = Path(environ.get("CACHE_DIRECTORY", "").split(":")[0] or config.state_dir / "cache")
+    wanted = {"TRITON_CACHE_DIR": str(ours / "triton")} if has_gpu() else {}
+    if "CACHE_DIRECTORY" in environ or not _may_cache(environ):
+        wanted |= {"VLLM_CACHE_ROOT": str(ours / "vllm"), "FLASHINFER_WORKSPACE_BASE": str(ours / "flashinfer")}
+    return {name: path for name, path in wanted.items() if name not in environ}
+
+
+def _may_cache(environ: Mapping[str, str]) -> bool:
+    """May we write where vLLM's cache is by default (vllm/envs.py)?"""
+    home = Path(environ.get("HOME") or "/nonexistent")
+    default = Path(environ.get("XDG_CACHE_HOME") or home / ".cache") / "vllm"
+    there = next(
+        place for place in (default, *default.parents) if os.path.exists(place)
+    )  # false, too, where we may not look
+    return os.access(there, os.W_OK, effective_ids=True)
+
+
 def trainer_environment(config: Config) -> dict[str, str]:
     """Environment of the trainer; a fixed thread count is part of what makes its steps exact."""
     env = {
@@ -149,9 +172,8 @@ def trainer_environment(config: Config) -> dict[str, str]:
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         **failpoints.environment_of("trainer"),
     }
-    if has_gpu():
-        env["TRITON_CACHE_DIR"] = str(config.state_dir / "triton")  # its default is in the home, which may be read-only
-    else:
+    env |= {name: path for name, path in cache_environment(config).items() if name == "TRITON_CACHE_DIR"}
+    if not has_gpu():
         cores = core_split(config)[1]
         threads = str(len(cores))
         env |= {

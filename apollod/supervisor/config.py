@@ -22,6 +22,7 @@ from apollod.core.settings import (
     CheckpointSettings,
     NotNegative,
     OptimizerSettings,
+    Products,
     Recompute,
     Settings,
     TrainerSettings,
@@ -31,7 +32,6 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.model.layers import parse_layers
 from apollod.permission import denied
-from apollod.wire.messages import Kernels
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,17 +69,16 @@ class EngineSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrainerSection(TrainerSettings, frozen=True, forbid_unknown_fields=True):
-    """The optimizer and what it is fed. Most keys are declared in `core.settings`; these concern this machine only."""
+    """The optimizer and what it is fed. Most keys are declared in `core.settings`; these are for this machine
+    alone."""
 
     gradient_checkpointing: Recompute = "auto"
     """layers are computed again in the backward pass instead of kept, which takes less memory, a forward pass more, and
     changes no bit; auto: where a step of `max_tokens` would not fit otherwise"""
-    kernels: Kernels = "auto"
-    """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run"""
+    products: Products = "auto"
+    """CPU only: what bf16 matrices are multiplied in; auto: float32 on a processor without instructions for bf16"""
     stall_s: Annotated[float, Meta(ge=0.0)] = 1800.0
     """a trainer that owes an answer and gives none for so long hangs: it is ended, and another one goes on; 0: never"""
-    threads: NotNegative = 0
-    """CPU only: cores of the trainer; 0 means what the engine leaves. Part of what makes a replay exact"""
 
     def __post_init__(self) -> None:
         if 0 < self.limiter < 1:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 import anyio
+import msgspec
 import structlog
 from anyio.abc import TaskGroup
 
@@ -108,7 +109,8 @@ class EngineApi:
             case msg.Resumed(seconds=seconds, active=active):
                 self._post(inp.EngineResumed(seconds, active=active))
             case msg.Compared():
-                self._post(message)
+                assert isinstance(asked, msg.Compare)
+                self._post(msgspec.structs.replace(message, number=asked.number))
         self._answered.set()
 
     def _lost(self) -> None:
@@ -126,7 +128,7 @@ def unanswered(order: Order, post: Callable[[inp.Input], None]) -> None:
     if isinstance(order, fx.PauseEngine):
         post(inp.EnginePaused(order, 0.0, GONE, gone=True))
     elif isinstance(order, msg.Compare):
-        post(inp.Compared(order.step, error=GONE))
+        post(inp.Compared(order.step, error=GONE, number=order.number))
 
 
 def _message(order: Order) -> msg.Refresh | msg.Pause | msg.Resume | msg.Compare:

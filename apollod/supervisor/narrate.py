@@ -16,6 +16,7 @@ _DEBUG = (
     ev.WindowClosed,
     ev.EnginePaused,
     ev.AlignmentStarted,
+    ev.AlignmentOvertaken,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed)
@@ -54,7 +55,11 @@ def narrate(event: ev.Event) -> None:
 
 
 def _doubtful(event: ev.Event) -> bool:
-    """Is it a pause that ended before its write, or a difference that rounding does not explain?"""
-    return (isinstance(event, ev.EngineResumed) and event.expired) or (
-        isinstance(event, ev.AlignmentMeasured) and not event.aligned
+    """Is it a pause that ended before its write, a difference that rounding does not explain, or a chat template that
+    spoils what is learned?"""
+    return (
+        (isinstance(event, ev.EngineResumed) and event.expired)
+        or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
+        or (isinstance(event, ev.AlignmentAbandoned) and event.doubted)
+        or (isinstance(event, ev.TrainerBound) and bool(event.template))
     )

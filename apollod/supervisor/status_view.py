@@ -124,7 +124,7 @@ def _start(state: State, now_ns: int, progress: Progress) -> st.Start | None:
     elif trainer.phase == "spawned":
         back = state.rollback.under_way is not None
         phase, since_ns = "restoring", state.rollback.started_ns if back else trainer.spawned_ns
-    elif alignment.open is not None:
+    elif alignment.waited_for:
         phase, since_ns = "aligning", alignment.opened_ns
     else:
         return None
@@ -201,13 +201,13 @@ def _queue(state: State) -> st.Queue:
 
 
 def _optimizer(state: State) -> st.Optimizer:
-    settings = state.daemon.settings
+    settings, bound = state.daemon.settings, state.children.bound
     if settings is None:
         return st.Optimizer(name="", rank=0, state_bytes=state.children.state_bytes)
     trainer = settings.trainer
     return st.Optimizer(
         name=trainer.name, rank=trainer.rank, lr=trainer.lr, lr_direct=trainer.direct_rate,
-        state_bytes=state.children.state_bytes,
+        state_bytes=state.children.state_bytes, products=bound.products if bound else "",
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 FUSED = (("self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."), ("mlp.gate_proj.", "mlp.up_proj."))
 HEAD, EMBEDDING = "lm_head.weight", "embed_tokens.weight"
 
-STALE = "the engine multiplies with an old packed copy"
+STALE = "the engine computes with an old copy"
 OTHER = "the trainer holds other values"
 MISSING = "the trainer does not hold it"
 

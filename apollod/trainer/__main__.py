@@ -14,6 +14,7 @@ from apollod import foreign_wheels
 from apollod.adapters.ipc.link import Link
 from apollod.adapters.system.parent_death import die_with_supervisor
 from apollod.errors import ApolloError
+from apollod.trainer import heap
 from apollod.wire.messages import Hello
 
 NICE = 5  # on CPU; a third of an engine thread's share where both want the same core
@@ -44,6 +45,7 @@ def main() -> int:
 
 
 def _serve(link: Link, threads: int) -> int:
+    heap.keep_pages()
     import torch
 
     torch.set_num_threads(threads)

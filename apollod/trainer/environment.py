@@ -5,6 +5,9 @@ from pathlib import Path
 
 import torch
 
+from apollod.adapters.system.processor import products_dtype
+from apollod.core.settings import Products, ProductsDtype
+
 LIBRARIES = ("torch", "transformers", "tokenizers", "numba")
 
 
@@ -14,6 +17,11 @@ def environment(device: torch.device, kernels: str = "eager", optimizer: str = "
     used = {"triton": kernels == "triton", "bitsandbytes": optimizer == "adamw8bit"}
     found = {name: version(name) for name in (*LIBRARIES, *filter(used.get, used))}
     return {**found, "device": _kind(device), "kernels": kernels, "threads": str(torch.get_num_threads())}
+
+
+def chosen_products(wanted: Products, device: torch.device) -> ProductsDtype:
+    """What bf16 matrices are multiplied in. On a GPU there is nothing to choose."""
+    return "bf16" if device.type == "cuda" else products_dtype(wanted)
 
 
 def _kind(device: torch.device) -> str:

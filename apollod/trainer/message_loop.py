@@ -8,39 +8,46 @@ update.
 import gc
 import os
 import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
+from typing import TypeVar
 
 import msgspec
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from apollod.adapters.ipc.link import Link
+from apollod.core.settings import Kernels, Products
 from apollod.errors import ApolloError, LinkClosed, OutOfMemory, RecordRefused, ShareRefused, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
+from apollod.products.mode import products_in
 from apollod.trainer.bind import probe
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_cuda_handle, open_memory_file
 from apollod.trainer.checkpoints import restore
 from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
-from apollod.trainer.environment import environment
+from apollod.trainer.environment import chosen_products, environment
 from apollod.trainer.kernels import kernels_cpu
-from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.encoding import load_tokenizer, template_problem
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
-from apollod.trainer.objectives.table import objective_named
+from apollod.trainer.objectives.table import encoded, objective_named
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.backward_updates import HookHandle
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
-from apollod.trainer.out_of_memory import lacks_memory, spoils_the_process
+from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
-from apollod.wire.records import decode_record
+
+MessageT = TypeVar("MessageT")
+AnswerT = TypeVar("AnswerT")
 
 EXIT_TORN = 70  # EX_SOFTWARE: a step failed, the weights may be half updated
 
@@ -58,8 +65,9 @@ class Learner:
         settings: m.OptimizerSettings,
         tokenizer: PreTrainedTokenizerBase,
         undo_bytes: int = 0,
-        kernels: m.Kernels = "auto",
+        kernels: Kernels = "auto",
         undo_refused: str = "",
+        products: Products = "auto",
     ) -> None:
         self.attached = attached
         self.settings = settings
@@ -67,10 +75,11 @@ class Learner:
         self.undo = UndoRing(undo_bytes) if undo_bytes else None
         self._undo_refused = undo_refused or "[checkpoint] undo_bytes = 0"
         self.kernels = device_kernels.choose(kernels, settings.name, attached.device)
+        self.products = chosen_products(products, attached.device)
         self.optimizer, self._hooks = self._make_optimizer()
         self._warm_up(kernels)
 
-    def _warm_up(self, wanted: m.Kernels) -> None:
+    def _warm_up(self, wanted: Kernels) -> None:
         """Have all kernels compiled before the first step; where that fails and there is a choice, take others."""
         if self.kernels != "triton":
             return
@@ -112,11 +121,9 @@ class Learner:
             return m.Undoable(0, self._undo_refused)
         return m.Undoable(len(self.undo), self.undo.given_up)
 
-    def encode(self, record: bytes, objective: Objective) -> Tokens:
-        """A canonical record as the objective learns it; raises RecordRefused."""
-        tokens = objective.encode(self.tokenizer, decode_record(record), self.settings.max_tokens)
-        tokens.check()
-        return tokens
+    def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
+        """See `encoded`."""
+        return encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
 
 
 class Loop:
@@ -127,6 +134,8 @@ class Loop:
         self._checkpoints = CheckpointWriter(link.send)
         self._fds: list[int] = []
         self._learner: Learner | None = None
+        self._spoiled = False
+        """is this thread of no use any more for what is to be computed?"""
         self._receiving = False
         self._stopping = False
 
@@ -152,7 +161,7 @@ class Loop:
                 if isinstance(message, m.Quit):
                     self._checkpoints.finish()
                     return 0
-                answer = self._answer(message)
+                answer = _elsewhere(self._answer, message) if self._spoiled else self._answer(message)
                 if answer is not None:
                     self._link.send(answer)
                 if isinstance(answer, m.StepFailed) and answer.torn:
@@ -217,7 +226,7 @@ class Loop:
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         self._learner = Learner(
             attached, message.optimizer, load_tokenizer(manifest.model_dir), message.undo_bytes, message.kernels,
-            message.undo_refused,
+            message.undo_refused, message.products,
         )  # fmt: skip
         return bound(self._learner, manifest)
 
@@ -262,17 +271,18 @@ class Loop:
         optimizer = learner.optimizer
         updates = optimizer.updates
         try:
-            done = run_step(
-                learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
-                self._checkpoints.hold, objective,
-            )  # fmt: skip
+            with products_in(message.products or learner.products):
+                done = run_step(
+                    learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
+                    self._checkpoints.hold, objective,
+                )  # fmt: skip
             return msgspec.structs.replace(done, undoable=learner.undoable())
         except Exception as error:
             if not lacks_memory(error):
                 raise
-            spoiled = spoils_the_process(error)
+            self._spoiled |= spoils_the_thread(error)
             lack = OutOfMemory(sum(len(tokens.ids) for tokens in batch), len(batch), line_of(error))
-        torn = spoiled or optimizer.updates != updates
+        torn = optimizer.updates != updates
         if not torn:  # out of the except clause: the traceback, and the graph that it kept, are gone
             optimizer.abandon()
             gc.collect()
@@ -283,11 +293,19 @@ class Loop:
         """Whatever goes wrong is the answer: nothing was written, and the trainer stays as it is."""
         try:
             learner = self._attached()
-            return probe.probe(learner.attached, learner.tokenizer, learner.settings.max_tokens, message)
+            with products_in(learner.products):
+                return probe.probe(
+                    learner.attached, learner.tokenizer, learner.settings.max_tokens, message, self._wanted_elsewhere
+                )
         except ApolloError as error:
-            return m.Probed(message.step, error=error.line())
+            return m.Probed(message.step, number=message.number, error=error.line())
         except Exception as error:  # noqa: BLE001 - out of memory, say: an alignment must not cost the trainer
-            return m.Probed(message.step, error=line_of(error))
+            self._spoiled |= spoils_the_thread(error)
+            return m.Probed(message.step, number=message.number, error=line_of(error))
+
+    def _wanted_elsewhere(self) -> bool:
+        """Does somebody wait for what is being done to end?"""
+        return self._stopping or self._link.waiting()
 
     def _write_checkpoint(self, message: m.WriteCheckpoint) -> m.CheckpointWritten | None:
         """Answered from the writer's thread."""
@@ -297,6 +315,13 @@ class Loop:
         snapshot = Snapshot(attached.weights, self._learner.optimizer.state_tensors())
         self._checkpoints.start(message, snapshot, attached.weights.source, self._learner.settings)
         return None
+
+
+def _elsewhere(work: Callable[[MessageT], AnswerT], message: MessageT) -> AnswerT:
+    """`work(message)` in a thread that ends with it. The same bits come out there: on CPU a backward pass runs in the
+    thread that asks for it, and each thread has as many helpers."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work, message).result()
 
 
 def bound(learner: Learner, manifest: Manifest) -> m.Bound:
@@ -314,12 +339,14 @@ def bound(learner: Learner, manifest: Manifest) -> m.Bound:
         versions=environment(attached.device, learner.kernels, learner.settings.name),
         held=held,
         tied=manifest.tied,
+        products=learner.products,
+        template=template_problem(learner.tokenizer),
     )
 
 
 def _checked(learner: Learner, example: m.StepExample, objective: Objective) -> Tokens:
     """Its tokens; raises RecordRefused unless they and their columns are the recorded ones."""
-    tokens = learner.encode(example.record, objective)
+    tokens = learner.encode(example.record, objective, example.digest)
     if tokens.digest() != example.digest:
         raise RecordRefused(
             f"example {example.example} is {tokens.digest()} as tokens of {objective.name}, not {example.digest}",

@@ -38,6 +38,7 @@ class OfflineLoop(Loop):
             return m.Refused("attach-copy", " ".join(str(error).split()), error.hint)
 
     def _attach_copy(self, message: m.AttachCopy) -> m.Bound:
+        _use_threads(message.threads)
         device = message.device if torch.cuda.is_available() else "cpu"
         source = ModelDir.open(Path(message.model_dir))
         self._manifest = lay_out(source, message.held, message.tied)
@@ -45,12 +46,16 @@ class OfflineLoop(Loop):
         attached = attach(self._manifest, memory, fresh=False, gradient_checkpointing=message.gradient_checkpointing)
         attached = attached.select(message.optimizer.layers, message.optimizer.freeze)
         attached.weights.write_all(source)
-        self._learner = Learner(attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels)
+        self._learner = Learner(
+            attached, message.optimizer, load_tokenizer(message.model_dir), kernels=message.kernels,
+            products=message.products,
+        )  # fmt: skip
         return bound(self._learner, self._manifest)
 
     def _change(self, learner: Learner, message: m.AttachCopy) -> m.Bound:
         """From here on with other settings, as after a restart of the daemon; weights and optimizer state stay, as
         far as the parameters are still trained."""
+        _use_threads(message.threads)
         state = {name: tensor.clone() for name, tensor in learner.optimizer.state_tensors().items()}
         old, learner.settings = learner.settings, message.optimizer
         learner.attached = learner.attached.select(message.optimizer.layers, message.optimizer.freeze)
@@ -59,6 +64,12 @@ class OfflineLoop(Loop):
         same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
         learner.optimizer.load_state_tensors(state, strict=same)
         return bound(learner, self._manifest)
+
+
+def _use_threads(threads: int) -> None:
+    """As the trainer's start does; compiled passes have one thread each."""
+    if threads:
+        torch.set_num_threads(threads)
 
 
 def lay_out(source: ModelDir, held: dict[str, str], tied: dict[str, str]) -> Manifest:

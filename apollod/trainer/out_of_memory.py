@@ -14,8 +14,10 @@ _WORDS = (
 _SPOILS = ("could not create a memory", "could not create a primitive")
 
 
-def spoils_the_process(error: BaseException) -> bool:
-    """oneDNN goes on failing in a process in which it once found no memory, also when there is some again."""
+def spoils_the_thread(error: BaseException) -> bool:
+    """oneDNN makes no kernel any more in a thread in which it once found no memory for one, also when there is some
+    again: its code generator (xbyak without exceptions) keeps its error in a thread-local variable that nothing
+    resets, and refuses to begin while one is there. Other threads go on."""
     said = str(error).lower()
     return any(words in said for words in _SPOILS)
 

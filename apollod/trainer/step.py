@@ -56,18 +56,24 @@ def run_step(
     note = _objection(loss, loss_limit)
     applied = not note
     report = StepReport(0, 0, 0, 0.0, 0.0, [])
+    taken: list[Callable[[], str]] = []
+
+    def take_fingerprint() -> None:
+        taken.append(attached.weights.take_fingerprint())
+
     if applied:
         hold()
         optimizer.begin(step, lr)
         last.backward()  # type: ignore[no-untyped-call]
         failpoint("trainer.step.updated")
-        report = optimizer.finish()
+        report = optimizer.finish(take_fingerprint)
         note = _skipped(report.skipped)
     else:
         optimizer.zero_grad()
+        take_fingerprint()
     if attached.device.type == "cuda":
         torch.cuda.synchronize(attached.device)  # the engine may read from here on
-    fingerprint = attached.weights.fingerprint()
+    fingerprint = taken[0]()
     if optimizer.undo is not None:
         optimizer.undo.end(fingerprint)
     return StepDone(

@@ -73,6 +73,10 @@ class MessageDecoder(Generic[T]):
         """Bytes as they came. Raises FrameError on a length over the limit."""
         self._frames.extend(self._framing.feed(data))
 
+    def waiting(self) -> bool:
+        """Has a whole message come that `next` has not given yet?"""
+        return bool(self._frames)
+
     def next(self) -> T | None:
         """The next whole message, None when none has come. Raises FrameError for a frame that is no such message."""
         if not self._frames:

@@ -22,7 +22,7 @@ from apollod.core.inputs import (
     StepFailed,
     Undoable,
 )
-from apollod.core.settings import OptimizerSettings
+from apollod.core.settings import Kernels, OptimizerSettings, Products, ProductsDtype
 from apollod.wire.control_messages import (
     Answer,
     CheckpointRequest,
@@ -191,13 +191,10 @@ class Compare(msgspec.Struct, frozen=True, tag="compare"):
 
     step: int
     digests: dict[str, str]
+    number: int = 0
 
 
 # --- trainer ------------------------------------------------------------------------------------------------------
-
-
-Kernels = Literal["auto", "triton", "eager"]
-"""Of the optimizer on a GPU. The bits of a step depend on them, so the trainer says what it took (`Bound.versions`)."""
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
@@ -214,11 +211,13 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     """layers are computed again in the backward pass instead of kept, which takes less memory and changes no bit"""
     undo_refused: str = ""
     """why `undo_bytes` is 0, where nobody asked for that"""
+    products: Products = "auto"
 
 
 class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     """Offline replay: load `model_dir` into memory of the trainer's own on `device`, held as the engine held it (`held`
-    and `tied`: see `TrainerBound`). A second one changes the optimizer's settings and keeps weights and state."""
+    and `tied`: see `TrainerBound`). A second one changes the optimizer's settings, kernels and threads, and keeps
+    weights and state."""
 
     model_dir: str
     held: dict[str, str]
@@ -227,6 +226,9 @@ class AttachCopy(msgspec.Struct, frozen=True, tag="attach-copy"):
     optimizer: OptimizerSettings
     kernels: Kernels = "auto"
     gradient_checkpointing: bool = False
+    products: Products = "auto"
+    threads: int = 0
+    """0: as many as now"""
 
 
 class Encode(msgspec.Struct, frozen=True, tag="encode"):
@@ -246,7 +248,7 @@ class StepExample(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True, tag="step"):
     """Run one optimizer step that learns `examples` together by `objective`. A loss above `loss_limit` (0: none)
     writes nothing. `replay`: the step is in the journal already. An objective that the trainer does not know fails
-    the step."""
+    the step. `products`: what it has to multiply in; None: what the trainer said when it was bound."""
 
     step: int
     examples: list[StepExample]
@@ -254,12 +256,17 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     loss_limit: float = 0.0
     replay: bool = False
     objective: str = "sft"
+    products: ProductsDtype | None = None
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """Score the built-in text with the weights as they are, or digest every tensor; the answer is `Probed`."""
+    """Score the first `tokens` of the built-in text with the weights as they are, or digest every tensor; the answer
+    is `Probed`. `gives_way`: no longer than until something else is asked."""
 
     step: int
+    number: int = 0
+    tokens: int = 0
+    gives_way: bool = False
     digests: bool = False
 
 

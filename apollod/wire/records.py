@@ -97,11 +97,17 @@ _TYPED: dict[bytes, msgspec.json.Decoder[Any]] = {
 
 def parse_line(line: bytes) -> Record:
     """The record in a line (with or without its newline); raises RecordRefused. A byte order mark is not expected."""
+    value = object_of_line(line)
+    kind, form = _shape(value)
+    return _record(kind, form, _tier(value.get("tier")))
+
+
+def object_of_line(line: bytes) -> dict[str, Any]:
+    """The JSON object in a line, whatever it means; raises RecordRefused for one that `record_of` must not see."""
     value = _load(line)
     if not isinstance(value, dict):
         raise RecordRefused(f"the line is a JSON {_json_type(value)}, not an object", _SHAPES)
-    kind, form = _shape(value)
-    return _record(kind, form, _tier(value.get("tier")))
+    return value
 
 
 def record_of(value: dict[str, Any]) -> Record:

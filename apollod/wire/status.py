@@ -121,6 +121,8 @@ class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
     lr_direct: float = 0.0
     """for direct corrections"""
     state_bytes: int
+    products: str = ""
+    """what bf16 matrices are multiplied in, `bf16` or `float32`; empty without a trainer"""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import ast
 import os
 import signal
+import time
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -203,7 +204,7 @@ ATTACHED = [  # a list for each stage: one life for each point, then one that le
         "effect.RefreshEngine.after",
         *(
             f"effect.{name}.{when}"
-            for name in ("ProbeTrainer", "ScoreProbe", "CompareWeights", "PauseEngine", "ResumeEngine")
+            for name in ("ProbeTrainer", "ScoreProbe", "DropScore", "CompareWeights", "PauseEngine", "ResumeEngine")
             for when in ("before", "after")
         ),
     ],
@@ -440,4 +441,12 @@ def die_in_supervisor(daemon: Daemon, stage: int, point: str, points: Points) ->
         assert daemon.ask(msg.CheckpointRequest()) is None
     if "PlanRollback.before" in point:  # to what is served: refused, after the journal was read for it
         assert daemon.ask(msg.RollbackRequest(learned(daemon, stage)["step"])) is None
+    if "DropScore" in point:  # each attach is followed by a comparison, which gives way to any rollback
+        step = learned(daemon, stage)["step"]
+        while daemon.alive():
+            old = daemon.status()["trainer"]["pid"]
+            os.kill(old, signal.SIGKILL)
+            daemon.wait(lambda s, old=old: s["trainer"]["ready"] and s["trainer"]["pid"] != old, "another trainer")
+            daemon.ask(msg.RollbackRequest(step))
+            time.sleep(0.5)  # it may be dying
     died_at(daemon, point, points)

@@ -11,6 +11,7 @@ from support.daemon import VLLM, Daemon, chat_line
 from support.invariants import journal_of
 
 from apollod.core import events as ev
+from apollod.core.alignment.bounds import BOUNDS
 
 pytestmark = pytest.mark.engine
 
@@ -63,8 +64,9 @@ def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, broken: P
 
 
 def test_a_private_copy_in_the_trainer_halts_before_the_first_step(daemon: Daemon) -> None:
+    daemon.wait(lambda s: "weights not shared" in s["error"], "the halt")
     daemon.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}.") for i in range(6)])
-    status = daemon.wait(lambda s: "weights not shared" in s["error"], "the halt")
+    status = daemon.wait(lambda s: s["queue"]["pending"] == 6, "the examples")
     assert f"look at {PRIVATE} (the trainer holds other values);" in status["error"]
     assert status["state"] == "degraded" and status["step"] == 0 and not status["weights"]["alignment"]["aligned"]
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
@@ -74,17 +76,17 @@ def test_a_private_copy_in_the_trainer_halts_before_the_first_step(daemon: Daemo
 
 def test_a_rederive_that_is_skipped_halts_with_the_derived_tensors(daemon: Daemon, broken: Path) -> None:
     """With another trainer all is well at attach; then steps write convolutions that the engine goes on multiplying
-    with as they were."""
+    with as they were. These steps take less than an answer of the engine: they begin beside the comparison, and the
+    difference is looked at again at rest."""
     broken.unlink()
     daemon.ctl("resume")
     status = daemon.wait(lambda s: s["error"] and s["step"], "the halt")
-    assert "weights not shared" in status["error"] and status["step"] == 2, status["error"]
+    assert "weights not shared" in status["error"] and 0 < status["step"] < 6, status["error"]
     named = re.findall(r"(\S+) \(([^)]+)\)", status["error"].partition("look at")[2])
-    assert named and all(
-        "conv1d" in name and what == "the engine multiplies with an old packed copy" for name, what in named
-    )
-    assert status["queue"]["pending"] == 4
+    assert named and all("conv1d" in name and what == "the engine computes with an old copy" for name, what in named)
+    assert status["queue"]["pending"] == 6 - status["step"]
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
     measured = [e for e in journal_of(daemon) if isinstance(e, ev.AlignmentMeasured)]
-    assert [(e.step, e.aligned) for e in measured] == [(0, False), (0, True), (2, False)] and measured[1].tokens == 255
-    assert measured[1].mean_abs_diff < 0.02 < 0.1 < measured[2].mean_abs_diff
+    assert measured[0].step == 0 and not measured[0].aligned and measured[0].tokens == 255
+    assert measured[-1].step == status["step"] and not measured[-1].aligned and measured[-1].bound == BOUNDS["hybrid"]
+    assert all(e.aligned for e in measured[1:-1])

@@ -15,6 +15,7 @@ from apollod.adapters.journal.writer import Journal
 from apollod.adapters.system import machine_memory
 from apollod.cli import init_command
 from apollod.cli.main import main
+from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.state import State
 from apollod.model.memory_plan import Device, memory_plan
@@ -182,10 +183,23 @@ def test_the_disk_that_history_takes(tmp_path, capsys):
     journal(tmp_path / "s", started(model), BOUND, *committed)
     told = check(capsys, tmp_path / "s", model)
     assert told["history_bytes"] == 20 * 200 and told["free_bytes"] > 0
+    assert told["keep_bytes"] == pytest.approx(told["free_bytes"] / 2, rel=0.05), "half of the free disk"
+    unlimited = check(capsys, tmp_path / "s", model, "--set", "checkpoint.keep_bytes=0")
+    assert (unlimited["keep_bytes"], unlimited["history_bytes"]) == (0, 20 * 200)
     limited = check(capsys, tmp_path / "s", model, "--set", "checkpoint.keep_bytes=500")
-    assert limited["history_bytes"] == 500
+    assert (limited["keep_bytes"], limited["history_bytes"]) == (500, 500)
     assert main(["config", "check", "--set", f"model.path={model}", "--set", f"state.dir={tmp_path / 's'}"]) == 0
-    assert "20 checkpoints take about 3.9 KiB" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "20 checkpoints take about 3.9 KiB" in out and "the oldest go first above" in out
+
+
+def test_what_the_history_holds_counts_as_room_for_it(tmp_path, capsys):
+    model, one = model_of(tmp_path / "m", weights=6_000), tmp_path / "s/checkpoints/step-00000001/apollod"
+    empty = check(capsys, tmp_path / "s", model)["keep_bytes"]
+    one.mkdir(parents=True)
+    with (one / "undo.delta").open("wb") as file:
+        file.truncate(1 << 40)  # without blocks: the disk is as free as before
+    assert check(capsys, tmp_path / "s", model)["keep_bytes"] == pytest.approx(empty + (1 << 39), rel=0.01)
 
 
 @pytest.mark.parametrize(("ours", "served_here"), [(False, True), (True, True), (False, False)])
@@ -205,3 +219,21 @@ def test_another_daemon_on_the_model_directory_is_seen(tmp_path, capsys, ours, s
         told = check(capsys, tmp_path / "s", model)
     assert told["ok"] is (ours or not served_here)
     assert told["ok"] or f"another apollod ({address}) serves and trains {model}" in told["error"]
+
+
+# --- products -----------------------------------------------------------------------------------------------------
+
+
+def test_a_processor_without_bf16_instructions_is_named_with_what_it_costs(tmp_path, capsys, monkeypatch):
+    """Asked for a machine without a GPU, whatever this one has."""
+    monkeypatch.setenv("APOLLOD_DEVICE", "cpu")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    model = model_of(tmp_path / "m")
+    assert check(capsys, tmp_path / "s", model)["products"] == "float32"
+    assert check(capsys, tmp_path / "s", model, "--set", "trainer.products=bf16")["products"] == "bf16"
+    paths = ["--set", f"model.path={model}", "--set", f"state.dir={tmp_path / 's'}"]
+    assert main(["config", "check", *paths]) == 0
+    assert f"products: {FLOAT32_PRODUCTS}" in capsys.readouterr().out.splitlines()
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
+    assert main(["config", "check", *paths, "--set", "trainer.products=bf16"]) == 0
+    assert "products" not in capsys.readouterr().out

@@ -85,9 +85,10 @@ def test_engine_and_trainer_agree_on_what_is_served(running):
     before = running.status()
     running.drop("agree.jsonl", *[chat_line(f"agree {i}?", "on all of it.") for i in range(10)])
     running.wait_learned(before["queue"]["trained"] + 10)
-    aligned = running.wait(lambda s: s["weights"]["alignment"]["step"] > before["step"], "a comparison after steps")[
-        "weights"
-    ]
+    aligned = running.wait(
+        lambda s: s["weights"]["alignment"]["step"] > before["step"] and s["weights"]["alignment"]["tokens"] == 255,
+        "a comparison over the whole text after steps",
+    )["weights"]
     assert aligned["rederive"] > 0 and aligned["alignment"]["aligned"]
     assert aligned["alignment"]["mean_abs_diff"] < 0.02
     assert running.query("SELECT count(*) FROM events WHERE kind = 'engine.paused'") == [(0,)]

@@ -15,6 +15,7 @@ from support.trainer_host import Trainer
 from apollod.cli.main import main
 from apollod.model import memory_table as sizes
 from apollod.model.memory_table import MemoryTable, memory_table
+from apollod.products.tiles import SCRATCH_BYTES
 from apollod.store.model_shapes import read_shapes
 from apollod.trainer.optim import moment_store, projector, row_gradient
 from apollod.wire import messages as m
@@ -47,6 +48,17 @@ def test_no_temporary_of_a_matrix_size_exists_in_a_step(models: Path) -> None:
     whole = measured(models / "wide", tokens=64, rank=16, gradient_checkpointing=False, rows=False)
     assert whole["peak"] > matrix, whole["peak"] / MB
     assert rows["fingerprint"] == whole["fingerprint"]
+
+
+def test_nor_in_float32_products(models: Path) -> None:
+    narrow, wide = (
+        measured(models / "wide", tokens=64, rank=16, gradient_checkpointing=False, products=products)
+        for products in ("bf16", "float32")
+    )
+    assert wide["fingerprint"] != narrow["fingerprint"], "or it measures nothing"
+    assert wide["peak"] < narrow["peak"] + SCRATCH_BYTES, (wide["peak"] / MB, narrow["peak"] / MB)
+    whole = measured(models / "wide", tokens=64, rank=16, gradient_checkpointing=False, rows=False, products="float32")
+    assert whole["fingerprint"] == wide["fingerprint"]
 
 
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])

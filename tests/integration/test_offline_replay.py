@@ -1,6 +1,7 @@
 """`apollod replay` gives the bits that a live trainer gave, says where it does not, and leaves out what it is told to.
 
-The history has what makes it hard: a failed step number, a restart with other settings in the middle, a cast parameter.
+The history has what makes it hard: a failed step number, a restart with other settings in the middle and on a machine
+with other products, a cast parameter.
 """
 
 import asyncio
@@ -119,8 +120,9 @@ def committed(trainer: Trainer, step: int, path: Path, model: Path) -> ev.Checkp
 
 def bound_event(bound: m.Bound) -> ev.TrainerBound:
     return ev.TrainerBound(
-        1, bound.fingerprint, bound.parameters, bound.elements, bound.versions, bound.held, bound.tied
-    )
+        1, bound.fingerprint, bound.parameters, bound.elements, bound.versions, bound.held, bound.tied,
+        bound.products,
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -138,13 +140,17 @@ def history(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Histo
     events = done.events
     events += [ev.ExampleAccepted(r.id, msgspec.Raw(r.canonical), "s", line) for line, r in EXAMPLES.items()]
     with Trainer(here) as trainer:
-        events += [started(model, BEFORE), bound_event(trainer.attach(Memory.of(model), BEFORE, m.Bound))]
+        events += [
+            started(model, BEFORE),
+            bound_event(trainer.attach(Memory.of(model), BEFORE, m.Bound, products="bf16")),
+        ]
         parent = 0
         for number in STEPS:
             if number == 4:
                 events.append(committed(trainer, CHECKPOINT, done.checkpoint, model))
                 memory = Memory.of(model)
-                events += [started(model, AFTER), bound_event(trainer.attach(memory, AFTER, m.Bound))]
+                again = trainer.attach(memory, AFTER, m.Bound, products="float32")
+                events += [started(model, AFTER), bound_event(again)]
                 trainer.restore(done.checkpoint, memory, weights=False)
                 record = EXAMPLES[4]
                 events += [ev.StepStarted(3, 2, record.id, "0" * 32, LR, 1), ev.StepFailed(3, record.id, "test", 2)]
@@ -153,11 +159,11 @@ def history(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Histo
             done.fingerprints[number], parent = result.fingerprint, number
         events.append(committed(trainer, LAST, done.checkpoint.with_name("step-00000005"), model))
         memory = Memory.of(tiny_model)
-        trainer.attach(memory, BEFORE, m.Bound)
+        trainer.attach(memory, BEFORE, m.Bound, products="bf16")
         assert learned(trainer, 1, 0)[1].fingerprint == done.fingerprints[1]
         trainer.checkpoint(1, done.whole)
         memory = Memory.of(done.whole)
-        trainer.attach(memory, AFTER, m.Bound)
+        trainer.attach(memory, AFTER, m.Bound, products="float32")
         trainer.restore(done.whole, memory, weights=False)
         done.never_had_2 = [learned(trainer, number, 1)[1].fingerprint for number in (4, 5)][-1]
     write_journal(done.journal, events)
@@ -253,13 +259,13 @@ def test_the_first_divergence_is_named_with_what_differs(
 def test_everything_else_that_a_binding_ran_on_is_named_at_a_divergence(
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second binding ran elsewhere; a replay runs on what the first one ran on. What only one of them knows is
-    named, too."""
+    """The second binding ran elsewhere, with more threads: those are taken for its steps, and nothing else of it can
+    be had here. What only one of them knows is named, too."""
     first, second = (place for place, e in enumerate(history.events) if isinstance(e, ev.TrainerBound))
     here = history.events[first].versions
     then = {name: f"another {name}" for name in here} | {
         "device": "NVIDIA H100 80GB HBM3",
-        "threads": "31",
+        "threads": "2",
         "triton": "3.4.0",
     }
     del then["numba"]
@@ -278,7 +284,11 @@ def test_everything_else_that_a_binding_ran_on_is_named_at_a_divergence(
         and here["threads"] == "1"
     )
     assert set(named) == {
-        *(f"  {name}: {then[name]} then, {value} now" for name, value in here.items() if name != "numba"),
+        *(
+            f"  {name}: {then[name]} then, {value} now"
+            for name, value in here.items()
+            if name not in ("numba", "threads")
+        ),
         f"  numba: not recorded then, {here['numba']} now",
         "  triton: 3.4.0 then, absent now",
     }

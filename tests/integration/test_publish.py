@@ -26,9 +26,11 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.core import events as ev
+from apollod.core.alignment.bounds import BOUNDS
+from apollod.core.alignment.cost import TOKENS
 from apollod.engine.load.bits import checkpoint_tensors
 from apollod.engine.serve.prefixes import RETRY_S
-from apollod.trainer.bind.probe import PROBE_TEXT, PROBE_TOKENS, score
+from apollod.trainer.bind.probe import PROBE_TEXT, score
 from apollod.wire import messages as msg
 
 pytestmark = pytest.mark.engine
@@ -149,7 +151,7 @@ def test_scoring_the_probe_never_reads_a_prefix_of_older_weights(engine: Engine,
         AutoTokenizer.from_pretrained(dense),
         Qwen3ForCausalLM.from_pretrained(dense, dtype=torch.bfloat16),
     )
-    ids = tuple(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[:PROBE_TOKENS]
+    ids = tuple(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[:TOKENS]
 
     def generated(**more: Any) -> tuple[float, tuple[str, float]]:
         """Tokens that came from the cache, and the first new one."""
@@ -447,10 +449,14 @@ def order_of(events: list[ev.Event]) -> list[str]:
 def test_rederived_parameters_follow_each_fenced_step(fenced: Daemon) -> None:
     """What the engine derives (packed convolutions) is right after steps: its log-probabilities are the trainer's.
     Without a fence: test_daemon."""
-    status = fenced.wait(lambda s: s["weights"]["alignment"]["step"] == 4, "the last comparison")
+    status = fenced.wait(
+        lambda s: (s["weights"]["alignment"]["step"], s["weights"]["alignment"]["tokens"]) == (4, 255),
+        "the comparison after the last step",
+    )
     assert status["weights"]["rederive"] > 0 and status["weights"]["alignment"]["aligned"]
     measured = [e for e in journal_of(fenced) if isinstance(e, ev.AlignmentMeasured)]
-    assert {e.step for e in measured} == {0, 1, 2, 3, 4} and max(e.mean_abs_diff for e in measured) < 0.02
+    assert len({e.step for e in measured}) > 2, "also between steps, over a few tokens"
+    assert all(e.aligned and e.mean_abs_diff < (0.02 if e.tokens == 255 else BOUNDS["hybrid"]) for e in measured)
 
 
 def test_an_engine_that_is_killed_comes_back_with_what_was_learned(fenced: Daemon) -> None:

@@ -58,7 +58,7 @@ def test_a_directory_of_logs_also_packed(tmp_path: Path, capsys: pytest.CaptureF
     [
         (["{}/nothing"], "does not exist"),
         (["{}"], "there is no .jsonl"),
-        (["{}/s.jsonl", "--format", "claud"], "use auto or one of claude-code"),
+        (["{}/s.jsonl", "--format", "claud"], "use auto or one of qwen-code, claude-code"),
     ],
 )
 def test_what_cannot_be_tested_says_why(

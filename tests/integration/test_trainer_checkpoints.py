@@ -50,14 +50,15 @@ def changed(*statements: str) -> tuple[str, ...]:
 SLOW_S = 1.0
 SLOW = changed(
     "import time, apollod.trainer.checkpoints.write_checkpoint as c; put_weights = c.put_weights",
-    f"c.put_weights = lambda *args: (time.sleep({SLOW_S}), put_weights(*args))[1]",
+    f"c.put_weights = lambda *args, **named: (time.sleep({SLOW_S}), put_weights(*args, **named))[1]",
 )
 """Long enough for steps to be done while it is written."""
 
 SLOW_WITHOUT_ROOM = changed(
     "import time, apollod.trainer.checkpoints.write_checkpoint as c\n"
     "import apollod.trainer.checkpoints.weights_snapshot as s\nput_weights = c.put_weights",
-    f"c.put_weights = lambda *args: (time.sleep({SLOW_S}), put_weights(*args))[1]; s.available_bytes = lambda: 0",
+    f"c.put_weights = lambda *args, **named: (time.sleep({SLOW_S}), put_weights(*args, **named))[1]",
+    "s.available_bytes = lambda: 0",
 )
 
 
@@ -271,6 +272,27 @@ def test_the_copy_is_given_back(deep: Life) -> None:
         deep.steps(step, step)
         deep.checkpoint(step)
     assert status(deep.trainer, "VmSize") - before < 0.5 * size
+
+
+def read_bytes(process: Trainer) -> int:
+    """What it has read so far, of whatever (proc_pid_io(5), rchar)."""
+    text = Path(f"/proc/{process.process.pid}/io").read_text()
+    return int(text.split("rchar:")[1].split()[0])
+
+
+def test_of_the_old_weights_only_what_changed_is_read(shared: Trainer, model: Path) -> None:
+    """The first checkpoint reads all of the model directory, once, to know its blocks. Every one reads the redo record
+    back."""
+    life = Life(shared, model, m.OptimizerSettings(rank=16, layers="0"))
+    size, read = sum(file.stat().st_size for file in model.glob("*.safetensors")), []
+    for step in (1, 2, 3):
+        life.steps(step, step)
+        before = read_bytes(shared)
+        changed = life.checkpoint(step).changed_blocks
+        read.append(read_bytes(shared) - before)
+    assert 0 < changed * 4096 < 0.5 * size, "the steps changed too much to tell"
+    assert size < read[0] < 1.3 * (size + changed * 4096)
+    assert max(read[1:]) < 2.2 * changed * 4096 + 0.1 * size < size
 
 
 def test_quit_waits_for_a_checkpoint_and_a_signal_leaves_it_to_recovery(tiny_model: Path, tmp_path: Path) -> None:

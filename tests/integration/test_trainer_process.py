@@ -377,18 +377,39 @@ def with_room(process: Trainer, bytes_: int) -> None:
 LONG = m.OptimizerSettings(rank=16, max_tokens=1 << 16)
 
 
+ONEDNN = "could not create a primitive"
+STARVED_LR = 2e-3
+STARVING = f"""
+import runpy, threading
+import apollod.trainer.message_loop as loop
+real, starved = loop.run_step, []
+def run_step(attached, optimizer, batch, step, lr, *given):
+    if lr == {STARVED_LR}:
+        starved.append(threading.get_native_id())
+    if threading.get_native_id() in starved:
+        raise RuntimeError({ONEDNN!r})
+    return real(attached, optimizer, batch, step, lr, *given)
+loop.run_step = run_step
+runpy.run_module("apollod.trainer", run_name="__main__")
+"""
+
+
 def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memory, tmp_path: Path) -> None:
     """The same trainer goes on to the bits of one that never saw the example; also where gradients of a first example
-    were there already."""
+    were there already, and where it was oneDNN that found none, which goes on failing in the same thread
+    (unit/trainer/test_out_of_memory.py): steps of one learning rate do that here."""
     long = parse_line(json.dumps({"text": "The lighthouse keeper counts the waves. " * 400}).encode()).canonical
     calm = Memory.of(Path(memory.manifest.model_dir))
     with Trainer(tmp_path) as other:
         other.attach(calm, LONG, m.Bound)
         expected = [other.step(step, EXAMPLES[step - 1]).fingerprint for step in (1, 2)]
-    with Trainer(tmp_path) as process:
+    with Trainer(tmp_path, command=("-c", STARVING)) as process:
         process.attach(memory, LONG, m.Bound)
         assert process.step(1, EXAMPLES[0]).fingerprint == expected[0]
         before = memory.bytes.copy()
+        for _ in range(2):
+            starved = process.ask(m.Step(2, process.examples(EXAMPLES[0]), STARVED_LR), m.StepFailed)
+            assert starved.out_of_memory and not starved.torn and ONEDNN in starved.reason
         for several in (process.examples(long, EXAMPLES[0]), process.examples(EXAMPLES[0], long)):
             with_room(process, 8 << 20)
             failed = process.ask(m.Step(2, several, 1e-3), m.StepFailed)
@@ -658,6 +679,32 @@ def test_triton_is_refused_without_a_gpu_and_what_runs_is_recorded(trainer: Trai
     for kernels in ("auto", "eager"):
         assert attach(kernels, m.Bound).versions["kernels"] == "eager"
     assert trainer.step(1, EXAMPLES[0]).applied
+
+
+def test_a_step_in_float32_products_is_the_same_wherever_it_is_run_again(
+    trainer: Trainer, tiny_model: Path, tmp_path: Path
+) -> None:
+    """On a machine whose own choice is another; and what is chosen there is what was said when it was bound."""
+    examples = trainer_examples(trainer, tiny_model)
+
+    def learned(process: Trainer, own: m.Products, asked: Any) -> str:
+        memory = Memory.of(tiny_model)
+        assert process.attach(memory, SETTINGS, m.Bound, products=own).products == own
+        process.restore(None, memory, weights=False)
+        return process.ask(m.Step(1, examples, 1e-3, products=asked), m.StepDone).fingerprint
+
+    wide, narrow = learned(trainer, "float32", None), learned(trainer, "bf16", None)
+    assert wide != narrow
+    assert (learned(trainer, "bf16", "float32"), learned(trainer, "float32", "bf16")) == (wide, narrow)
+    with Trainer(tmp_path, threads=1, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}) as other:
+        bound = other.attach(Memory.of(tiny_model), SETTINGS, m.Bound)
+        assert bound.products == "float32", "by itself, where there are no instructions for bf16"
+        assert learned(other, "float32", None) == wide
+
+
+def trainer_examples(trainer: Trainer, model: Path) -> list[m.StepExample]:
+    trainer.attach(Memory.of(model), SETTINGS, m.Bound)
+    return trainer.examples(EXAMPLES[0])
 
 
 def corrupt_weights(path: Path) -> None:

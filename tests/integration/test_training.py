@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from apollod.core import events as ev
 FIRST = {
     "APOLLOD_TRAINER__ACCUMULATE": "2", "APOLLOD_TRAINER__LAYERS": "0-1", "APOLLOD_TRAINER__FREEZE": '["*.A_log"]',
     "APOLLOD_TRAINER__LR_DIRECT": "2e-4", "APOLLOD_TRAINER__MAX_TOKENS": "65536", "APOLLOD_TRAINER__LOSS_SPIKE": "50.0",
+    "APOLLOD_TRAINER__STOP_S": "2",
 }  # fmt: skip
 SECOND = {
     **FIRST,
@@ -27,6 +29,12 @@ SECOND = {
     "APOLLOD_TRAINER__LAYERS": "1",
     "APOLLOD_TRAINER__LOSS_MAX": "1e-6",
 }
+
+
+ENDS = (
+    "shutdown.requested", "step.completed", "step.failed", "checkpoint.committed", "trainer.exited", "engine.exited",
+    "daemon.stopped",
+)  # fmt: skip
 
 
 def facts(daemon: Daemon, cls: type[ev.Event]) -> list[Any]:
@@ -91,13 +99,14 @@ def test_status_counts_what_is_trained(daemon: Daemon) -> None:
 
 
 def test_an_example_that_needs_too_much_memory_is_held_and_the_daemon_goes_on(daemon: Daemon) -> None:
-    """The limit is set from outside on the trainer's address space, and gone with that process."""
+    """The limit is set from outside on the trainer's address space."""
     before = daemon.status()
     used = int(Path(f"/proc/{before['trainer']['pid']}/statm").read_text().split()[0]) * resource.getpagesize()
     resource.prlimit(before["trainer"]["pid"], resource.RLIMIT_AS, (used + (8 << 20), resource.RLIM_INFINITY))
     (step,) = learn(daemon, json.dumps({"text": "The lighthouse keeper counts the waves. " * 400}))
-    after = daemon.wait(lambda s: s["trainer"]["ready"], "another trainer")
-    assert after["trainer"]["pid"] != before["trainer"]["pid"] and after["queue"]["held"] == 1
+    after = daemon.wait(lambda s: s["trainer"]["ready"], "the trainer")
+    assert after["trainer"]["pid"] == before["trainer"]["pid"] and after["queue"]["held"] == 1
+    resource.prlimit(before["trainer"]["pid"], resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert (
         after["weights"]["fingerprint"] == before["weights"]["fingerprint"]
         and after["engine"]["pid"] == before["engine"]["pid"]
@@ -140,6 +149,37 @@ def test_the_status_names_the_phases_of_a_start(daemon: Daemon) -> None:
     assert "attaching" in seen and seen <= {None, "attaching", "restoring", "replaying", "aligning"}
 
 
+def test_a_stop_serves_to_the_end_and_abandons_a_step_that_takes_too_long(daemon: Daemon) -> None:
+    """A trainer that stands still is in a step that never ends. The next life learns it."""
+    before, encoded = daemon.status(), len(facts(daemon, ev.ExampleEncoded))
+    daemon.ctl("pause")
+    daemon.drop("long.jsonl", chat_line("a long one?", "yes."))
+    while len(facts(daemon, ev.ExampleEncoded)) == encoded:
+        time.sleep(0.05)
+    os.kill(before["trainer"]["pid"], signal.SIGSTOP)
+    daemon.ctl("resume")
+    step = daemon.wait(lambda s: s["running"], "the step")["running"]["step"]
+    assert daemon.process is not None
+    began, served_s = time.monotonic(), 0.0
+    daemon.process.send_signal(signal.SIGTERM)
+    while daemon.process.poll() is None:
+        try:
+            assert daemon.get("/health")[0] == 200
+            served_s = time.monotonic() - began
+        except OSError:
+            pass
+        time.sleep(0.02)
+    assert daemon.process.poll() == 0 and served_s > 2.0, "requests were served for as long as the step was waited for"
+    ends = [e.kind for item, _ in journal_reader.recorded(daemon.journal) if (e := item.event).kind in ENDS]
+    assert ends[ends.index("shutdown.requested") :] == [
+        "shutdown.requested", "trainer.exited", "engine.exited", "daemon.stopped"
+    ]  # fmt: skip
+    daemon.start(FIRST)
+    daemon.wait_learned(before["queue"]["trained"] + 1)
+    assert [e.step for e in facts(daemon, ev.StepCompleted)][-1] == step == facts(daemon, ev.StepStarted)[-1].step
+    assert not facts(daemon, ev.ReplayDiverged)
+
+
 def test_losses_above_the_limit_halt_training_after_three_and_serving_goes_on(daemon: Daemon) -> None:
     daemon.stop()
     daemon.start(SECOND)
@@ -167,4 +207,4 @@ def test_all_of_it_is_replayed_to_the_same_bits(daemon: Daemon) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
-    assert result["verified"] and result["fingerprint"] == last and result["steps"] == 9
+    assert result["verified"] and result["fingerprint"] == last and result["steps"] == 10

@@ -43,6 +43,41 @@ def test_from_a_step_to_its_line_and_its_weights(path: Path, capsys: pytest.Capt
     assert (example["tokens"], example["targets"], example["cut"], example["duplicates"]) == (9, 4, 0, 1)
 
 
+def test_from_a_step_to_session_and_records_and_to_what_was_stripped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origin = ev.Origin(
+        session="s1", agent="claude-code", version="2.1", records=("r1", "r2"), responses=("m1",), model="apollo",
+        first_line=3,
+    )  # fmt: skip
+    removed = (ev.Removed(0, -1, "Be\nkind.", "system", "system"), ev.Removed(1, 0, "<memory>x</memory>", "memory"))
+    of_a_log = ev.ExampleAccepted(A, msgspec.Raw(b'{"text":"a"}'), "src", 9, origin=origin, removed=removed)
+    given = ev.ExampleAccepted(B, msgspec.Raw(b'{"text":"b"}'), "http", 1)
+    begun, done = completed(1, 0, A)
+    together = {"examples": (A, B), "digests": ("d", "d")}
+    story = [
+        *STORY[:4], of_a_log, given, msgspec.structs.replace(begun, **together),
+        msgspec.structs.replace(done, examples=(A, B)),
+    ]  # fmt: skip
+    path = write(tmp_path / "journal.db", story)
+    answer = why(path, "1", capsys)
+    assert answer["example"]["origin"] == json.loads(msgspec.json.encode(origin))
+    assert answer["example"]["removed"] == json.loads(msgspec.json.encode(removed))
+    assert answer["step"]["sources"] == [
+        {"example": A, "path": "/in/a.jsonl", "line": 9, "origin": json.loads(msgspec.json.encode(origin))},
+        {"example": B, "path": "http", "line": 1, "origin": {}},
+    ]
+    assert main(["ctl", "why", "1", "--file", str(path)]) == 0
+    out = capsys.readouterr().out
+    from_log = "session s1, claude-code 2.1, answers of apollo, records r1 r2, responses m1"
+    for words in (
+        "source      /in/a.jsonl:3-9   bulk", f"origin      {from_log}\n", f"            {B}   http:1\n",
+        f"            {A}   /in/a.jsonl:3-9   {from_log}\n",
+        "removed     system (1x, 8 characters): Be kind.; memory (1x, 18 characters): <memory>x</memory>\n",
+    ):  # fmt: skip
+        assert words in out
+
+
 def test_from_a_step_through_its_example_to_signal_dream_and_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

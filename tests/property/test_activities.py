@@ -10,6 +10,7 @@ from property.test_core_properties import ANY, EVERY, play
 from support.world import SETTINGS, World, changed
 
 from apollod.core import activities
+from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import WAITS_FOR, Activity, Obstacle, blocked
@@ -46,13 +47,14 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
     """What must never be seen when these begin, written down apart from the table."""
     daemon = state.daemon
     at_rest = {
-        "step": state.training.running, "alignment": state.alignment.open, "checkpoint": state.checkpoints.open,
+        "step": state.training.running, "alignment": state.alignment.waited_for, "checkpoint": state.checkpoints.open,
+        "comparison": state.alignment.open,
         "rollback": state.rollback.wanted or state.rollback.under_way, "fence": state.publishing.engine_paused,
         "paused": daemon.paused, "halted": daemon.halted, "stopping": daemon.stopping,
         "no trainer": state.children.trainer.phase != "ready", "no engine": state.children.engine.phase != "ready",
     }  # fmt: skip
     excluded = {
-        Activity.STEP: at_rest.keys() - {"checkpoint", "no engine"},
+        Activity.STEP: at_rest.keys() - {"checkpoint", "comparison", "no engine"},
         Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step"},
         Activity.REQUESTED_CHECKPOINT: {"checkpoint", "no trainer"},
         Activity.REMOVAL: {"checkpoint", "rollback", "stopping"},
@@ -70,7 +72,9 @@ def with_obstacle(name: str) -> State:
     """A state with this in the way, made by a life, not by hand."""
     world = World(
         changed(
-            SETTINGS, publish="fenced" if name == "fence" else "hogwild", align_every=1 if name == "alignment" else 0
+            SETTINGS,
+            publish="fenced" if name == "fence" else "hogwild",
+            align_every=int(name in ("alignment", "comparison", "difference")),
         )
     )
     if name == "no engine process":
@@ -98,8 +102,16 @@ def with_obstacle(name: str) -> State:
             world.give(inp.CheckpointRequested("t"))
             if name != "checkpoint":
                 world.exit("trainer")
-        case "alignment":
-            while world.state.alignment.open is None:
+        case "alignment" | "comparison":
+            while not world.state.alignment.waited_for:
+                world.answer()
+            if name == "comparison":
+                world.settle_until(fx.ScoreProbe)
+                world.late()
+                assert not world.state.alignment.waited_for
+        case "difference":
+            world.view = type(world.view)(world.view.weights)
+            while not world.state.alignment.differs:
                 world.answer()
         case "rollback wanted":
             while world.state.training.running is None:
@@ -131,11 +143,12 @@ def test_every_pair(activity, name):
 def test_what_cannot_run_beside_each_other_waits_for_each_other():
     under_way = {
         Activity.STEP: activities.STEP, Activity.CHECKPOINT: activities.CHECKPOINT,
-        Activity.ALIGNMENT: activities.ALIGNMENT,
+        Activity.ALIGNMENT: activities.COMPARISON,
     }  # fmt: skip
     assert activities.ALIGNMENT in WAITS_FOR[Activity.STEP] and activities.STEP in WAITS_FOR[Activity.ALIGNMENT]
     for activity, own in under_way.items():
         assert own in WAITS_FOR[activity], "nothing runs twice at once"
     assert set(WAITS_FOR) == set(Activity)
     assert {activities.STEP, activities.CHECKPOINT, activities.FENCE} <= set(WAITS_FOR[Activity.ALIGNMENT])
+    assert activities.DIFFERENCE in WAITS_FOR[Activity.ROLLBACK]
     assert {activities.CHECKPOINT, activities.ROLLBACK, activities.ROLLBACK_WANTED} <= set(WAITS_FOR[Activity.REMOVAL])

@@ -59,6 +59,8 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                     world.memory = "torn"
                 world.exit("trainer")
                 world.pass_time(70)
+            case "engine is late":
+                world.late()
             case "engine dies":
                 world.exit("engine")
                 world.pass_time(70)
@@ -239,7 +241,7 @@ ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer"
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
                        "withdraw", "pause fails", "step refused", "checkpoint fails", "clock back",
-                       "clock forward"])  # fmt: skip
+                       "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(
     changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
     checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),

@@ -60,8 +60,11 @@ def life(world: World) -> None:
     world.pass_time(70)
     world.engine_up()
     world.settle_until(fx.ProbeTrainer)
+    world.give(inp.RollbackRequested(world.state.training.version, "test"))  # refused; the comparison is made again
     world.asked.popleft()
-    world.give(inp.Probed(world.state.training.version, error="out of memory"))
+    world.settle_until(fx.ProbeTrainer)
+    number = world.asked.popleft().number
+    world.give(inp.Probed(world.state.training.version, error="out of memory", number=number))
     rest(world)
 
 

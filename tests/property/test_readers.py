@@ -1,20 +1,27 @@
 """The laws of `curation/formats/reader.py`, checked for every format of the table and for one that carries state."""
 
+import json
+from typing import Any
+
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.reader_samples import SAMPLES
 from support.toy_format import ToyConversations
 
 from apollod.curation.conversation import Moment
-from apollod.curation.formats.jsonl_records import JsonlRecords
+from apollod.curation.formats.jsonl_records import ROWS, JsonlRecords
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits, Reader
 from apollod.curation.formats.table import READERS, ReaderTable
 from apollod.errors import SourceRefused
 
 BEGIN = Cursor()
-each_reader = pytest.mark.parametrize("reader", [*READERS, ToyConversations()], ids=lambda reader: reader.name)
+LAWFUL = [*(reader for reader in READERS if reader not in ROWS), ToyConversations()]
+"""Readers of rows are the reader of records under other names."""
+each_reader = pytest.mark.parametrize("reader", LAWFUL, ids=lambda reader: reader.name)
+laws = settings(max_examples=40)
+"""Examples for each law and each reader: most of what they run is the same code, so that the number adds up."""
 limits = st.builds(
     Limits, record_bytes=st.sampled_from([1, 7, 60, 200, 1 << 20]), items=st.sampled_from([1, 2, 5, 256])
 )
@@ -92,6 +99,7 @@ def at_once(reader: Reader, log: bytes, limits: Limits) -> list[tuple[object, ..
 
 
 @each_reader
+@laws
 @given(data=st.data(), limits=limits)
 def test_reading_in_pieces_and_after_restarts_equals_reading_at_once(
     reader: Reader, data: st.DataObject, limits: Limits
@@ -108,6 +116,7 @@ def test_reading_in_pieces_and_after_restarts_equals_reading_at_once(
 
 
 @each_reader
+@laws
 @given(data=st.data(), limits=limits)
 def test_any_cursor_is_a_place_to_go_on(reader: Reader, data: st.DataObject, limits: Limits) -> None:
     """Also one in the middle of a record that is too long: what is left of that comes first."""
@@ -131,6 +140,7 @@ def test_any_cursor_is_a_place_to_go_on(reader: Reader, data: st.DataObject, lim
 
 
 @each_reader
+@laws
 @given(
     log=st.binary(max_size=300),
     limits=limits,
@@ -146,10 +156,48 @@ def test_nothing_raises(reader: Reader, log: bytes, limits: Limits, state: str, 
 
 
 @each_reader
+@laws
 @given(path=st.text(max_size=30), head=st.binary(max_size=100), data=st.data())
 def test_recognising_never_raises(reader: Reader, path: str, head: bytes, data: st.DataObject) -> None:
     for beginning in (head, log_of(data, reader)):
         assert reader.recognise(path, beginning) in (True, False)
+
+
+OTHERS = (None, 0, -1, 1 << 70, 0.5, True, "", "a", "{", [], ["a"], [{}], {}, {"a": 1})
+
+
+def places(value: object, at: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Where something stands in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, child in inner for place in places(child, (*at, key)))]
+
+
+def with_another(value: Any, place: tuple[Any, ...], other: object) -> object:
+    """A JSON value with something else in one place."""
+    if not place:
+        return other
+    copy = value.copy()
+    copy[place[0]] = with_another(value[place[0]], place[1:], other)
+    return copy
+
+
+@each_reader
+@laws
+@given(data=st.data())
+def test_a_value_of_any_type_in_any_place_is_no_accident(reader: Reader, data: st.DataObject) -> None:
+    """Readers meet versions of programs that nobody knows today."""
+    log = []
+    for sample in data.draw(st.lists(st.sampled_from(SAMPLES[reader.name]), min_size=1, max_size=5)):
+        try:
+            value = msgspec.json.decode(sample)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            log.append(sample)
+            continue
+        place = data.draw(st.sampled_from(places(value)))
+        other = data.draw(st.sampled_from(OTHERS))
+        log.append(json.dumps(with_another(value, place, other)).encode() + b"\n")
+    for kind, _, reason, *_ in at_once(reader, b"".join(log), Limits()):
+        assert kind != "bad" or "this reader fails" not in str(reason)
 
 
 @each_reader

@@ -275,7 +275,7 @@ def test_with_differences_instead_of_whole_blocks_it_tears(monkeypatch):
 
     monkeypatch.setattr(redo.RedoWriter, "close", close)
     monkeypatch.setattr(apply.Finishing, "_put_blocks", put_blocks)
-    monkeypatch.setattr(sync, "current_table", lambda disk, directory, files, _: sync_table(disk, directory, files))
+    monkeypatch.setattr(sync, "current_table", lambda disk, directory, files, *_: sync_table(disk, directory, files))
     sync_table = _table_from_files
     assert _found(SimDisk, {"torn"}) is not None
 

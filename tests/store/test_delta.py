@@ -9,6 +9,8 @@ from support.sim_disk import SimDisk
 
 from apollod.errors import DeltaRefused, SyncError
 from apollod.store import delta, sync
+from apollod.store.block_table import current_table
+from apollod.store.disk import RealDisk
 from apollod.store.model_files import read_files
 from apollod.store.pieces import Piece, directory_pieces
 
@@ -66,6 +68,65 @@ def test_a_sync_can_take_it_from_the_directory_itself(history):
     for there in (new, old):
         sync.sync(directory, delta.apply_delta(path, files, directory_pieces(directory, files)))
         assert model.read(directory, there) == there
+
+
+class CountingDisk(RealDisk):
+    """The real files; `bytes`: read of them."""
+
+    bytes = 0
+
+    def read(self, fd, offset, count):
+        data = super().read(fd, offset, count)
+        self.bytes += len(data)
+        return data
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5])
+def test_of_the_old_weights_only_what_changes_is_read(tmp_path, share):
+    chance = random.Random(11)
+    old = model.model(chance, 2, (300, 600))
+    directory = model.write(tmp_path / "m", old)
+    files = read_files(directory)
+    sync.sync(directory, model.pieces(old), 6)  # leaves the table
+    new = {name: _changed_blocks(chance, content, share) for name, content in old.items()}
+    counted = CountingDisk()
+    table = current_table(counted, directory, files)
+    counted.bytes = 0
+    before = delta.old_pieces(counted, directory, files, table, model.pieces(new, 333))
+    found = delta.write_delta(tmp_path / "delta", files, before, model.pieces(new), (6, 7))
+    whole = delta.write_delta(tmp_path / "whole", files, directory_pieces(directory, files), model.pieces(new), (6, 7))
+    assert found == whole and (tmp_path / "delta").read_bytes() == (tmp_path / "whole").read_bytes()
+    changed = sum(_differing(old[name], new[name]) for name in old)
+    assert changed * model.BLOCK <= counted.bytes + model.BLOCK * len(files)  # a file's last block is short
+    assert counted.bytes <= changed * model.BLOCK * (1 + delta.GAP_BLOCKS)
+    if share <= 0.02:
+        assert counted.bytes < 0.1 * sum(map(len, old.values()))
+
+
+def test_a_file_that_is_cut_short_meanwhile_is_told(tmp_path):
+    old = model.model(random.Random(1), 1, (20, 20))
+    directory = model.write(tmp_path / "m", old)
+    files = read_files(directory)
+    table = current_table(RealDisk(), directory, files)
+    new = {name: content[:-1] + bytes([content[-1] ^ 1]) for name, content in old.items()}
+    (directory / files[0].name).write_bytes(old[files[0].name][:-4000])
+    with pytest.raises(SyncError, match="ends inside the weights"):
+        _joined(delta.old_pieces(RealDisk(), directory, files, table, model.pieces(new)))
+
+
+def _changed_blocks(chance, content, share):
+    """This share of a file's blocks is another one, where it holds data."""
+    if b"__metadata__" not in content[:40]:
+        return content  # the index
+    data, start = bytearray(content), model.data_start(content)
+    for offset in range(-(-start // model.BLOCK) * model.BLOCK, len(data), model.BLOCK):
+        if chance.random() < share:
+            data[offset] ^= 255
+    return bytes(data)
+
+
+def _differing(one, other):
+    return sum(one[at : at + model.BLOCK] != other[at : at + model.BLOCK] for at in range(0, len(one), model.BLOCK))
 
 
 def test_every_dtype_and_odd_sizes(tmp_path):

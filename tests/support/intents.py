@@ -19,7 +19,17 @@ INTENTS = {
     "window.opened": Intent("window", frozenset({"window.closed"})),
     "engine.paused": Intent(None, frozenset({"engine.resumed", "engine.exited", "daemon.started"})),
     "alignment.started": Intent(
-        None, frozenset({"alignment.measured", "alignment.failed", "trainer.exited", "engine.exited", "daemon.started"})
+        None,
+        frozenset(
+            {
+                "alignment.measured",
+                "alignment.failed",
+                "alignment.abandoned",
+                "trainer.exited",
+                "engine.exited",
+                "daemon.started",
+            }
+        ),
     ),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),

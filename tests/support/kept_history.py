@@ -10,11 +10,13 @@ from safetensors.numpy import save_file
 from support import sharded_model as model
 
 from apollod.store import delta, sync
+from apollod.store.block_table import current_table
+from apollod.store.disk import REAL
 from apollod.store.entry import ENTRY, SCHEMA_VERSION, STATE, UNDO, Entry, write_entry
 from apollod.store.fingerprint import Fingerprint, directory_fingerprint
 from apollod.store.history import History
 from apollod.store.model_files import read_files
-from apollod.store.pieces import Piece, Stream, directory_pieces
+from apollod.store.pieces import Piece, Stream
 
 
 class KeptHistory:
@@ -57,7 +59,9 @@ class KeptHistory:
         temporary = path.with_name(f"{path.name}.tmp-1")
         (temporary / ENTRY).mkdir(parents=True)
         before = directory_fingerprint(self.model_dir)
-        delta.write_delta(temporary / UNDO, files, directory_pieces(self.model_dir, files), pieces(), (self.step, step))
+        table = current_table(REAL, self.model_dir, files)
+        old = delta.old_pieces(REAL, self.model_dir, files, table, pieces())
+        delta.write_delta(temporary / UNDO, files, old, pieces(), (self.step, step))
         save_file({"w.m": np.full(8, number, np.float32)}, temporary / STATE)
         if full:
             model.write(temporary, full)

@@ -81,6 +81,7 @@ def main(
     gradient_checkpointing: bool = False,
     rows: bool = True,
     name: str = "apollo",
+    products: str = "bf16",
 ) -> None:
     """Two steps; the second is measured, when every kernel is compiled and every moment has its memory."""
     from apollod import foreign_wheels
@@ -90,6 +91,7 @@ def main(
     import torch
     from support.model_memory import Memory
 
+    from apollod.products.mode import products_in
     from apollod.trainer.bind.attach import attach
     from apollod.trainer.bind.mapped_memory import open_memory_file
     from apollod.trainer.checkpoints.weights_snapshot import Snapshot
@@ -113,12 +115,15 @@ def main(
     if not rows:
         optimizer.takes_rows = lambda parameter: False
     example = Tokens([(7 * i) % 400 for i in range(tokens)], [False] + [True] * (tokens - 1))
-    run_step(attached, optimizer, [example], 1, 1e-3)
+    mode = products_in(products)
+    with mode:
+        run_step(attached, optimizer, [example], 1, 1e-3)
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
     before = resident("VmRSS")
-    done = run_step(attached, optimizer, [example], 2, 1e-3)
+    with mode:
+        done = run_step(attached, optimizer, [example], 2, 1e-3)
     assert done.applied, done.note
     weights = sum(t.numel() * t.element_size() for t in attached.weights.views.values())
     found = {"peak": resident("VmHWM") - before, "fingerprint": done.fingerprint}

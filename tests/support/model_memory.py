@@ -51,12 +51,21 @@ class Memory:
         view = np.frombuffer(mmap.mmap(fd, offset), np.uint8)
         for at, data in pieces:
             view[at : at + len(data)] = np.frombuffer(data, np.uint8)
-        return cls(Manifest(str(model_dir), "memfd", (MemoryFile(offset),), tuple(entries)), fd, view)
+        tied = _tied(model_dir, [entry.name for entry in entries])
+        return cls(Manifest(str(model_dir), "memfd", (MemoryFile(offset),), tuple(entries), tied), fd, view)
 
     def span(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The bytes of one tensor; writing into it writes the weights."""
         entry = next(t for t in self.manifest.tensors if t.name == name)
         return self.bytes[entry.offset : entry.offset + prod(entry.shape) * ITEM_BYTES[entry.dtype]]
+
+
+def _tied(model_dir: Path, names: list[str]) -> dict[str, str]:
+    """A head that is stored as the embedding."""
+    config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+    embedding = next((name for name in names if name.endswith("embed_tokens.weight")), "")
+    tied = {**config, **config.get("text_config", {})}.get("tie_word_embeddings")
+    return {"lm_head.weight": embedding} if tied and embedding and "lm_head.weight" not in names else {}
 
 
 def _tensors(file: Path) -> Iterator[tuple[str, dict[str, Any], bytes]]:

@@ -2,6 +2,8 @@
 
 import json
 
+from support.log_samples import atif, codex, gemini, open_webui, otel, pi, qwen, rows, sillytavern
+
 RECORDS = (
     b'{"text": "a"}\n',
     b'{"text": "b"}\r\n',
@@ -74,4 +76,18 @@ CLAUDE_CODE = (
     b'{"type',
 )
 
-SAMPLES: dict[str, tuple[bytes, ...]] = {"records": RECORDS, "claude-code": CLAUDE_CODE, "toy": TOY}
+SAMPLES: dict[str, tuple[bytes, ...]] = {
+    "records": (*RECORDS, *(row for shape in rows.SHAPES.values() for row in shape)),
+    "claude-code": CLAUDE_CODE,
+    "codex": codex.LINES,
+    "pi": pi.LINES,
+    "gemini-cli": gemini.ALL,
+    "gemini-cli-document": gemini.PIECES,
+    "qwen-code": qwen.LINES,
+    "sillytavern": sillytavern.LINES,
+    "atif": atif.PIECES,
+    "otel-genai": otel.LINES,
+    "open-webui": open_webui.PIECES,
+    "json-rows": rows.ARRAY_PIECES,
+    "toy": TOY,
+}

@@ -115,9 +115,13 @@ class Trainer:
         fresh: bool = True,
         manifest: Manifest | None = None,
         gradient_checkpointing: bool = False,
+        products: m.Products = "auto",
     ) -> T:
         self.send(m.Share(memory.manifest.storages[0].bytes), memory.fd)
-        message = m.Attach(manifest or memory.manifest, settings, fresh, gradient_checkpointing=gradient_checkpointing)
+        message = m.Attach(
+            manifest or memory.manifest, settings, fresh, gradient_checkpointing=gradient_checkpointing,
+            products=products,
+        )  # fmt: skip
         return self.ask(message, kind)
 
     def step(self, step: int, record: bytes, lr: float = 1e-3, digest: str | None = None) -> m.StepDone:

@@ -22,7 +22,7 @@ from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import CheckpointSettings, TrainerSettings
+from apollod.core.settings import CheckpointSettings, ProductsDtype, TrainerSettings
 from apollod.core.state import State
 
 SETTINGS = ev.Settings(
@@ -87,8 +87,10 @@ class World:
     on disk and before anybody hears of it. At instant number `dies_at` it ends with `Died`.
     """
 
-    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0) -> None:
-        self.settings = settings
+    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0, free: int | None = None) -> None:
+        self.settings, self.free = settings, free
+        self.versions: dict[str, str] = {}
+        """what the trainer runs on"""
         self.dies_at = dies_at
         self.instants = 0
         self.exited = False
@@ -112,6 +114,8 @@ class World:
         """with an earlier one: what is asked for meanwhile is asked for again"""
         self.pid = 100
         self.refreshed: list[int] = []
+        self.products: ProductsDtype = "bf16"
+        """what this machine's processor multiplies bf16 matrices in"""
         self.losses: dict[str, float] = {}
         """by example; 1.0 for the others"""
         self.forgotten: list[tuple[int, str]] = []
@@ -207,6 +211,8 @@ class World:
             case fx.RefreshEngine(version=version, forget=forget):
                 self.refreshed.append(version)
                 self.forgotten.append((version, forget))
+            case fx.DropScore(number=number):
+                self.asked = deque(e for e in self.asked if not (isinstance(e, fx.ScoreProbe) and e.number == number))
             case fx.RunHook() if self.hook_is_busy:
                 pass
             case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.RunHook() if effect in self.asked:
@@ -218,7 +224,7 @@ class World:
     # --- children that answer -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.give(inp.Started(1, "test", self.settings, "/s"))
+        self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free))
 
     def engine_up(self) -> None:
         self.give(
@@ -257,17 +263,21 @@ class World:
             case fx.ResumeEngine():
                 self.fence = False
                 self.give(inp.EngineResumed(0.1, active=self.requests))
-            case fx.ProbeTrainer(step=step, digests=wanted):
+            case fx.ProbeTrainer(step=step, number=number, digests=True):
+                self.give(inp.Probed(step, digests={"w": self.view.weights}, number=number))
+            case fx.ProbeTrainer(step=step, number=number, gives_way=True) if self._trainer_is_asked():
+                self.give(inp.Probed(step, number=number, gave_way=True))
+            case fx.ProbeTrainer(step=step, number=number):
+                self.give(inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number))
+            case fx.ScoreProbe(step=step, number=number, trainer=trainer):
+                self.give(inp.Scored(step, number, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
+            case fx.CompareWeights(step=step, number=number):
                 self.give(
-                    inp.Probed(step, digests={"w": self.view.weights}) if wanted else inp.Probed(step, (1, 2), (-1.0,))
+                    inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}, number=number)
                 )
-            case fx.ScoreProbe(step=step, trainer=trainer):
-                self.give(inp.Scored(step, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
-            case fx.CompareWeights(step=step):
-                self.give(inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}))
             case fx.AttachTrainer():
                 self.view = self.shared
-                self.give(inp.Bound(self.memory, 3, 50, {}))
+                self.give(inp.Bound(self.memory, 3, 50, self.versions, products=self.products))
             case fx.Restore(target=target, target_fingerprint=fingerprint) if (
                 target >= 0 and fingerprint in self.undoable
             ):
@@ -304,7 +314,7 @@ class World:
             case fx.PlanRollback(to=to, version=version, checkpoints=checkpoints):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 try:
-                    plan = way_back(begun, done, lambda _: self.settings, to, version, checkpoints)
+                    plan = way_back(begun, done, lambda _: self.settings, self.bound_of, to, version, checkpoints)
                 except NotRead as missing:
                     plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
                 self.give(plan)
@@ -319,6 +329,17 @@ class World:
             case fx.Exit():
                 self.exited = True
         return True
+
+    def late(self) -> None:
+        """The engine takes its time over the comparison that it was asked for: whatever was asked later comes first."""
+        scores = [asked for asked in self.asked if isinstance(asked, fx.ScoreProbe)]
+        for score in scores:
+            if score.patience_s is not None:
+                self.give(inp.ScoreLate(score.number))
+        self.asked = deque([asked for asked in self.asked if asked not in scores] + scores)
+
+    def _trainer_is_asked(self) -> bool:
+        return any(not isinstance(asked, OF_SUPERVISOR | FOR_ENGINE | Writing) for asked in self.asked)
 
     def encoded(self, example: str) -> inp.Encoded:
         if example.startswith("long"):
@@ -337,6 +358,7 @@ class World:
         if self.keeps_steps:
             self.undoable[self.view.weights] = self.optimizer
         if applied:
+            step = msgspec.structs.replace(step, products=step.products or self.products)
             said = f"{self.view.weights} {self.optimizer} {step}"
             self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
             self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
@@ -344,6 +366,16 @@ class World:
         self.give(
             inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note)
         )
+
+    def bound_of(self, step: int) -> ev.TrainerBound | None:
+        """In force when a step was completed."""
+        bound: ev.TrainerBound | None = None
+        for recorded in self.journal:
+            if isinstance(recorded.event, ev.TrainerBound):
+                bound = recorded.event
+            elif isinstance(recorded.event, ev.StepCompleted) and recorded.event.step == step:
+                return bound
+        raise AssertionError(step)
 
     def settle(self) -> None:
         while self.answer():
@@ -388,6 +420,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
+        other.versions = self.versions
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (
             self.journal,

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_everything_that_benchmarks_import_of_ours_is_there() -> None:
     lines = set()
-    for file in (ROOT / "benchmarks").glob("*.py"):
+    for file in (ROOT / "benchmarks").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("apollod", "tests"):
                 lines.add(ast.unparse(node))

@@ -1,6 +1,7 @@
 """A blocking socket for framed messages, and descriptors beside them: every process but the supervisor uses it."""
 
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -53,6 +54,10 @@ class Channel(Generic[T]):
                 raise LinkClosed(f"{self._peer} closed the socket")
             self._incoming.feed(data)
         return message
+
+    def waiting(self) -> bool:
+        """Would `receive` find something at once: a message, a piece of one, or the end? Not to be called beside it."""
+        return self._incoming.waiting() or bool(select.select([self._sock], [], [], 0)[0])
 
     def take_fd(self) -> int:
         """The descriptor that came with the latest `Share`; the caller owns it."""

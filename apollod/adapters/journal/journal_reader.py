@@ -5,7 +5,8 @@ Standard library and msgspec only, no event loop: this is on the way of short co
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import islice
 from math import inf
@@ -79,10 +80,39 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
     SQLite looks at the clock between two instructions of its machine only: one function on long texts goes on after
     `seconds`.
     """
+    _check_limits(row_limit, seconds)
+    deadline = time.monotonic() + seconds
+    with _asking(path, lambda: time.monotonic() > deadline, seconds) as db:
+        cursor = db.execute(sql)
+        rows = _taken(islice(cursor, min(row_limit, maxsize)), deadline, seconds, bytes_limit)
+        truncated = len(rows) == row_limit and cursor.fetchone() is not None
+    if cursor.description is None:
+        raise JournalError("the query is empty", "give a single SELECT")
+    columns = [column[0] for column in cursor.description]
+    return Answer(columns, rows, truncated)
+
+
+def stream(path: str | Path, sql: str, seconds: float = 60.0) -> Iterator[tuple[Any, ...]]:
+    """The rows of one reading statement, as they are found: no more than one of them is in memory. `seconds`: until
+    the next one. Raises JournalError as `query` does."""
+    _check_limits(0, seconds)
+    until = [time.monotonic() + seconds]
+    with _asking(path, lambda: time.monotonic() > until[0], seconds) as db:
+        for row in db.execute(sql):
+            yield row
+            until[0] = time.monotonic() + seconds
+
+
+def _check_limits(row_limit: int, seconds: float) -> None:
     if row_limit < 0 or not 0 < seconds < inf:
         raise ConfigError(
             f"a limit of {row_limit} rows and {seconds:g} s is none", "give a number of rows and of seconds"
         )
+
+
+@contextmanager
+def _asking(path: str | Path, late: Callable[[], bool], seconds: float) -> Iterator[sqlite3.Connection]:
+    """A connection for one statement of somebody, which may only read, until it is `late`; errors are explained."""
     denied: list[str] = []
 
     def authorize(action: int, first: str | None, *_: str | None) -> int:
@@ -92,15 +122,12 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
         return sqlite3.SQLITE_DENY
 
     with reading(path) as db:
-        deadline = time.monotonic() + seconds
         db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
         db.execute("SELECT 1 FROM json_each('[]'), json_tree('[]')")  # set up once; that needs more than reading
         db.set_authorizer(authorize)
-        db.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
+        db.set_progress_handler(late, PROGRESS_STEPS)
         try:
-            cursor = db.execute(sql)
-            rows = _taken(islice(cursor, min(row_limit, maxsize)), deadline, seconds, bytes_limit)
-            truncated = len(rows) == row_limit and cursor.fetchone() is not None
+            yield db
         except UnicodeEncodeError as error:
             raise JournalError("the query is not text that UTF-8 can hold", "give a single SELECT") from error
         except MemoryError as error:
@@ -123,10 +150,6 @@ def query(path: str | Path, sql: str, row_limit: int = 1000, seconds: float = 5.
                     "`apollod ctl journal verify` tells whether one was",
                 ) from error
             raise JournalError(f"the query is wrong: {error}", "docs/journal.md lists tables and views") from error
-        if cursor.description is None:
-            raise JournalError("the query is empty", "give a single SELECT")
-    columns = [column[0] for column in cursor.description]
-    return Answer(columns, rows, truncated)
 
 
 def too_slow(seconds: float) -> JournalError:

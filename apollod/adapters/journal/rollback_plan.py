@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
@@ -10,6 +11,8 @@ from apollod.core.inputs import RollbackPlanned
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
+
+E = TypeVar("E", bound=ev.Event)
 
 PAGE = 5000
 SECONDS = 60.0
@@ -35,18 +38,18 @@ def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
 
 
 def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
-    lives = [
-        (seq, event)
-        for seq, event in _events(journal, ("daemon.started",), 1 << 62)
-        if isinstance(event, ev.DaemonStarted)
-    ][::-1]
-    starts = [seq for seq, _ in lives]
+    lives, bindings = _InForce(journal, ev.DaemonStarted), _InForce(journal, ev.TrainerBound)
     started: dict[int, ev.StepStarted] = {}
     completed: dict[int, ev.StepCompleted] = {}
     seqs: dict[int, int] = {}
 
     def settings_of(step: int) -> ev.Settings:
-        return lives[max(0, bisect_left(starts, seqs[step]) - 1)][1].settings
+        life = lives.at(seqs[step])
+        assert life is not None, "a step before any life"
+        return life.settings
+
+    def bound_of(step: int) -> ev.TrainerBound | None:
+        return bindings.at(seqs[step])
 
     before = 1 << 62
     while True:
@@ -57,11 +60,24 @@ def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) 
             elif isinstance(event, ev.StepCompleted):
                 completed[event.step], seqs[event.step] = event, seq
         try:
-            return way_back(started, completed, settings_of, to, version, checkpoints)
+            return way_back(started, completed, settings_of, bound_of, to, version, checkpoints)
         except NotRead:
             if not page:
                 raise
             before = page[-1][0]
+
+
+class _InForce(Generic[E]):
+    """All events of a kind, of which each is in force until the next."""
+
+    def __init__(self, journal: Path, kind: type[E]) -> None:
+        found = _events(journal, (kind.kind,), 1 << 62)[::-1]
+        self._events = [event for _, event in found if isinstance(event, kind)]
+        self._seqs = [seq for seq, _ in found]
+
+    def at(self, seq: int) -> E | None:
+        """The last one before an event; the first one where that comes later."""
+        return self._events[max(0, bisect_left(self._seqs, seq) - 1)] if self._events else None
 
 
 def _events(journal: Path, kinds: tuple[str, ...], before: int, limit: int = 1 << 30) -> list[tuple[int, ev.Event]]:

@@ -8,7 +8,7 @@ the status of an older daemon.
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.cli.render import growth_text, plain, size
+from apollod.cli.render import FLOAT32_PRODUCTS, growth_text, plain, size
 
 Object = Mapping[str, Any]
 
@@ -28,7 +28,7 @@ def page(s: Object) -> str:
         *([f"running     {_running(running)}"] if running else []),
         *([f"start       {_start(start)}"] if start else []),
         f"engine      {_process(engine)}" + (f"   {engine['url']} as {engine['model']!r}" if engine["url"] else ""),
-        f"trainer     {_process(s['trainer'])}",
+        f"trainer     {_process(s['trainer'])}" + _products(o.get("products", "")),
         f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
         f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
@@ -81,6 +81,10 @@ def _process(process: Object) -> str:
         return "down"
     again = f", restarted {process['restarts']}x" if process["restarts"] else ""
     return f"{'ready' if process['ready'] else 'starting'} (pid {process['pid']}{again})"
+
+
+def _products(dtype: str) -> str:
+    return f"; products {FLOAT32_PRODUCTS}" if dtype == "float32" else ""
 
 
 def _due(seconds: float | None) -> str:

@@ -28,7 +28,14 @@ VERBS = (
     ),
     Command("journal", "the journal itself", f"{_HERE}.questions.journal_verb"),
     Command("example", "the examples that were accepted: list, show, withdraw", f"{_HERE}.questions.example_verb"),
-    Command("source", "the files that were read: list", f"{_HERE}.questions.source_verb"),
+    Command(
+        "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
+    ),
+    Command(
+        "export",
+        "examples as rows of TRL or OpenAI, or as ATIF trajectories, one a line",
+        f"{_HERE}.questions.export_verb",
+    ),
     Command("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox", f"{_HERE}.submit_verb"),
     Command(
         "train",

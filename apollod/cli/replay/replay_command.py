@@ -12,7 +12,9 @@ from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.cli import render
 from apollod.cli.replay.replay_origin import Start, start_of
 from apollod.cli.replay.replay_plan import Plan, Planned, device_of, read_plan, read_record
+from apollod.core import events as ev
 from apollod.core.events import all_examples
+from apollod.core.recovery.environment import differing_choice
 from apollod.errors import ConfigError, ReplayError
 from apollod.supervisor import memory_budget
 from apollod.wire import messages as msg
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             f"no step from {plan.origin.step} to {plan.to} learned {unknown[0]}",
             "`apollod ctl query` on the view steps lists examples",
         )
-    with start_of(plan.origin) as start, OfflineTrainer(plan.bound.versions.get("threads", "1")) as trainer:
+    with start_of(plan.origin) as start, OfflineTrainer(_threads(plan)) as trainer:
         print(
             render.plain(f"apollod: starting from the weights of step {plan.origin.step}: {start.said}"),
             file=sys.stderr,
@@ -62,6 +64,12 @@ def run(args: argparse.Namespace) -> int:
                 raise ReplayError(written.error)
     _print(args, plan, start, result, out)
     return 1 if result.divergence else 0
+
+
+def _threads(plan: Plan) -> str:
+    """As many as any of the steps had: a process can use fewer later, not more."""
+    counts = [int(step.bound.versions.get("threads", "1")) for step in plan.steps]
+    return str(max([*counts, int(plan.bound.versions.get("threads", "1"))]))
 
 
 def _journal(args: argparse.Namespace) -> str:
@@ -85,7 +93,7 @@ def _free(out: str) -> Path:
 def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, without: list[str]) -> Result:
     """All steps, or those up to the first that does not give the recorded bits."""
     origin, settings = plan.origin, plan.settings
-    here = trainer.ask(_attach(plan, start, settings), msg.Bound)
+    here, runs_on = trainer.ask(_attach(plan, plan.bound, start, settings), msg.Bound), plan.bound.versions
     if not origin.step and here.fingerprint != origin.fingerprint:
         raise ReplayError(
             f"{start.directory} has fingerprint {here.fingerprint}, the base model had {origin.fingerprint}",
@@ -101,12 +109,15 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
         if not left:
             result.left_out.append(number)
             continue
-        if step.settings != settings:
-            settings = step.settings
-            here = trainer.ask(_attach(plan, start, settings), msg.Bound)
+        if step.settings != settings or differing_choice(runs_on, step.bound.versions):
+            settings, runs_on = step.settings, step.bound.versions
+            here = trainer.ask(_attach(plan, step.bound, start, settings), msg.Bound)
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
         done = trainer.ask(
-            msg.Step(number, examples, step.started.lr, step.started.loss_limit, replay=True), msg.StepDone
+            msg.Step(
+                number, examples, step.started.lr, step.started.loss_limit, replay=True, products=step.bound.products
+            ),
+            msg.StepDone,
         )
         result.fingerprint, result.steps = done.fingerprint, result.steps + 1
         _progress(result.steps, len(plan.steps) - len(result.left_out))
@@ -127,12 +138,16 @@ def _examples(step: Planned) -> list[tuple[str, str]]:
     return list(zip(all_examples(step.started), step.started.digests or (step.started.digest,), strict=True))
 
 
-def _attach(plan: Plan, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
-    bound, device = plan.bound, device_of(plan.bound)
+def _attach(plan: Plan, bound: ev.TrainerBound, start: Start, settings: msg.OptimizerSettings) -> msg.AttachCopy:
+    """With the kernels and the threads that steps of this binding were made with."""
+    device = device_of(bound)
     most = max((len(_examples(step)) for step in plan.steps), default=1)
     again = memory_budget.recomputes(Path(start.directory), settings, most, device == "cuda")
     kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
-    return msg.AttachCopy(start.directory, bound.held, bound.tied, device, settings, kernels, again)
+    threads = int(bound.versions.get("threads", "1"))
+    return msg.AttachCopy(
+        start.directory, bound.held, bound.tied, device, settings, kernels, again, bound.products, threads
+    )
 
 
 def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:

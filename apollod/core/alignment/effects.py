@@ -6,27 +6,41 @@ from apollod.core.kernel.effect import Effect
 
 
 class ProbeTrainer(Effect, frozen=True):
-    """Have the trainer score the probe with the weights of `step`; with `digests` it digests every tensor instead."""
+    """Have the trainer score the first `tokens` of the probe with the weights of `step`; with `digests` it digests
+    every tensor instead. `gives_way`: it stops as soon as it is asked anything else."""
 
-    distinguished_by: ClassVar[tuple[str, ...]] = ("step", "digests")
+    distinguished_by: ClassVar[tuple[str, ...]] = ("number", "digests")
     step: int
+    number: int
+    tokens: int = 0
+    gives_way: bool = False
     digests: bool = False
 
 
 class ScoreProbe(Effect, frozen=True):
     """Have the engine score `ids`, once it is up to date; `trainer`: the trainer's log-probabilities of ids 1..
-    given those before."""
+    given those before. `patience_s`: when to say that it takes too long for a step to wait; None: never."""
 
-    distinguished_by: ClassVar[tuple[str, ...]] = ("step",)
+    distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     step: int
+    number: int
     ids: tuple[int, ...]
     trainer: tuple[float, ...]
     seconds: float
+    patience_s: float | None = None
+
+
+class DropScore(Effect, frozen=True):
+    """Nobody wants the engine's answer of this comparison any more."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
+    number: int
 
 
 class CompareWeights(Effect, frozen=True):
     """Have the engine compare every tensor it multiplies with to the trainer's `digests` (by name)."""
 
-    distinguished_by: ClassVar[tuple[str, ...]] = ("step",)
+    distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     step: int
+    number: int
     digests: dict[str, str]

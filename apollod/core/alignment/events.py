@@ -6,10 +6,42 @@ from apollod.core.kernel.event import Event
 
 
 class AlignmentStarted(Event, frozen=True):
-    """Intent: no step begins until engine and trainer have scored the probe with the weights of `step`."""
+    """Intent: engine and trainer are to score the same tokens with the weights of `step`, and no step begins before.
+
+    `number` counts them, 0 in journals of the first releases; `tokens` of the probe at most, 0: all. `gives_way`:
+    nothing waited for it when it began, and it ends as soon as something does.
+    """
 
     kind: ClassVar[str] = "alignment.started"
     step: int
+    number: int = 0
+    tokens: int = 0
+    gives_way: bool = False
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class AlignmentOvertaken(Event, frozen=True):
+    """The engine took longer over its half than a step may wait: steps begin, the comparison goes on beside them."""
+
+    kind: ClassVar[str] = "alignment.overtaken"
+    step: int
+    number: int
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class AlignmentAbandoned(Event, frozen=True):
+    """It ended without a result and is made again. `doubted`: there was a difference, over a few tokens or while a step
+    may have written; the next one is over all of them, and waited for until it is done."""
+
+    kind: ClassVar[str] = "alignment.abandoned"
+    step: int
+    number: int
+    reason: str
+    doubted: bool = False
 
     def key(self) -> str:
         return str(self.step)
@@ -34,6 +66,7 @@ class AlignmentMeasured(Event, frozen=True):
     bound: float
     aligned: bool
     seconds: float
+    number: int = 0
 
     def key(self) -> str:
         return str(self.step)

@@ -1,11 +1,12 @@
 """What can happen: are weights still shared?."""
 
+from apollod.core.alignment.bounds import ModelKind
 from apollod.core.kernel.input import Input
 
 
 class Probed(Input, frozen=True, tag="probed"):
-    """The trainer's side of an alignment: `ids` of the probe with `logprobs` of ids 1.., or `digests` of all
-    tensors."""
+    """The trainer's side of comparison `number`: `ids` of the probe with `logprobs` of ids 1.., or `digests` of all
+    tensors. `gave_way`: neither, something else was asked of it meanwhile."""
 
     step: int
     ids: tuple[int, ...] = ()
@@ -13,17 +14,27 @@ class Probed(Input, frozen=True, tag="probed"):
     digests: dict[str, str] = {}
     seconds: float = 0.0
     error: str = ""
+    number: int = 0
+    gave_way: bool = False
+
+
+class ScoreLate(Input, frozen=True):
+    """The engine has not answered for as long as a step may wait for it; it still may."""
+
+    number: int
 
 
 class Scored(Input, frozen=True):
     """Log-probabilities of ids 1.. of the probe, by trainer and engine; `probe`: digest of the ids."""
 
     step: int
+    number: int
     probe: str
     trainer: tuple[float, ...]
     engine: tuple[float, ...]
     seconds: float
     error: str = ""
+    kind: ModelKind = "dense"
 
 
 class Compared(Input, frozen=True, tag="compared"):
@@ -33,3 +44,4 @@ class Compared(Input, frozen=True, tag="compared"):
     step: int
     differing: dict[str, str] = {}
     error: str = ""
+    number: int = 0

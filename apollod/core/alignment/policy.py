@@ -1,8 +1,11 @@
 """Are the weights still shared? Between steps, engine and trainer score the same tokens and must agree.
 
 The trainer scores a built-in text on its views, the engine the same token ids without its prefix cache. Serving goes
-on; only the next step waits. Where they differ by more than rounding does, both digest every tensor, and training halts
-with the names of those that are not the same.
+on. Before a step the text is short, so that it costs little of that step, and an engine that is slow to answer is
+overtaken: the step runs beside the comparison. The whole text is compared while nobody waits, and gives way to whoever
+comes. Where they differ by more than rounding does, both digest every tensor, and training halts with the names of
+those that are not the same; a difference over a few tokens, or one that a step may have made meanwhile, is first looked
+at again over the whole text, at rest. See docs/decisions/0008.
 """
 
 import math
@@ -12,6 +15,8 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.alignment.bounds import bound_of
+from apollod.core.alignment.cost import TOKENS, patience_s, tokens_before
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -20,41 +25,105 @@ NAMES_SHOWN = 5  # of the tensors that differ
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Begin a comparison if one is due and no write can come between its two halves."""
-    settings, version, compared = state.daemon.settings, state.training.version, state.alignment.version
-    if settings is None or blocked(Activity.ALIGNMENT, state):
+    """Begin a comparison if one is due and no write can come between its two halves; end one that gives way."""
+    own, waited_for = state.alignment, _step_waits(state)
+    if own.open is not None and own.open.gives_way and not own.differs and waited_for:
+        return _abandoned(state, "an example waits")
+    if blocked(Activity.ALIGNMENT, state) or not _due(state, own.version if waited_for else own.whole_version):
         return nothing()
+    calm = not own.doubted
+    started = ev.AlignmentStarted(
+        step=state.training.version, number=own.count + 1,
+        tokens=tokens_before(_next_tokens(state)) if waited_for and calm else TOKENS,
+        gives_way=calm and not waited_for,
+    )  # fmt: skip
+    return Outcome([started], [fx.ProbeTrainer(started.step, started.number, started.tokens, started.gives_way)])
+
+
+def _step_waits(state: State) -> bool:
+    """Would a step begin if it were not for a comparison?"""
+    return state.intake.pending > 0 and not blocked(Activity.STEP, state)
+
+
+def _next_tokens(state: State) -> int:
+    """Of the next example; 0 while it is being tokenised."""
+    return state.intake.next_up[0].tokens if state.intake.next_up else 0
+
+
+def _due(state: State, compared: int) -> bool:
+    """Is another one due, after the one at version `compared`?"""
+    settings = state.daemon.settings
+    if settings is None:
+        return False
     every = settings.trainer.align_every
-    if compared >= 0 and (not every or version - compared < every):
-        return nothing()
-    return Outcome([ev.AlignmentStarted(step=version)], [fx.ProbeTrainer(version)])
+    return state.alignment.doubted or compared < 0 or (every > 0 and state.training.version - compared >= every)
 
 
-def _open(state: State, step: int) -> bool:
+def _open(state: State, number: int) -> bool:
     """Is this an answer to the question that is open?"""
-    return state.alignment.open is not None and state.alignment.open.step == step
+    return state.alignment.open is not None and state.alignment.open.number == number
+
+
+def _abandoned(state: State, reason: str, doubted: bool = False) -> Outcome:
+    """End the open one; another one is due."""
+    open_ = state.alignment.open
+    assert open_ is not None
+    ended = ev.AlignmentAbandoned(step=open_.step, number=open_.number, reason=reason, doubted=doubted)
+    return Outcome([ended], [fx.DropScore(open_.number)])
 
 
 def _on_probed(state: State, input_: inp.Probed, now_ns: int) -> Outcome:
     """The trainer's half: now the engine's."""
-    if not _open(state, input_.step):
+    open_ = state.alignment.open
+    if open_ is None or not _open(state, input_.number):
         return nothing()
+    if input_.gave_way:
+        return _abandoned(state, "the trainer was asked something else")
     if input_.digests:
-        return Outcome([], [fx.CompareWeights(input_.step, input_.digests)])
+        return Outcome([], [fx.CompareWeights(input_.step, input_.number, input_.digests)])
     if input_.error:
         return _not_measured(state, input_.step, input_.error)
-    return Outcome([], [fx.ScoreProbe(input_.step, input_.ids, input_.logprobs, input_.seconds)])
+    hurried = not open_.gives_way and not state.alignment.doubted
+    patience = patience_s(_next_tokens(state), len(input_.ids), input_.seconds) if hurried else None
+    score = fx.ScoreProbe(input_.step, input_.number, input_.ids, input_.logprobs, input_.seconds, patience)
+    return Outcome([], [score])
+
+
+def _on_late(state: State, input_: inp.ScoreLate, now_ns: int) -> Outcome:
+    """The step that waits has waited long enough."""
+    if not _open(state, input_.number) or not state.alignment.waited_for or state.alignment.differs:
+        return nothing()
+    return Outcome([ev.AlignmentOvertaken(step=state.training.version, number=input_.number)], [])
 
 
 def _on_scored(state: State, input_: inp.Scored, now_ns: int) -> Outcome:
     """Both halves: agree, or look where they do not."""
-    if not _open(state, input_.step):
+    if not _open(state, input_.number):
         return nothing()
     if input_.error:
         return _not_measured(state, input_.step, input_.error)
     assert state.daemon.settings is not None
-    measured = _measured(input_, state.daemon.settings.trainer.align_max)
-    return Outcome([measured], [] if measured.aligned else [fx.ProbeTrainer(input_.step, digests=True)])
+    measured = _measured(input_, bound_of(input_.kind, state.daemon.settings.trainer.align_max))
+    if measured.aligned:
+        return Outcome([measured], [])
+    if not _conclusive(state):
+        differ = f"mean |difference| {measured.mean_abs_diff:.4g} over {measured.tokens} tokens, is looked at again"
+        return _abandoned(state, differ, doubted=True)
+    return Outcome([measured], [fx.ProbeTrainer(input_.step, input_.number, digests=True)])
+
+
+def _conclusive(state: State) -> bool:
+    """Does a difference of the open one halt training? A few tokens may differ by chance, and a step that began since
+    may have written between the two halves."""
+    own = state.alignment
+    return own.open is not None and own.open.tokens in (0, TOKENS) and state.training.step == own.steps_before
+
+
+def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
+    """The weights that are compared are about to go, and nobody waits for that; a difference is looked into first."""
+    if state.alignment.open is None or state.alignment.differs:
+        return nothing()
+    return _abandoned(state, "a rollback was asked for")
 
 
 def _measured(scored: inp.Scored, bound: float) -> ev.AlignmentMeasured:
@@ -77,6 +146,7 @@ def _measured(scored: inp.Scored, bound: float) -> ev.AlignmentMeasured:
         bound=bound,
         aligned=mean <= bound and not nonfinite,
         seconds=scored.seconds,
+        number=scored.number,
     )
 
 
@@ -84,7 +154,7 @@ def _not_measured(state: State, step: int, reason: str) -> Outcome:
     """A comparison that found a difference and cannot find its place still halts; one that found nothing is a
     warning."""
     measured = state.alignment.measured
-    if measured is not None and state.alignment.version == step and not measured.aligned:
+    if measured is not None and state.alignment.differs:
         return Outcome([_halt(measured, f"where could not be found: {reason}")], [])
     return Outcome([ev.AlignmentFailed(step=step, reason=reason)], [])
 
@@ -92,7 +162,7 @@ def _not_measured(state: State, step: int, reason: str) -> Outcome:
 def _on_compared(state: State, input_: inp.Compared, now_ns: int) -> Outcome:
     """Where the difference comes from: training halts with it."""
     measured = state.alignment.measured
-    if not _open(state, input_.step) or measured is None:
+    if not _open(state, input_.number) or measured is None:
         return nothing()
     if input_.error:
         return _not_measured(state, input_.step, input_.error)
@@ -115,4 +185,10 @@ def _halt(measured: ev.AlignmentMeasured, look: str) -> ev.TrainingHalted:
     )
 
 
-HANDLERS: Handlers = {inp.Probed: _on_probed, inp.Scored: _on_scored, inp.Compared: _on_compared}
+HANDLERS: Handlers = {
+    inp.RollbackRequested: _on_rollback,
+    inp.Probed: _on_probed,
+    inp.ScoreLate: _on_late,
+    inp.Scored: _on_scored,
+    inp.Compared: _on_compared,
+}

@@ -11,7 +11,27 @@ class AlignmentState(msgspec.Struct):
     open: AlignmentStarted | None = None
     opened_ns: int = 0
     """when the last one began"""
+    beside: bool = False
+    """the open one took too long: steps begin beside it"""
+    steps_before: int = 0
+    """steps that had begun when the last one did"""
+    count: int = 0
+    """comparisons that began"""
+    doubted: bool = False
+    """the last one found a difference that chance or a step may have made"""
     measured: AlignmentMeasured | None = None
     """the newest one"""
     version: int = -1
     """version at which this trainer and engine were last compared; -1: not yet"""
+    whole_version: int = -1
+    """the same, of comparisons over the whole text"""
+
+    @property
+    def differs(self) -> bool:
+        """Has the open one found a difference whose place is looked for?"""
+        return self.open is not None and self.measured is not None and self.open.number == self.measured.number
+
+    @property
+    def waited_for(self) -> bool:
+        """Is one open that a step has to wait for?"""
+        return self.open is not None and (self.differs or not (self.beside or self.open.gives_way))

@@ -69,7 +69,8 @@ def _surplus(state: State, settings: CheckpointSettings, now_ns: int) -> Checkpo
         return None
     oldest = committed[0]
     many = len(committed) > max(1, settings.keep)
-    large = 0 < settings.keep_bytes < sum(c.bytes for c in committed)
+    limit = state.daemon.history_bytes if settings.keep_bytes == "auto" else settings.keep_bytes
+    large = 0 < limit < sum(c.bytes for c in committed)
     old = 0 < settings.keep_days * DAY_NS < now_ns - oldest.at_ns
     return oldest if many or large or old else None
 

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from apollod.core.kernel.event import Event
+from apollod.core.settings import ProductsDtype
 
 
 class EngineSpawned(Event, frozen=True):
@@ -58,7 +59,9 @@ class TrainerBound(Event, frozen=True):
     """The trainer sees the engine's memory; `fingerprint` is what it found there, before anything was restored.
 
     What else the bits of a step depend on: `versions` (libraries, `device`, `threads`), and where memory is not as the
-    files are: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name).
+    files are: `held` (tensor name -> its wider dtype, or "frozen") and `tied` (alias -> name). `products`: what bf16
+    matrices are multiplied in, "bf16" or "float32"; steps that are run again ask for the same, on any CPU.
+    `template`: why the model's chat template lets no conversation be learned as it should; usually empty.
     """
 
     kind: ClassVar[str] = "trainer.bound"
@@ -69,6 +72,8 @@ class TrainerBound(Event, frozen=True):
     versions: dict[str, str] = {}
     held: dict[str, str] = {}
     tied: dict[str, str] = {}
+    products: ProductsDtype = "bf16"
+    template: str = ""
 
 
 class TrainerAttached(Event, frozen=True):

@@ -61,12 +61,15 @@ class JournalCarried(Event, frozen=True):
 
 
 class DaemonStarted(Event, frozen=True):
+    """`history_bytes`: what `[checkpoint] keep_bytes = "auto"` stands for in this life; 0: no limit."""
+
     kind: ClassVar[str] = "daemon.started"
     version: ClassVar[int] = 3
     pid: int
     version_name: str
     settings: Settings
     state_dir: str = ""
+    history_bytes: int = 0
 
 
 class ConfigChanged(Event, frozen=True):

@@ -18,6 +18,7 @@ from apollod.core.state import State
 
 def _started(own: DaemonState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.settings, own.state_dir, own.started_at_ns = e.settings, e.state_dir, at_ns
+    own.history_bytes = e.history_bytes
     if not state.recovery.base_fingerprint:  # no trainer has seen the weights of a model yet
         own.model_path = e.settings.model_path
     own.stopping = own.stopped = False

@@ -5,13 +5,15 @@ from apollod.core.settings import Settings
 
 
 class Started(Input, frozen=True):
-    """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept."""
+    """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept. `free_bytes`: that
+    may still be written on the disk of the state directory; None: not known."""
 
     pid: int
     version_name: str
     settings: Settings
     state_dir: str
     base_problem: str = ""
+    free_bytes: int | None = None
 
 
 class StopRequested(Input, frozen=True):

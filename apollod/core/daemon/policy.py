@@ -16,9 +16,11 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     """Begin a life. A journal belongs to one model: the one whose weights a trainer was bound to first."""
     settings = input_.settings
     belongs_to = state.daemon.model_path if state.recovery.base_fingerprint else ""
+    held = sum(checkpoint.bytes for checkpoint in state.checkpoints.committed)
     started = ev.DaemonStarted(
-        pid=input_.pid, version_name=input_.version_name, settings=settings, state_dir=input_.state_dir
-    )
+        pid=input_.pid, version_name=input_.version_name, settings=settings, state_dir=input_.state_dir,
+        history_bytes=0 if input_.free_bytes is None else history_limit(input_.free_bytes, held),
+    )  # fmt: skip
     events: list[ev.Event] = [started]
     if changed := _changes(state.daemon.settings, settings):
         events.append(ev.ConfigChanged(changed))
@@ -26,6 +28,12 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
         reason, hint = another_model(belongs_to, settings.model_path)
         events.append(ev.TrainingHalted(reason=reason, hint=hint))
     return Outcome(events, [])
+
+
+def history_limit(free: int, held: int) -> int:
+    """What `[checkpoint] keep_bytes = "auto"` stands for, where `free` bytes may still be written and the checkpoints
+    `held` take some. At least 1: 0 would be no limit."""
+    return max(1, (free + held) // 2)
 
 
 def another_model(belongs_to: str, named: str) -> tuple[str, str]:

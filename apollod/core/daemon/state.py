@@ -11,6 +11,8 @@ class DaemonState(msgspec.Struct):
 
     settings: Settings | None = None
     state_dir: str = ""
+    history_bytes: int = 0
+    """that checkpoints may take where `keep_bytes` is auto; 0: no limit"""
     model_path: str = ""
     """the base model this journal belongs to, from the first time on that a trainer was bound to its weights; before,
     the model of the configuration"""

@@ -14,4 +14,9 @@ class Effect(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Identifies the work, such as `RunHook path='/s/checkpoints/step-12'`. While an effect is under way,
         another one with its key is not begun; several of one type may be under way at once if their keys differ."""
-        return " ".join([type(self).__name__, *(f"{name}={getattr(self, name)!r}" for name in self.distinguished_by)])
+        return self.key_of(**{name: getattr(self, name) for name in self.distinguished_by})
+
+    @classmethod
+    def key_of(cls, **distinguishing: object) -> str:
+        """The key of an effect of this type with these values of the fields in `distinguished_by`, in their order."""
+        return " ".join([cls.__name__, *(f"{name}={value!r}" for name, value in distinguishing.items())])

@@ -5,6 +5,7 @@ from typing import ClassVar
 import msgspec
 
 from apollod.core.kernel.event import Event
+from apollod.core.settings import ProductsDtype
 
 
 class RecordedStep(msgspec.Struct, frozen=True, gc=False):
@@ -19,6 +20,8 @@ class RecordedStep(msgspec.Struct, frozen=True, gc=False):
     skipped: int
     fingerprint: str
     objective: str = "sft"
+    products: ProductsDtype = "bf16"
+    """see `TrainerBound`"""
 
 
 class ReplayVerified(Event, frozen=True):

@@ -13,7 +13,7 @@ from apollod.core.training.events import StepCompleted, StepFailed, StepStarted,
 
 
 def _trainer_bound(own: RecoveryState, state: State, e: TrainerBound, at_ns: int) -> None:
-    own.base_fingerprint = own.base_fingerprint or e.fingerprint
+    own.base_fingerprint, own.products = own.base_fingerprint or e.fingerprint, e.products
 
 
 def _base_kept(own: RecoveryState, state: State, e: BaseKept, at_ns: int) -> None:
@@ -33,8 +33,13 @@ def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: i
     digests: tuple[str, ...] = (begun.digests or (begun.digest,)) if begun else ("",) * len(examples)
     own.since_ns = own.since_ns if own.since else at_ns
     limit, objective = (begun.loss_limit, begun.objective) if begun else (0.0, "sft")
-    own.since.append(RecordedStep(e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective))
+    own.since.append(
+        RecordedStep(
+            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products
+        )
+    )  # fmt: skip
     own.begun, own.learned_with = None, state.daemon.settings
+    own.ran_on = state.children.bound.versions if state.children.bound else {}
 
 
 def _step_failed(own: RecoveryState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -57,7 +62,7 @@ def _start_from(own: RecoveryState, state: State, ref: CheckpointRef, at_ns: int
 def _rollback_started(own: RecoveryState, state: State, e: RollbackStarted, at_ns: int) -> None:
     own.since = list(e.replay)
     own.origin = state.checkpoints.at(e.origin)
-    own.learned_with = state.daemon.settings
+    own.learned_with, own.ran_on = state.daemon.settings, e.ran_on
 
 
 def _rollback_completed(own: RecoveryState, state: State, e: RollbackCompleted, at_ns: int) -> None:

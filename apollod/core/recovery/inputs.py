@@ -1,6 +1,7 @@
 """What can happen: steps run again, and the weights before the first one."""
 
 from apollod.core.kernel.input import Input
+from apollod.core.settings import ProductsDtype
 from apollod.core.training.inputs import Undoable
 
 
@@ -13,6 +14,8 @@ class Bound(Input, frozen=True, tag="bound"):
     versions: dict[str, str]
     held: dict[str, str] = {}
     tied: dict[str, str] = {}
+    products: ProductsDtype = "bf16"
+    template: str = ""
 
 
 class Restored(Input, frozen=True, tag="restored"):

@@ -4,6 +4,8 @@ The trainer reports what it finds in memory (`Bound`). Where memory is not the n
 restored into it; the steps since are then run again one by one, each compared with the recorded fingerprint.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from apollod.core import effects as fx
@@ -11,6 +13,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.recovery.environment import chosen, differences, differing_choice
 from apollod.core.recovery.restoring import restore_from
 from apollod.core.schedules import SECOND_NS
 from apollod.core.settings import differing_setting, setting
@@ -29,6 +32,7 @@ def _on_bound(state: State, input_: inp.Bound, now_ns: int) -> Outcome:
     bound = ev.TrainerBound(
         pid=state.children.trainer.pid, fingerprint=input_.fingerprint, parameters=input_.parameters,
         elements=input_.elements, versions=input_.versions, held=input_.held, tied=input_.tied,
+        products=input_.products, template=input_.template,
     )  # fmt: skip
     origin = restore_from(state, state.recovery.origin)
     wanted = origin.fingerprint or input_.fingerprint
@@ -77,16 +81,25 @@ def _not_restored(found: str, wanted: str) -> ev.TrainingHalted:
 
 
 def _changed_settings(state: State) -> ev.TrainingHalted | None:
-    """Steps are run again as they were made; with other settings they would only give other bits."""
+    """Steps are run again as they were made; with other settings, or another number of threads, they would only give
+    other bits."""
     then, now, since = state.recovery.learned_with, state.daemon.settings, state.recovery.since
-    name = differing_setting(then, now)
-    if then is None or now is None or name is None:
+    made_with = f"steps {since[0].step} to {since[-1].step} are in no checkpoint yet and were made with "
+    if then and now and (name := differing_setting(then, now)):
+        was, back, says = setting(then, name), "back", f"the configuration says {setting(now, name)!r}"
+    elif name := differing_choice(state.recovery.ran_on, _runs_on(state)):
+        was, says = chosen(state.recovery.ran_on, name), f"the trainer runs with {chosen(_runs_on(state), name)!r}"
+        back = f"= {was!r}"  # where the configuration says "auto" there is nothing to set back
+    else:
         return None
     return ev.TrainingHalted(
-        reason=f"steps {since[0].step} to {since[-1].step} are in no checkpoint yet and were made with "
-        f"{name} = {setting(then, name)!r}, the configuration says {setting(now, name)!r}",
-        hint=f"set [trainer] {name} back, start, run `apollod ctl checkpoint`, then change it",
+        reason=f"{made_with}{name} = {was!r}, {says}",
+        hint=f"set [trainer] {name} {back}, start, run `apollod ctl checkpoint`, then change it",
     )
+
+
+def _runs_on(state: State) -> Mapping[str, str]:
+    return state.children.bound.versions if state.children.bound else {}
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
@@ -97,7 +110,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
         return nothing()
     done, skipped = since[index], input_.skipped_zero + input_.skipped_nonfinite
     if (input_.fingerprint, input_.applied, skipped) != (done.fingerprint, done.applied, done.skipped):
-        return Outcome(_diverged(done, input_, skipped), [])
+        return Outcome(_diverged(state, done, input_, skipped), [])
     if index + 1 < len(since):
         return Outcome([], [_run_again(since[index + 1])])
     verified = ev.ReplayVerified(first=since[0].step, last=done.step, fingerprint=done.fingerprint)
@@ -105,22 +118,25 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     return Outcome([verified], []).then(attached)
 
 
-def _diverged(done: ev.RecordedStep, found: inp.StepDone, skipped: int) -> list[ev.Event]:
+def _diverged(state: State, done: ev.RecordedStep, found: inp.StepDone, skipped: int) -> list[ev.Event]:
+    changed = differences(state.recovery.ran_on, _runs_on(state))
+    what = f"put back what changed ({changed})" if changed else "libraries, device and threads are as they were"
     diverged = ev.ReplayDiverged(
         step=done.step, expected=done.fingerprint, found=found.fingerprint,
         detail=f"applied {done.applied} then, {found.applied} now; skipped {done.skipped} then, {skipped} now",
     )  # fmt: skip
     halted = ev.TrainingHalted(
         reason=f"replay of step {done.step} gave {found.fingerprint}, the journal says {done.fingerprint}",
-        hint="torch, thread count or CPU differ from the first run; put them back and `apollod ctl resume`",
+        hint=f"{what}; `apollod ctl resume` tries again",
     )
     return [diverged, halted]
 
 
 def _run_again(done: ev.RecordedStep) -> fx.RunStep:
     return fx.RunStep(
-        done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective
-    )
+        done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective,
+        products=done.products,
+    )  # fmt: skip
 
 
 def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone: bool) -> Outcome:

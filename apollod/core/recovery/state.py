@@ -4,7 +4,7 @@ import msgspec
 
 from apollod.core.checkpoints.state import CheckpointRef
 from apollod.core.recovery.events import BaseKept, RecordedStep
-from apollod.core.settings import Settings
+from apollod.core.settings import ProductsDtype, Settings
 from apollod.core.training.events import StepStarted
 
 
@@ -24,5 +24,9 @@ class RecoveryState(msgspec.Struct):
     """when the first of them was completed, or the checkpoint before it was committed"""
     learned_with: Settings | None = None
     """in force when the last of them was completed"""
+    products: ProductsDtype = "bf16"
+    """of the trainer that was bound last: what the next step is made with"""
+    ran_on: dict[str, str] = {}
+    """what the trainer was bound on then: see `TrainerBound.versions`"""
     begun: StepStarted | None = None
     """the intent of the running step: what running it again will need"""

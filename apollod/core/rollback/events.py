@@ -27,7 +27,8 @@ class RollbackStarted(Event, frozen=True):
     from.
 
     `origin`: checkpoint to restore (empty: the weights before the first step), `replay`: the steps from there to `to`.
-    `undone`: the steps that are taken back, newest first; `examples`: what they learned."""
+    `undone`: the steps that are taken back, newest first; `examples`: what they learned. `ran_on`: what those in
+    `replay` were made on (`TrainerBound.versions`)."""
 
     kind: ClassVar[str] = "rollback.started"
     to: int
@@ -37,6 +38,7 @@ class RollbackStarted(Event, frozen=True):
     replay: tuple[RecordedStep, ...]
     undone: tuple[int, ...]
     examples: tuple[str, ...]
+    ran_on: dict[str, str] = {}
 
     def key(self) -> str:
         return str(self.to)

@@ -24,6 +24,8 @@ class RollbackPlanned(Input, frozen=True):
     replay: tuple[RecordedStep, ...] = ()
     made_with: Settings | None = None
     """in force when the steps in `replay` were made"""
+    ran_on: dict[str, str] = {}
+    """what they were made on: see `TrainerBound.versions`"""
     undone: tuple[int, ...] = ()
     examples: tuple[str, ...] = ()
     error: str = ""

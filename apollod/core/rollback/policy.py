@@ -6,6 +6,8 @@ crash in the middle needs nothing of its own. The trainer may take a shorter way
 memory.
 """
 
+from typing import Any
+
 import msgspec
 
 from apollod.core import effects as fx
@@ -14,6 +16,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.recovery.environment import chosen, differing_choice
 from apollod.core.recovery.restoring import restore_from
 from apollod.core.settings import differing_setting, setting
 from apollod.core.state import State
@@ -61,7 +64,7 @@ def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outco
         fingerprint = at.fingerprint  # of the step at which the journal begins; its result is in the archive
     started = ev.RollbackStarted(
         to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
-        undone=input_.undone, examples=input_.examples,
+        undone=input_.undone, examples=input_.examples, ran_on=input_.ran_on,
     )  # fmt: skip
     if state.children.trainer.phase != "ready":
         return Outcome([started], [])
@@ -82,14 +85,19 @@ def _archived(state: State, to: int) -> str:
 
 
 def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:
-    """Steps that have to be run again need the settings that they were made with."""
-    then = plan.made_with
+    """Steps that have to be run again need the settings that they were made with, and as many threads."""
+    then, bound = plan.made_with, state.children.bound
     name = differing_setting(then, state.daemon.settings) if plan.replay else None
-    if then is None or name is None:
+    choice = differing_choice(plan.ran_on, bound.versions) if plan.replay and bound else None
+    if then is not None and name is not None:
+        was: Any = setting(then, name)
+    elif choice is not None:
+        name, was = choice, chosen(plan.ran_on, choice)
+    else:
         return ""
     return (
         f"steps {plan.replay[0].step} to {plan.replay[-1].step} would have to be run again and were made with "
-        f"{name} = {setting(then, name)!r}; set [trainer] {name} back, or name the step of a checkpoint"
+        f"{name} = {was!r}; set [trainer] {name} back, or name the step of a checkpoint"
     )
 
 

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.recovery.environment import differing_choice
 from apollod.core.settings import differing_setting
 
 T = TypeVar("T")
@@ -30,14 +31,15 @@ def way_back(
     started: Mapping[int, ev.StepStarted],
     completed: Mapping[int, ev.StepCompleted],
     settings_of: Callable[[int], ev.Settings],
+    bound_of: Callable[[int], ev.TrainerBound | None],
     to: int,
     version: int,
     checkpoints: Mapping[int, str],
 ) -> inp.RollbackPlanned:
     """How to get from version `version` to step `to`, by the nearest of `checkpoints` (path by step) at or before it.
 
-    `started`, `completed`: steps by number; `settings_of`: in force when a step was done. Raises NotRead where one is
-    missing.
+    `started`, `completed`: steps by number; `settings_of`, `bound_of`: the settings and the trainer's binding in force
+    when a step was done. Raises NotRead where one is missing.
     """
     if to == version:
         return _refused(to, version, f"step {to} is what is served")
@@ -59,7 +61,7 @@ def way_back(
         return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
     to_replay: list[ev.RecordedStep] = []
     while step not in checkpoints and step > 0:
-        done, begun = _of(completed, step), _of(started, step)
+        done, begun, bound = _of(completed, step), _of(started, step), bound_of(step)
         to_replay.append(
             ev.RecordedStep(
                 step,
@@ -71,6 +73,7 @@ def way_back(
                 done.skipped_zero + done.skipped_nonfinite,
                 done.fingerprint,
                 begun.objective,
+                bound.products if bound else "bf16",
             )
         )
         step = done.parent
@@ -79,7 +82,9 @@ def way_back(
                 to, version, f"the nearest checkpoint is more than {UNDONE_MAX} steps before it; name the step of one"
             )
     made_with = [settings_of(done.step) for done in to_replay]
-    if name := next((n for one in made_with if (n := differing_setting(one, made_with[0]))), None):
+    made_on = [bound.versions if (bound := bound_of(done.step)) else {} for done in to_replay]
+    names = [differing_setting(one, made_with[0]) for one in made_with]
+    if name := next((n for n in (*names, *(differing_choice(one, made_on[0]) for one in made_on)) if n), None):
         return _refused(
             to,
             version,
@@ -89,6 +94,7 @@ def way_back(
         to=to, version=version, fingerprint=completed[to].fingerprint if to in completed else "",
         origin=checkpoints.get(step, ""),
         replay=tuple(reversed(to_replay)), made_with=made_with[0] if made_with else None,
+        ran_on=dict(made_on[0]) if made_on else {},
         undone=tuple(done.step for done in undone),
         examples=tuple(example for done in undone if done.applied for example in ev.all_examples(done)),
     )  # fmt: skip

@@ -3,11 +3,13 @@
 from typing import ClassVar
 
 from apollod.core.kernel.effect import Effect
+from apollod.core.settings import ProductsDtype
 
 
 class RunStep(Effect, frozen=True):
     """One optimizer step that learns `examples` (whose tokens have these `digests`) together. `loss_limit`: a loss
-    above it writes nothing, 0: no limit. `replay`: the journal has its result already."""
+    above it writes nothing, 0: no limit. `replay`: the journal has its result already. `products`: what it has to
+    multiply in; None: the trainer's own choice."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("step",)
     step: int
@@ -17,3 +19,4 @@ class RunStep(Effect, frozen=True):
     loss_limit: float = 0.0
     replay: bool = False
     objective: str = "sft"
+    products: ProductsDtype | None = None

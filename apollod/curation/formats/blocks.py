@@ -1,4 +1,4 @@
-"""What messages are made of in the logs of agents: content blocks, tool calls, JSON of one line."""
+"""What messages are made of in the logs of agents: content blocks, parts, tool calls, JSON of one record."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -36,6 +36,33 @@ def text_of_blocks(blocks: Any, kind: str) -> str:
     )
 
 
+def texts_of_parts(parts: Any, thought: bool = False) -> str:
+    """The texts of Gemini's parts, or the thoughts among them; a string is one part."""
+    if isinstance(parts, str):
+        return "" if thought else parts
+    parts = parts if isinstance(parts, list) else [parts]
+    texts = (part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+    return "".join(part["text"] for part in texts if bool(part.get("thought")) == thought)
+
+
+def in_parts(parts: Any, kind: str) -> list[dict[str, Any]]:
+    """Gemini's `functionCall` or `functionResponse` objects."""
+    parts = parts if isinstance(parts, list) else [parts]
+    return [part[kind] for part in parts if isinstance(part, dict) and isinstance(part.get(kind), dict)]
+
+
+def text_of_response(response: Any) -> str:
+    """What a tool gave, of Gemini's `response`: its output or error if it has no more than that, else JSON."""
+    if isinstance(response, dict) and len(response) == 1:
+        response = response.get("output", response.get("error", response))
+    return response if isinstance(response, str) else json_text(response)
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as a model is shown it."""
+    return msgspec.json.encode(value).decode()
+
+
 def tool_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     """A call as an OpenAI message has it; `arguments` is an object or JSON text."""
     return {"id": call_id, "function": {"name": name, "arguments": arguments}}
@@ -45,3 +72,8 @@ def form(role: str, content: str, **fields: Any) -> Form:
     """The canonical form of a message of a log; fields that are empty are left out. Raises RecordRefused."""
     given = {name: value for name, value in fields.items() if value}
     return message_form({"role": role, "content": content, **given}, f"a message of {role}", part=True)
+
+
+def context_form(form: Form) -> Form:
+    """The same answer as context: it is not to be learned."""
+    return {**form, "weight": 0}

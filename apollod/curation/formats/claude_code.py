@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Link, Said, Session, Signal, Unknown
-from apollod.curation.formats.blocks import form, json_object, text_of_blocks, tool_call
+from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
 from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "claude-code"
@@ -37,6 +37,7 @@ class _Message(msgspec.Struct):
     content: Any = None
     id: str = ""
     model: str = ""
+    stop_reason: str | None = None
 
 
 class _Line(msgspec.Struct, rename="camel"):
@@ -61,9 +62,10 @@ _decode = msgspec.json.Decoder(_Line, strict=False).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """One of the first records has a session and stands in a tree of records."""
+    """One of the first records has a session and stands in a tree of records. Qwen Code's do, too, and are asked for
+    before."""
     for line in head.split(b"\n")[:20]:
-        if b'"sessionId"' in line and b'"parentUuid"' in line and b'"parts"' not in line:
+        if b'"sessionId"' in line and b'"parentUuid"' in line:
             return True
     return False
 
@@ -108,6 +110,8 @@ def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
         reasoning_content=text_of_blocks(blocks, "thinking"),
         tool_calls=calls,
     )
+    if message.stop_reason == "max_tokens":  # its end would be learned, too
+        message_ = context_form(message_)
     yield Said(
         message_, id=record.uuid, after=record.parent_uuid, part_of=message.id, model=message.model, response=message.id
     )

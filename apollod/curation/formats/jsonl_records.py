@@ -1,25 +1,59 @@
-"""Training records, one a line, in the shapes of `wire/records`: the format of the inbox if no other is recognised."""
+"""Training records and rows of data sets, one a line or in one array: the format of the inbox if no other is
+recognised.
 
+A row is made into a record of `wire/records` by its shape (`rows/row_shapes.py`), line by line, so that a file may mix
+them. The readers of lines differ in their names alone, which say what a file begins with.
+"""
+
+from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
+import msgspec
+
+from apollod.curation.conversation import Dropped
+from apollod.curation.formats.document import fold_document
 from apollod.curation.formats.lines import fold_lines, too_long_reason
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Found, Limits
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Found, Item, Limits, Split, accident
+from apollod.curation.formats.rows.row_shapes import SHAPES, convert, name_of
 from apollod.errors import RecordRefused
-from apollod.wire.records import parse_line
+from apollod.wire.records import object_of_line, record_of
+
+PLAIN = frozenset({"messages", "text", "prompt"})
 
 
 class JsonlRecords:
     """The reader of training records. Every line stands for itself, so it carries no state."""
 
-    name = "records"
+    def __init__(self, name: str = "records", split: Split = fold_lines) -> None:
+        self.name = name
+        self._split = split
 
     def recognise(self, path: str, head: bytes) -> bool:
-        """By its suffix alone: a broken first line is a bad line, not another format."""
-        return path.endswith(".jsonl")
+        """By its first row. Plain records by their suffix alone: a broken first line is a bad line, not another
+        format."""
+        if self.name == "records":
+            return path.endswith(".jsonl")
+        array = self._split is fold_document
+        if array != head.lstrip().startswith(b"["):
+            return False
+        row = _first_row(head, array)
+        return name_of(row) != "" or not PLAIN.isdisjoint(row) if array else name_of(row) == self.name
 
     def fold(self, cursor: Cursor, data: bytes, end: bool, limits: Limits) -> Folded:
         """See `Reader.fold`."""
-        return fold_lines(cursor, data, end, limits, lambda number, line: read_record(number, line, limits))
+        counts = Counter[str]()
+
+        def take(number: int, line: bytes) -> Iterable[Item]:
+            row = _read(number, line, limits)
+            if isinstance(row, Dropped):
+                counts[f"dropped: {row.reason}"] += 1
+                return ()
+            return row
+
+        folded = self._split(cursor, data, end, limits, take)
+        counts.update(folded.counts)
+        return folded._replace(counts=counts)
 
     def settle(self, cursor: Cursor) -> Folded:
         """See `Reader.settle`."""
@@ -30,13 +64,46 @@ class JsonlRecords:
         return cursor
 
 
+ROWS = tuple(JsonlRecords(shape.name) for shape in SHAPES)
+"""A reader for each shape of rows."""
+ARRAY = JsonlRecords("json-rows", fold_document)
+"""The reader of all of them in one JSON array."""
+
+
 def read_record(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...]:
-    """One line that came as a whole, as a record or a bad line; nothing for a blank one."""
+    """One line that came as a whole, as a record or a bad line; nothing for a blank one. Somebody waits for it, so a
+    row that is no example is said to be bad."""
+    row = _read(number, line, limits)
+    return (Bad(number, f"the row is no example: it is {row.reason}", line),) if isinstance(row, Dropped) else row
+
+
+def _read(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...] | Dropped:
     if len(line) > limits.record_bytes:
         return (Bad(number, too_long_reason(limits), line),)
     if not line.strip():
         return ()
     try:
-        return (Found(number, parse_line(line)),)
+        row = convert(object_of_line(line))
+        return row if isinstance(row, Dropped) else (Found(number, record_of(row)),)
     except RecordRefused as error:
         return (Bad(number, error.line(), line),)
+    except ACCIDENTS as error:
+        return (Bad(number, accident(error), line),)
+
+
+def _first_row(head: bytes, array: bool) -> dict[str, Any]:
+    """The first row, if all of it is there."""
+    pieces = [line for line in head.split(b"\n", 20) if line.strip()][:1]
+    if array:
+        pieces.clear()
+
+        def take(number: int, piece: bytes) -> Iterable[Item]:
+            pieces.append(piece)
+            return (Bad(number, "", piece),)  # one item is asked for
+
+        fold_document(Cursor(), head, True, Limits(items=1), take)
+    try:
+        row = msgspec.json.decode(pieces[0])
+    except (msgspec.MsgspecError, *ACCIDENTS):
+        return {}
+    return row if isinstance(row, dict) else {}

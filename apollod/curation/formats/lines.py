@@ -1,19 +1,15 @@
 """Lines, which most logs are made of: what a reader of lines needs of `Reader.fold`."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
 
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits, Take
 from apollod.curation.redaction import redact
 
 BOM = b"\xef\xbb\xbf"
 
-TakeLine = Callable[[int, bytes], Iterable[Item]]
-"""(number from 1, the line with its newline) -> what it gives"""
 
-
-def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: TakeLine) -> Folded:
-    """Give each complete line of `data` to `take`. A line is complete with its newline, the last one also by `end`.
+def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Take) -> Folded:
+    """Give each complete line of `data` to `take`, with its newline. The last one is complete by `end`, too.
 
     A line over the limit is refused piece by piece without being held whole. A byte order mark at the very beginning is
     dropped. The state in the cursor is passed on as it is. Secrets are out of a line before anybody looks into it.
@@ -30,7 +26,7 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
             at = begin
             break
         if not complete:
-            at = begin + _whole_words(data[begin:at])
+            at = begin + whole_words(data[begin:at])
         piece, secrets = redact(data[begin:at])
         counts.update({f"redacted: {kind}": number for kind, number in secrets.items()})
         if too_long:
@@ -42,7 +38,7 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
     return Folded(Cursor(cursor.offset + at, line, cursor.state, inside), tuple(items), counts)
 
 
-def _whole_words(piece: bytes) -> int:
+def whole_words(piece: bytes) -> int:
     """How much of a piece is given away now, so that no secret is cut in two where it could be helped."""
     last = max(piece.rfind(mark, len(piece) // 2) for mark in (b" ", b'"', b"\\", b"\t"))
     key = piece.rfind(b"-----BEGIN", len(piece) // 2)

@@ -16,7 +16,7 @@ The laws, which tests/property/test_readers.py checks for every reader of the ta
    record first.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -69,6 +69,15 @@ class Bad(NamedTuple):
 
 Item = Found | Moment | Bad
 
+ACCIDENTS = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""What a reader with an error in it raises. One record is kept then, and the rest of the log is read."""
+
+
+def accident(error: Exception) -> str:
+    """Why a record is refused that the reader stumbled over."""
+    what = " ".join(str(error).split())[:200]
+    return f"this reader fails on the record ({type(error).__name__}: {what}); please report it with the kept bytes"
+
 
 class Folded(NamedTuple):
     """What a `fold` came to: `cursor.offset` minus the offset it was given is the number of bytes used."""
@@ -77,6 +86,12 @@ class Folded(NamedTuple):
     items: tuple[Item, ...]
     counts: Mapping[str, int] = {}
     """records that gave nothing, by `dropped: REASON` or `unknown: TYPE`"""
+
+
+Take = Callable[[int, bytes], Iterable[Item]]
+"""(number of a record from 1, its bytes) -> what it gives"""
+Split = Callable[[Cursor, bytes, bool, Limits, Take], Folded]
+"""A `fold` that only cuts bytes into records: `fold_lines`, or `fold_document` for a kind of document."""
 
 
 class Reader(Protocol):

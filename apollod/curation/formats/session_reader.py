@@ -1,7 +1,7 @@
-"""What every log of an agent's session has in common, if it is made of lines: all but what a line means.
+"""What every log of an agent's session has in common: all but what a record means.
 
-A format is two functions: whether the beginning of a file is of it, and what a line says (`hear`). The conversation is
-put together here and given away turn by turn.
+A format is two functions: whether the beginning of a file is of it, and what a record says (`hear`). Records are lines,
+unless it says otherwise. The conversation is put together here and given away turn by turn.
 """
 
 from collections import Counter
@@ -12,27 +12,31 @@ import msgspec
 from apollod.curation.assembly import Assembly
 from apollod.curation.conversation import Dropped, Entry, Unknown
 from apollod.curation.formats.lines import fold_lines
-from apollod.curation.formats.reader import Bad, Cursor, Folded, Item, Limits
+from apollod.curation.formats.reader import ACCIDENTS, Bad, Cursor, Folded, Item, Limits, Split, accident
 from apollod.errors import RecordRefused
 
 Recognise = Callable[[str, bytes], bool]
 Hear = Callable[[bytes], Iterable[Entry]]
-"""The entries of one line. Raises RecordRefused for one that is not of the format."""
+"""The entries of one record. Raises RecordRefused for one that is not of the format."""
+TYPE_MAX = 80  # characters of an unknown type; it comes from the log
 
 
-class _State(msgspec.Struct, frozen=True):
+class _State(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is recorded of an assembly: the log is read again for the rest."""
 
     given: int = 0
+    place: str = ""
+    """of whoever cuts the bytes into records"""
 
 
 class SessionReader:
-    """A `Reader` of sessions written line by line."""
+    """A `Reader` of sessions written record by record."""
 
-    def __init__(self, name: str, recognise: Recognise, hear: Hear) -> None:
+    def __init__(self, name: str, recognise: Recognise, hear: Hear, split: Split = fold_lines) -> None:
         self.name = name
         self._recognise = recognise
         self._hear = hear
+        self._split = split
 
     def recognise(self, path: str, head: bytes) -> bool:
         """See `Reader.recognise`."""
@@ -52,27 +56,31 @@ class SessionReader:
                 entries = tuple(self._hear(line))
             except RecordRefused as error:
                 return (Bad(number, error.line(), line),)
+            except ACCIDENTS as error:
+                return (Bad(number, accident(error), line),)
             for entry in entries:
                 if isinstance(entry, Dropped):
                     counts[f"dropped: {entry.reason}"] += 1
                 elif isinstance(entry, Unknown):
-                    counts[f"unknown: {entry.type}"] += 1
+                    counts[f"unknown: {entry.type[:TYPE_MAX]}"] += 1
             return assembly.feed(number, entries)
 
-        folded = fold_lines(cursor, data, end, limits, take)
+        begin = msgspec.structs.replace(cursor, state=self._state(cursor).place)
+        folded = self._split(begin, data, end, limits, take)
         items = folded.items
         if end and folded.cursor.offset == cursor.offset + len(data) and len(items) < limits.items:
             items += tuple(assembly.settle())
-        if folded.cursor.offset == cursor.offset and not items:
-            return Folded(msgspec.structs.replace(folded.cursor, memory=cursor.memory), ())
+        if folded.cursor == msgspec.structs.replace(begin, memory=None) and not items:
+            return Folded(cursor, ())
         counts.update(folded.counts)
-        return Folded(self._cursor(folded.cursor, assembly), items, counts)
+        return Folded(self._cursor(folded.cursor, assembly, folded.cursor.state), items, counts)
 
     def settle(self, cursor: Cursor) -> Folded:
         """See `Reader.settle`."""
         assembly = self._assembly(cursor)
         moments = assembly.settle()
-        return Folded(self._cursor(cursor, assembly), tuple(moments)) if moments else Folded(cursor, ())
+        place = self._state(cursor).place
+        return Folded(self._cursor(cursor, assembly, place), tuple(moments)) if moments else Folded(cursor, ())
 
     def recall(self, cursor: Cursor, before: Iterable[bytes], limits: Limits) -> Cursor:
         """See `Reader.recall`."""
@@ -101,6 +109,6 @@ class SessionReader:
             return _State()
 
     @staticmethod
-    def _cursor(cursor: Cursor, assembly: Assembly) -> Cursor:
-        state = msgspec.json.encode(_State(assembly.given)).decode() if assembly.given else ""
+    def _cursor(cursor: Cursor, assembly: Assembly, place: str) -> Cursor:
+        state = msgspec.json.encode(_State(assembly.given, place)).decode() if assembly.given or place else ""
         return msgspec.structs.replace(cursor, state=state, memory=assembly)

@@ -4,12 +4,26 @@ from collections.abc import Sequence
 
 import msgspec
 
-from apollod.curation.formats import claude_code
-from apollod.curation.formats.jsonl_records import JsonlRecords
+from apollod.curation.formats import atif, claude_code, codex, gemini, open_webui, otel, pi, qwen, sillytavern
+from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
 
-READERS: tuple[Reader, ...] = (claude_code.READER, JsonlRecords())
+READERS: tuple[Reader, ...] = (
+    qwen.READER,
+    claude_code.READER,
+    codex.READER,
+    pi.READER,
+    gemini.READER,
+    gemini.DOCUMENT,
+    sillytavern.READER,
+    atif.READER,
+    otel.READER,
+    open_webui.READER,
+    *ROWS,
+    ARRAY,
+    JsonlRecords(),
+)
 """In the order in which they are asked; the last one takes whatever nobody recognises."""
 
 

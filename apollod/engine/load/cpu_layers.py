@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
 from apollod.engine.load.bits import equal_bits
+from apollod.engine.load.plain_linear import plain_linear
 
 
 class _Plain:
     def process_weights_after_loading(self, layer: Any) -> None:
         """Multiply with the parameter itself."""
-        layer.cpu_linear = functional.linear
+        layer.cpu_linear = plain_linear()
 
 
 class PlainLinear(_Plain, UnquantizedLinearMethod):
@@ -77,8 +77,3 @@ def packed_convolution(module: nn.Module, flat: torch.Tensor) -> PackedConvoluti
         return None
     convolution = PackedConvolution(module, flat.view(unpacked.shape))
     return convolution if convolution.verified() else None
-
-
-def packed_linear(module: nn.Module) -> bool:
-    """Whether this layer multiplies with a packed copy of its weight after all."""
-    return getattr(module, "cpu_linear", functional.linear) is not functional.linear

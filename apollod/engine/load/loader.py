@@ -20,7 +20,7 @@ from apollod.adapters.ipc.link import Link
 from apollod.engine import refusals
 from apollod.engine.load import cpu_layers, shared_parameters
 from apollod.engine.load.recorder import Recorder
-from apollod.engine.load.verification import Verifier
+from apollod.engine.load.verification import Derived, Verifier
 from apollod.errors import ModelRefused, ShareRefused
 from apollod.failpoints import failpoint
 from apollod.wire.manifest import Manifest
@@ -38,7 +38,7 @@ class Shared:
 
     link: Link
     placement: shared_parameters.Placement
-    convolutions: tuple[cpu_layers.PackedConvolution, ...]
+    derived: tuple[Derived, ...]
     manifest: Manifest
     addresses: dict[str, int]
     """parameter name -> its data pointer while it serves"""
@@ -87,6 +87,7 @@ class SharedLoader(DefaultModelLoader):
                 "weights were to be loaded again over those that are being trained",
                 "bring back a checkpoint through apollod, not through vLLM's weight reloading",
             )
+        refusals.check_experts(model)
         on_cpu = current_platform.is_cpu()
         self._placement = (
             shared_parameters.place_cpu(model, self._reserve) if on_cpu else shared_parameters.place_cuda(model)
@@ -136,6 +137,6 @@ class SharedLoader(DefaultModelLoader):
                 "report this model's architecture",
             )
         addresses = {name: p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False)}
-        shared: Any = Shared(self._link, self._placement, tuple(verifier.convolutions), manifest, addresses)
+        shared: Any = Shared(self._link, self._placement, tuple(verifier.derived), manifest, addresses)
         model.apollod = shared
         return manifest

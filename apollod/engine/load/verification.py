@@ -1,7 +1,8 @@
 """The manifest: every checkpoint tensor, where it lives, and whether writing there changes what the engine computes.
 
 Runs after vLLM's post-processing, against the final model. A tensor is shared only if its view equals the file bit for
-bit *and* the parameter that vLLM multiplies with is still that memory. Anything else is `frozen`, with a reason.
+bit *and* the parameter that vLLM multiplies with is still that memory, or what vLLM computes with instead can be
+derived from it again. Anything else is `frozen`, with a reason.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,15 @@ import torch
 from torch import nn
 from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
-from apollod.engine.load import cpu_layers
+from apollod.engine.load import attention_copies, cpu_layers
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits, exact_upcast
 from apollod.engine.load.layout import NotOneView, contiguous_stride, merge
+from apollod.engine.load.plain_linear import packed_linear
 from apollod.engine.load.recorder import Copy, Recorder
 from apollod.engine.load.shared_parameters import Placement
 from apollod.wire.manifest import Manifest, Status, TensorEntry
+
+Derived = cpu_layers.PackedConvolution | attention_copies.WidenedSinks
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,12 @@ class _Home:
 
 
 class Verifier:
-    """Builds the manifest of one loaded model. `convolutions` are the packed weights to derive again after a write."""
+    """Builds the manifest of one loaded model. `derived`: what to derive again after a write."""
 
     def __init__(self, model: nn.Module, placement: Placement, recorder: Recorder) -> None:
-        self.convolutions: list[cpu_layers.PackedConvolution] = []
+        self.derived: list[Derived] = []
+        self._widened = list(attention_copies.widened_sinks(model))
+        self._copied = dict(attention_copies.unknown_copies(model))
         self._model = model
         self._placement = placement
         self._recorder = recorder
@@ -108,13 +114,26 @@ class Verifier:
             if name not in self._final:
                 return _Home(number, "frozen", "the engine no longer has its parameter")
             module, address = self._module(name), self._final[name].data_ptr()
-            if cpu_layers.packed_linear(module):
+            if packed_linear(module):
                 return _Home(number, "frozen", "the engine multiplies with a packed copy")
             if address != self._placement.addresses[name]:
                 home = self._moved(number, name, address)
                 if home.status == "frozen":
                     break
+            elif home.status == "live":
+                home = self._copied_elsewhere(number, address)
         return home
+
+    def _copied_elsewhere(self, number: int, address: int) -> _Home:
+        """A parameter that is where it was loaded: does an attention backend compute with a copy of it?"""
+        if address in self._copied:
+            return _Home(number, "frozen", f"{self._copied[address]} computes with a copy of it")
+        copies = [copy for copy in self._widened if copy.plain.data_ptr() == address]
+        if not all(copy.verified() for copy in copies):
+            return _Home(number, "frozen", "the engine computes with other values")
+        self.derived += copies
+        reason = "the engine computes with a wider copy, made again after a write"
+        return _Home(number, "rederive", reason) if copies else _Home(number, "live")
 
     def _moved(self, number: int, name: str, address: int) -> _Home:
         """A parameter that is not where it was loaded: re-tied to another one, packed, or lost."""
@@ -129,7 +148,7 @@ class Verifier:
         convolution = cpu_layers.packed_convolution(self._module(name), self._flat(number, self._final[name].dtype))
         if convolution is None or len(self._placement.regions[number].names) > 1:
             return _Home(number, "frozen", "the engine moved its parameter after loading")
-        self.convolutions.append(convolution)
+        self.derived.append(convolution)
         return _Home(number, "rederive", "the engine multiplies with a packed copy, refreshed after a write")
 
     def _flat(self, number: int, dtype: torch.dtype) -> torch.Tensor:

@@ -7,7 +7,7 @@ from torch import nn
 
 from apollod.wire.manifest import TensorEntry, tensor_digest
 
-STALE = "the engine multiplies with an old packed copy"
+STALE = "the engine computes with an old copy"
 MOVED = "the engine's parameter is no longer in shared memory"
 OTHER = "the trainer holds other values"
 MISSING = "the trainer does not hold it"
@@ -16,7 +16,7 @@ MISSING = "the trainer does not hold it"
 def differing(model: nn.Module, digests: dict[str, str]) -> dict[str, str]:
     """Name -> what is wrong with it, tensors that are derived first. `digests`: of the trainer's tensors, by name."""
     shared: Any = model.apollod
-    stale = {c.plain.data_ptr() for c in shared.convolutions if not c.verified()}
+    stale = {c.plain.data_ptr() for c in shared.derived if not c.verified()}
     now = {name: p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False)}
     moved = [r for r in shared.placement.regions if any(now.get(n) != shared.addresses.get(n) for n in r.names)]
     found = {}

@@ -28,6 +28,8 @@ class Refresher:
         """`engine` is vLLM's EngineClient. Raises DaemonUnreachable."""
         self._engine = engine
         self._served = served
+        self._derives = True
+        """until the worker says that there is nothing: that is settled when the weights are loaded"""
         self._prefixes = Prefixes(engine)
         self._fence = Fence(engine, lambda seconds: self._link.send(Resumed(seconds, True, self._served.active)))
         self._loop = asyncio.get_running_loop()
@@ -64,7 +66,9 @@ class Refresher:
     async def _refresh(self, message: Refresh) -> Refreshed:
         started, counts, error = time.monotonic(), [0], ""
         try:
-            counts = await self._engine.collective_rpc("apollod_rederive")
+            if self._derives:
+                counts = await self._engine.collective_rpc("apollod_rederive")
+                self._derives = sum(counts) > 0
             if hasattr(self._engine, "update_weight_version"):  # vLLM 0.32 (v1/engine/async_llm.py); 0.26 has no label
                 await self._engine.update_weight_version(str(message.version))
             taken_back = message.version < (self._served.version or 0)

@@ -1,7 +1,9 @@
 """Whether trainer and engine see the same weights: the same tokens scored by both, then tensors compared by digest."""
 
+import json
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -10,25 +12,30 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core.alignment.bounds import ModelKind
 from apollod.errors import ApolloError
+from apollod.model.kind import kind_of
 from apollod.supervisor.config import Config
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.wire import messages as msg
 from apollod.wire.manifest import tensor_digest
 
-SCORE_S = 60.0  # on a busy server the probe waits for its turn, and so does the next step
+SCORE_S = 60.0  # on a busy server the probe waits for its turn
 
 
 async def _probe_trainer(context: Context, effect: fx.ProbeTrainer) -> None:
-    context.children.tell_trainer(msg.Probe(effect.step, effect.digests))
+    context.children.tell_trainer(
+        msg.Probe(effect.step, effect.number, effect.tokens, effect.gives_way, effect.digests)
+    )
 
 
 async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
     """The engine's half, once it has taken over every version that it was told of."""
-    engine, began = context.children.engine, time.monotonic()
+    engine, began, waiting = context.children.engine, time.monotonic(), anyio.CancelScope()
     scored: tuple[float, ...] = ()
     error = "the engine is gone"
     if engine is not None:
+        context.tasks.start_soon(_say_late, context, effect, waiting)
         try:
             with anyio.fail_after(SCORE_S):
                 await engine.api.settled()
@@ -39,8 +46,27 @@ async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
             error = f"the engine did not score {len(effect.ids)} tokens within {SCORE_S:g} s"
         except ApolloError as failure:
             error = failure.line()
+        finally:
+            waiting.cancel()
     probe = tensor_digest(msgspec.json.encode(effect.ids))
-    return inp.Scored(effect.step, probe, effect.trainer, scored, effect.seconds + time.monotonic() - began, error)
+    seconds, kind = effect.seconds + time.monotonic() - began, _kind(Path(context.config.settings().model_path))
+    return inp.Scored(effect.step, effect.number, probe, effect.trainer, scored, seconds, error, kind)
+
+
+async def _say_late(context: Context, effect: fx.ScoreProbe, scope: anyio.CancelScope) -> None:
+    """Tell the core that a step has waited for long enough; the engine may still answer."""
+    with scope:
+        if effect.patience_s is not None:
+            await anyio.sleep(effect.patience_s)
+            context.post(inp.ScoreLate(effect.number))
+
+
+def _kind(model_dir: Path) -> ModelKind:
+    """Of the model that is compared; what cannot be read is taken for the stricter one."""
+    try:
+        return kind_of(json.loads((model_dir / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return "dense"
 
 
 def _endpoint(config: Config) -> Endpoint:
@@ -51,12 +77,17 @@ def _endpoint(config: Config) -> Endpoint:
     return Endpoint(url, engine.served_name, engine.api_key, attempts=1, try_s=SCORE_S, total_s=SCORE_S)
 
 
+async def _drop_score(context: Context, effect: fx.DropScore) -> None:
+    context.under_way.cancel(fx.ScoreProbe.key_of(number=effect.number))
+
+
 async def _compare_weights(context: Context, effect: fx.CompareWeights) -> None:
-    context.children.order_engine(msg.Compare(effect.step, effect.digests))
+    context.children.order_engine(msg.Compare(effect.step, effect.digests, effect.number))
 
 
 HANDLERS: Mapping[type, Handler] = {
     fx.ProbeTrainer: Inline(_probe_trainer),
     fx.ScoreProbe: Background(_score),
+    fx.DropScore: Inline(_drop_score),
     fx.CompareWeights: Inline(_compare_weights),
 }

@@ -205,7 +205,14 @@ async def _attach_trainer(context: Context, effect: fx.AttachTrainer) -> None:
     for storage, fd in engine.descriptors():
         context.children.tell_trainer(msg.Share(storage.bytes), fd)
     attach = msg.Attach(
-        engine.manifest, c.optimizer(), effect.fresh, undo.bytes, c.trainer.kernels, again, undo.refused
+        engine.manifest,
+        c.optimizer(),
+        effect.fresh,
+        undo.bytes,
+        c.trainer.kernels,
+        again,
+        undo.refused,
+        c.trainer.products,
     )
     context.children.tell_trainer(attach)
 

@@ -19,7 +19,7 @@ async def _run_step(context: Context, effect: fx.RunStep) -> None:
         for example, digest in zip(effect.examples, effect.digests, strict=True)
     ]
     context.children.tell_trainer(
-        msg.Step(effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective)
+        msg.Step(effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective, effect.products)
     )
 
 

@@ -12,7 +12,7 @@ Files are read without torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _K = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 _NOTHING = np.empty(0, np.uint8)
-_BLOCK_WORDS = 1 << 22  # of torch's sums: bounds their temporaries
 
 
 def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> int:
@@ -40,11 +39,11 @@ def tensor_fingerprint(tensor: torch.Tensor, dtype: torch.dtype | None = None) -
     if plain and (compiled := compiled_passes()) is not None:
         s0, s1 = compiled.fingerprint_sums_at(tensor.data_ptr(), tensor.nbytes // 4)  # a step asks for many small ones
         return _finish(int(s0), int(s1), tensor.nbytes, _NOTHING)
+    if tensor.is_cuda:
+        from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
+
+        return DeviceFingerprint([Share(tensor, dtype or tensor.dtype, _K)], on_triton()).queue()()
     flat = tensor.detach().to(dtype=dtype or tensor.dtype).contiguous().view(-1).view(torch.uint8)
-    if flat.is_cuda:
-        whole = flat.numel() // 4 * 4
-        flat = flat if flat.data_ptr() % 4 == 0 else flat.clone()  # a view may begin in the middle of a word
-        return _finish(*_device_sums()(flat[:whole].view(torch.int32)), whole, flat[whole:].cpu().numpy())
     return bytes_fingerprint(flat.cpu().numpy())
 
 
@@ -77,28 +76,9 @@ def use_triton(wanted: bool) -> None:
     _triton = wanted
 
 
-def _device_sums() -> Callable[[torch.Tensor], tuple[int, int]]:
-    """`_sums` of int32 words on a GPU."""
-    if find_spec("triton") is None if _triton is None else not _triton:
-        return torch_sums
-    from apollod.trainer.kernels.fingerprint_triton import fingerprint_sums
-
-    return fingerprint_sums
-
-
-def torch_sums(words: torch.Tensor) -> tuple[int, int]:
-    """(S0, S1) modulo 2^64 of int32 words on any device."""
-    import torch
-
-    plain = torch.zeros((), dtype=torch.int64, device=words.device)
-    weighted = torch.zeros_like(plain)
-    for first in range(0, words.numel(), _BLOCK_WORDS):
-        wide = words[first : first + _BLOCK_WORDS].to(torch.int64).bitwise_and_(0xFFFFFFFF)
-        plain += wide.sum()
-        weighted += wide.mul_(
-            torch.arange(first, first + wide.numel(), device=words.device)
-        ).sum()  # int64 wraps around
-    return int(plain) & _MASK, int(weighted) & _MASK
+def on_triton() -> bool:
+    """Whether it is Triton."""
+    return find_spec("triton") is not None if _triton is None else _triton
 
 
 def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:
@@ -107,6 +87,11 @@ def _sums(words: np.ndarray[Any, Any]) -> tuple[int, int]:
         s0, s1 = compiled.fingerprint_sums(words)
         return int(s0), int(s1)
     return sums(words)
+
+
+def factor(name: str) -> int:
+    """What 2 S1 + S0 of tensor `name` is multiplied with in the model's sum, modulo 2^64."""
+    return share(name, _K) & _MASK
 
 
 def combine(name: str, fingerprint: int) -> int:

@@ -1,6 +1,6 @@
 """The checkpoint's tensors as they are now: those the engine holds through views, the others as they lie on disk."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -9,8 +9,10 @@ from apollod.errors import ShareRefused
 from apollod.store.model_files import WeightFile
 from apollod.store.pieces import WINDOW_BYTES, Piece
 from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.bind.tensor_stream import located
+from apollod.trainer.kernels.device_to_host import in_host_memory
 
 _MASK = (1 << 64) - 1
 
@@ -27,6 +29,7 @@ class Weights:
         self.views = {**aliases, **views}
         for name, view in self.views.items():
             _match(source, name, view)
+        self._on_device: dict[bool, DeviceFingerprint] = {}
         fixed = [name for name in source.tensors if name not in self.views]
         self._fixed = live_fingerprint.model_fingerprint(
             (name, live_fingerprint.tensor_fingerprint(source.read(name))) for name in fixed
@@ -41,6 +44,12 @@ class Weights:
         if name not in self.views:
             return self.source.read(name)
         return self.views[name].to(getattr(torch, self.source.tensors[name].dtype))
+
+    def read_here(self, name: str) -> torch.Tensor:
+        """As `read`, contiguous and in host memory."""
+        if name not in self.views:
+            return self.source.read(name)
+        return in_host_memory(self.views[name].detach(), getattr(torch, self.source.tensors[name].dtype))
 
     def write_all(self, origin: ModelDir) -> None:
         """Copy every tensor that has a view from the files of `origin` (same names and shapes) into memory."""
@@ -73,8 +82,27 @@ class Weights:
 
     def fingerprint(self) -> str:
         """Fingerprint (docs/design.md, section 8) of the weights as they are now, 16 hex digits."""
-        held = ((name, live_fingerprint.tensor_fingerprint(self.read(name))) for name in self.views)
-        return live_fingerprint.format((self._fixed + live_fingerprint.model_fingerprint(held)) & _MASK)
+        return self.take_fingerprint()()
+
+    def take_fingerprint(self) -> Callable[[], str]:
+        """As `fingerprint`, of the weights as the work that is queued now will leave them. Only the answer waits for a
+        device: once, for all tensors."""
+        if not any(view.is_cuda for view in self.views.values()):
+            held = ((name, live_fingerprint.tensor_fingerprint(self.read(name))) for name in self.views)
+            total = live_fingerprint.model_fingerprint(held)
+            return lambda: self._text(total)
+        triton = live_fingerprint.on_triton()
+        if triton not in self._on_device:  # addresses stay as they are
+            shares = (
+                Share(view, getattr(torch, self.source.tensors[name].dtype), live_fingerprint.factor(name))
+                for name, view in self.views.items()
+            )
+            self._on_device = {triton: DeviceFingerprint(shares, triton)}
+        answer = self._on_device[triton].queue()
+        return lambda: self._text(answer())
+
+    def _text(self, held: int) -> str:
+        return live_fingerprint.format((self._fixed + held) & _MASK)
 
     def nonfinite(self) -> list[str]:
         """Names of views that hold NaN or infinity. One pass over memory, no temporary of a tensor's size."""

@@ -16,7 +16,7 @@ from apollod.errors import ShareRefused
 from apollod.wire.manifest import CudaHandle, MemoryFile, Process, TensorEntry
 
 EXIT_OWNER_GONE = 75  # EX_TEMPFAIL: the engine ended, and with it the memory; a new one has new memory
-LEAST_PRIORITY = 0  # of CUDA streams; higher ones are negative
+DEFAULT_PRIORITY = 0  # of CUDA streams; higher ones are negative
 
 _ONE_VERSION = "engine and trainer must be of one version"
 
@@ -59,18 +59,29 @@ def open_cuda_handle(storage: CudaHandle) -> torch.Tensor:
     tensor: torch.Tensor = torch.as_tensor(_DeviceBytes(address, storage.bytes), device=device)
     if tensor.data_ptr() != address or tensor.device != device:
         raise ShareRefused("torch copied the engine's memory instead of mapping it", "report your version of torch")
-    _work_in_background(device)
+    _give_way_once(device)
     return tensor
 
 
-@cache
-def _work_in_background(device: torch.device) -> None:
-    """Queue this thread's work, and with it the backward passes of its losses, on a stream of the least priority.
+def give_way(device: torch.device) -> None:
+    """Queue this thread's work, and with it the backward passes of its losses, on a stream of a priority below that of
+    the engine's, where the device has one.
 
-    Priorities order the streams of one process, and those of all clients where MPS runs. Without it the GPU divides its
-    time between processes, whatever their priorities.
+    The devices of today have none: priority 0, that of every stream for which nobody asks for another, is the least.
+    Priorities order the streams of one process anyway, and those of all clients where MPS runs; without it the GPU
+    divides its time between processes, whatever their priorities.
     """
-    torch.cuda.set_stream(torch.cuda.Stream(device, priority=LEAST_PRIORITY))  # type: ignore[no-untyped-call]
+    least, _ = torch.cuda.Stream.priority_range()  # type: ignore[call-arg]
+    if (priority := priority_below_default(least)) is not None:
+        torch.cuda.set_stream(torch.cuda.Stream(device, priority=priority))  # type: ignore[no-untyped-call]
+
+
+_give_way_once = cache(give_way)
+
+
+def priority_below_default(least: int) -> int | None:
+    """The least priority of a device's streams, if that is less than the default; as numbers, greater."""
+    return least if least > DEFAULT_PRIORITY else None
 
 
 def device_index(uuid: str, visible: Sequence[str]) -> int:

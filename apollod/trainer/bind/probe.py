@@ -1,16 +1,19 @@
 """The trainer's half of an alignment: log-probabilities of a built-in text on its views, or digests of all of them."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from apollod.core.alignment.cost import TOKENS
 from apollod.errors import RecordRefused
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.kernels.device_to_host import in_host_memory
 from apollod.wire.manifest import tensor_digest
 from apollod.wire.messages import Probe, Probed
 
-PROBE_TOKENS = 256  # enough for a steady mean; one short prefill for the engine
 PROBE_TEXT = """\
 The harbour master keeps three books. In the first she writes when the tide turns, in the second which boats came in and
 what they carried: 14 crates of salt, 3 barrels of tar, one piano. The third book is for questions. Why does the bell ring
@@ -25,15 +28,51 @@ def tide(hour: int, offset: float = 0.5) -> float:
 """
 
 
-def probe(attached: Attached, tokenizer: PreTrainedTokenizerBase, max_tokens: int, asked: Probe) -> Probed:
+class _GaveWay(Exception):
+    """Something else was asked for in the middle of a forward pass."""
+
+
+def probe(
+    attached: Attached,
+    tokenizer: PreTrainedTokenizerBase,
+    max_tokens: int,
+    asked: Probe,
+    wanted_elsewhere: Callable[[], bool] = lambda: False,
+) -> Probed:
     """Answer `asked`. Reads the weights only. Raises RecordRefused where the text has too few tokens to compare."""
     started = time.perf_counter()
     if asked.digests:
-        return Probed(asked.step, digests=digests(attached), seconds=time.perf_counter() - started)
-    ids = tuple(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[: min(PROBE_TOKENS, max_tokens)]
+        held = digests(attached)
+        return Probed(asked.step, number=asked.number, digests=held, seconds=time.perf_counter() - started)
+    most = min(asked.tokens or TOKENS, max_tokens)
+    ids = tuple(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[:most]
     if len(ids) < 2:
         raise RecordRefused("the tokenizer makes no two tokens of the built-in text", "report this model's tokenizer")
-    return Probed(asked.step, ids, score(attached.model, ids), seconds=time.perf_counter() - started)
+    try:
+        with _giving_way(attached.model, wanted_elsewhere if asked.gives_way else None):
+            logprobs = score(attached.model, ids)
+    except _GaveWay:
+        return Probed(asked.step, number=asked.number, gave_way=True, seconds=time.perf_counter() - started)
+    return Probed(asked.step, ids, logprobs, number=asked.number, seconds=time.perf_counter() - started)
+
+
+@contextmanager
+def _giving_way(model: PreTrainedModel, wanted_elsewhere: Callable[[], bool] | None) -> Iterator[None]:
+    """Have a forward pass raise _GaveWay before whichever module comes next once somebody waits."""
+    if wanted_elsewhere is None:
+        yield
+        return
+
+    def look(*_: object) -> None:
+        if wanted_elsewhere():
+            raise _GaveWay
+
+    hooks = [module.register_forward_pre_hook(look) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @torch.no_grad()
@@ -48,4 +87,6 @@ def score(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
 def digests(attached: Attached) -> dict[str, str]:
     """Checkpoint name -> digest of the tensor that the model multiplies with, in its dtype in memory."""
     held = attached.weights.views | {name: parameter.data for name, parameter in attached.trainable}
-    return {name: tensor_digest(t.contiguous().cpu().reshape(-1).view(torch.uint8).numpy()) for name, t in held.items()}
+    return {
+        name: tensor_digest(in_host_memory(t.detach()).view(-1).view(torch.uint8).numpy()) for name, t in held.items()
+    }

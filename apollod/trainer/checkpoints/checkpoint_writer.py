@@ -13,10 +13,16 @@ import msgspec
 from apollod.errors import LinkClosed, SyncError, WeightsDamaged
 from apollod.explain import line_of
 from apollod.failpoints import failpoint
+from apollod.trainer import heap
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.checkpoints import write_checkpoint
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.wire.messages import CheckpointWritten, OptimizerSettings, WriteCheckpoint
+
+_NO_ROOM = (
+    "apollod trainer: not enough host memory for a copy of weights and optimizer; the checkpoint is written in pieces, "
+    "and steps wait until it is\n"
+)
 
 
 class CheckpointWriter:
@@ -66,10 +72,12 @@ class CheckpointWriter:
         def answer(written: write_checkpoint.Written, **failed: Any) -> None:
             self._answered = True
             job.snapshot.drop()
+            heap.give_back()  # a copy of all weights
             self._answer(job, written, time.perf_counter() - started, **failed)
 
         try:
-            job.snapshot.copy()
+            if not job.snapshot.copy():
+                sys.stderr.write(_NO_ROOM)
             failpoint("trainer.checkpoint.copied")
             write_checkpoint.write(job, answer)
         except Exception as failure:  # noqa: BLE001 - whatever it is: whoever asked is waiting, and training can go on

@@ -1,8 +1,8 @@
 """Weights and optimizer state of a step, for a checkpoint that is written while later steps are done.
 
 Everything is copied out once, in the dtype of the files, into host memory that is given back afterwards. Until that is
-done (`released`) nobody may write the weights. Where there is no room for a copy, the live weights are read, and nobody
-may write them until the checkpoint is.
+done (`released`) nobody may write the weights. Where there is no room for a copy, the live weights are read in parts,
+which takes next to no memory, and nobody may write them until the checkpoint is.
 """
 
 import mmap
@@ -18,19 +18,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from apollod.model.checkpoint_memory import copied_bytes
 from apollod.store.block_hash import Array
+from apollod.store.delta import chunks
 from apollod.store.model_files import WeightFile
-from apollod.store.pieces import Piece
+from apollod.store.pieces import Piece, Stream
 from apollod.trainer.bind.live_weights import Weights, finite
+from apollod.trainer.checkpoints.host_parts import PART_BYTES, host_parts
+from apollod.trainer.kernels import device_to_host
 from apollod.wire.manifest import ITEM_BYTES
-
-SPARE = 1.1
-"""Memory that has to be available, in sizes of what is copied."""
 
 COPIERS = 4
 """Threads that copy, at most: new memory costs a fault a page, several times as much as the copy itself."""
 
-PART_BYTES = 16 << 20
 _ALIGN = 256
 
 
@@ -73,7 +73,7 @@ class Snapshot:
         unique = {id(view): (name, view) for name, view in self._live.items()}  # a tied tensor has two names
         sizes = {name: view.numel() * ITEM_BYTES[self._stored(name)] for name, view in unique.values()}
         state_bytes = sum(tensor.nbytes for tensor in self.state.values())
-        if (sum(sizes.values()) + state_bytes) * SPARE > available_bytes():
+        if copied_bytes(sum(sizes.values()), state_bytes) > available_bytes():
             return False
         try:
             copies, state = self._copied(sizes)
@@ -85,11 +85,14 @@ class Snapshot:
         return True
 
     def pieces(self, files: Sequence[WeightFile]) -> Iterator[Piece]:
-        """The data of all files, a tensor at a time. What the engine does not hold comes from the files it was
-        loaded from."""
-        for file in files:
-            for tensor in file.tensors:
-                yield Piece(file.name, tensor.start, self._bytes(tensor.name))
+        """The data of all files: copies a tensor at a time, live weights 16 MiB at a time. What the engine does not
+        hold comes from the files it was loaded from."""
+        if self._copies:
+            yield from self._pieces(files)
+            return
+        stream = Stream(self._pieces(files))  # parts of what is not contiguous end anywhere, pieces at whole words
+        for chunk in chunks(files):
+            yield Piece(chunk.tensor.file, chunk.start, stream.take(chunk.tensor.file, chunk.start, chunk.size))
 
     def nonfinite(self) -> list[str]:
         """Names of tensors that hold NaN or infinity."""
@@ -101,10 +104,20 @@ class Snapshot:
         self._copies, self._live, self.state = {}, {}, {}
         self.release()
 
-    def _bytes(self, name: str) -> Array:
-        tensor = self._copies[name] if name in self._copies else self._weights.read(name).detach().cpu()
-        data: Array = tensor.contiguous().reshape(-1).view(torch.uint8).numpy()
-        return data
+    def _pieces(self, files: Sequence[WeightFile]) -> Iterator[Piece]:
+        for file in files:
+            for tensor in file.tensors:
+                at = tensor.start
+                for part in self._parts(tensor.name):
+                    yield Piece(file.name, at, part)
+                    at += part.nbytes
+
+    def _parts(self, name: str) -> Iterator[Array]:
+        if name in self._copies:
+            yield self._copies[name].reshape(-1).view(torch.uint8).numpy()
+            return
+        tensor = self._live[name] if name in self._live else self._weights.source.read(name)
+        yield from host_parts(tensor.detach(), getattr(torch, self._stored(name)))
 
     def _stored(self, name: str) -> str:
         return self._weights.source.tensors[name].dtype
@@ -136,10 +149,10 @@ def _parts(target: Tensor, source: Tensor) -> list[Callable[[], object]]:
     """The copy of one tensor (its conversion, where the engine holds it in a wider dtype) in parts of about
     PART_BYTES."""
     if source.dim() == 0 or source.nbytes <= PART_BYTES:
-        return [lambda: target.copy_(source)]
+        return [lambda: device_to_host.copy_(target, source)]
     rows = max(1, PART_BYTES // (prod(source.shape[1:]) * source.element_size()))
     return [
-        lambda a=at: target[a : a + rows].copy_(source[a : a + rows])  # type: ignore[misc]
+        lambda a=at: device_to_host.copy_(target[a : a + rows], source[a : a + rows])  # type: ignore[misc]
         for at in range(0, source.shape[0], rows)
     ]
 

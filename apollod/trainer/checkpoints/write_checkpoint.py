@@ -14,8 +14,6 @@ from pathlib import Path
 
 import msgspec
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from apollod.adapters.system.files import fsync_dir, fsync_file, put_in_place
 from apollod.adapters.system.model_dir import files_below
@@ -23,17 +21,19 @@ from apollod.errors import ApolloError, CheckpointError, SyncError, WeightsDamag
 from apollod.failpoints import failpoint
 from apollod.store.access import check_writable
 from apollod.store.apply import Recovered, recover_files
-from apollod.store.delta import write_delta
+from apollod.store.block_table import BlockTable, current_table
+from apollod.store.delta import old_pieces, write_delta
 from apollod.store.disk import REAL
 from apollod.store.entry import ENTRY, RECORD, SCHEMA_VERSION, STATE, UNDO, Entry, read_record, write_entry
 from apollod.store.history import History
 from apollod.store.lock import WeightsLock
 from apollod.store.model_files import WeightFile, read_files
 from apollod.store.names import REDO
-from apollod.store.pieces import Piece, directory_pieces
+from apollod.store.pieces import Piece
 from apollod.store.sync import Synced, Unsettled, put_weights
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.bind.tensor_stream import FingerprintStream
+from apollod.trainer.checkpoints.host_parts import write_tensors
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.trainer.optim.saved_state import STATE_VERSION
 from apollod.wire.messages import OptimizerSettings
@@ -80,7 +80,7 @@ def write(job: Job, written: Callable[[Written], None]) -> None:
             written(_write_directory(job))
         else:
             _commit(job, job.model_dir, written)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise CheckpointError(
             f"the checkpoint {job.path} cannot be written ({error})",
             "make room or fix the permissions; the model directory and older checkpoints are as they were",
@@ -105,13 +105,14 @@ def _commit(job: Job, model_dir: Path, written: Callable[[Written], None]) -> No
         recovered = _recovered(model_dir)
         files = read_files(model_dir)
         before = _tidied(job, model_dir, recovered)
+        table = current_table(REAL, model_dir, files)
         with _Temporary(job.path) as temporary:
-            entry = _fill_entry(temporary, job, model_dir, files, before)
+            entry = _fill_entry(temporary, job, model_dir, files, before, table)
             failpoint("trainer.checkpoint.before-rename")
             put_in_place(temporary, job.path)
         failpoint("trainer.checkpoint.renamed")
         size = _directory_bytes(job.path, entry)
-        unsettled = _put(job, model_dir, files)
+        unsettled = _put(job, model_dir, files, table)
         try:
             failpoint("trainer.checkpoint.committed")
             with lock.settling() as ours:
@@ -142,11 +143,11 @@ def _recovered(model_dir: Path) -> Recovered:
         raise CheckpointError(str(error), error.hint) from error
 
 
-def _put(job: Job, model_dir: Path, files: tuple[WeightFile, ...]) -> Unsettled:
+def _put(job: Job, model_dir: Path, files: tuple[WeightFile, ...], table: BlockTable) -> Unsettled:
     """The sync that commits the checkpoint, not yet settled. Its directory goes again where that is known not to
     have happened."""
     try:
-        return put_weights(REAL, model_dir, job.snapshot.pieces(files), job.step)
+        return put_weights(REAL, model_dir, job.snapshot.pieces(files), job.step, known=table)
     except Exception as error:
         if isinstance(error, SyncError) and error.committed:
             raise
@@ -193,14 +194,17 @@ def _tidied(job: Job, model_dir: Path, recovered: Recovered) -> _Before:
     return _Before(step, history.model.fingerprint, history.next_number)
 
 
-def _fill_entry(target: Path, job: Job, model_dir: Path, files: tuple[WeightFile, ...], before: _Before) -> Entry:
-    """The delta first: it reads what the model directory holds, and both fingerprints come out on the way."""
+def _fill_entry(
+    target: Path, job: Job, model_dir: Path, files: tuple[WeightFile, ...], before: _Before, table: BlockTable
+) -> Entry:
+    """The delta first: it reads of the model directory what will change, and both fingerprints come out on the
+    way."""
     (target / ENTRY).mkdir(parents=True)
     old, new = FingerprintStream(files), FingerprintStream(files)
     write_delta(
         target / UNDO,
         files,
-        old.watch(directory_pieces(model_dir, files)),
+        old.watch(old_pieces(REAL, model_dir, files, table, job.snapshot.pieces(files))),
         new.watch(job.snapshot.pieces(files)),
         (before.step, job.step),
     )
@@ -275,7 +279,7 @@ class _Temporary:
 
 def _seal(target: Path, job: Job, fingerprint: str, number: int, before: tuple[int, str]) -> Entry:
     """Optimizer state and record into `target`, and everything in it flushed."""
-    save_file({name: tensor.cpu().contiguous() for name, tensor in job.snapshot.state.items()}, target / STATE)
+    write_tensors(target / STATE, job.snapshot.state)
     entry = Entry(
         schema_version=SCHEMA_VERSION,
         number=number,

@@ -1,29 +1,54 @@
-"""The sums of a fingerprint on a GPU, by Triton."""
+# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+"""The sums of a fingerprint on a GPU, by Triton: those of all tensors in one launch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import triton  # type: ignore[import-untyped]
+import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
-from apollod.trainer.kernels import kernels_cuda as k
+BLOCK = 1024
+SEGMENT_WORDS = 1 << 18
+"""of a program, at most"""
 
-TILE = 1024
-PROGRAMS = 2048
-
-
-def fingerprint_sums(words: Tensor) -> tuple[int, int]:
-    """(S0, S1) modulo 2^64 of int32 words [n] on a GPU; see live_fingerprint.py. Waits for the device."""
-    if not words.numel():
-        return 0, 0
-    tiles, programs = share_out(triton.cdiv(words.numel(), TILE), PROGRAMS)
-    sums = torch.empty(2, programs, dtype=torch.int64, device=words.device)
-    k.fingerprint_sums[(programs,)](words, sums, words.numel(), tiles * TILE, BLOCK=TILE)
-    plain, weighted = sums.sum(1).tolist()
-    return plain % (1 << 64), weighted % (1 << 64)
+ALIGNED = 16  # bytes at whose multiples a tensor has to begin, for wide loads
 
 
-def share_out(tiles: int, programs: int) -> tuple[int, int]:
-    """(tiles of one program, programs), at most about this many."""
-    each = triton.cdiv(tiles, programs)
-    return each, triton.cdiv(tiles, each)
+def segments(tensors: Iterable[tuple[Tensor, int]]) -> Tensor:
+    """What `queue_sum` reads, int64 [4, segments] in host memory: address, number of the first word in its tensor,
+    words, factor. tensors: (int32 words [n] that begin at a multiple of ALIGNED bytes, factor modulo 2^64)."""
+    rows = [
+        (words.data_ptr() + 4 * first, first, min(SEGMENT_WORDS, words.numel() - first), (factor ^ 1 << 63) - (1 << 63))
+        for words, factor in tensors
+        for first in range(0, words.numel(), SEGMENT_WORDS)
+    ]
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 4).t().contiguous()
+
+
+def queue_sum(table: Tensor) -> Tensor:
+    """sum over all tensors of factor * sum_j w_j (2j + 1) modulo 2^64, as int64 [] on the device. `table`: that of
+    `segments`, on the device; its tensors have to live. Does not wait."""
+    count = table.shape[1]
+    sums = torch.zeros(count, dtype=torch.int64, device=table.device)
+    if count:
+        weighted_words[(count,)](table, sums, BLOCK=BLOCK)
+    return sums.sum()
+
+
+@triton.jit
+def weighted_words(table, sums, BLOCK: tl.constexpr):
+    """grid [segments]: the sum of one, int64 [segments]. No atomics; integers have one sum in any order."""
+    segment, segments = tl.program_id(0), tl.num_programs(0)
+    words = tl.multiple_of(tl.load(table + segment).to(tl.pointer_type(tl.int32)), 16)
+    first, count = tl.load(table + segments + segment), tl.load(table + 2 * segments + segment)
+    total, whole = tl.zeros((BLOCK,), tl.int64), count // BLOCK * BLOCK
+    for start in range(0, whole, BLOCK):  # without a mask, so that four words are loaded at once
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(words + at).to(tl.uint32, bitcast=True).to(tl.int64) * (2 * (first + at) + 1)
+    at = whole + tl.arange(0, BLOCK)
+    rest = tl.load(words + at, mask=at < count, other=0).to(tl.uint32, bitcast=True).to(tl.int64)
+    total += rest * (2 * (first + at) + 1)
+    tl.store(sums + segment, tl.sum(total, axis=0) * tl.load(table + 3 * segments + segment))

@@ -127,20 +127,21 @@ def _keep(moment, at, value, mask, index, key_low, key_high):
     tl.store(moment + at, value.to(moment.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["channels", "inner", "key_low", "key_high"])
-def project(gradient, low_rank, squares, totals, channels, inner, channel_stride, inner_stride, inner_split, key_low,
-key_high,
+@triton.jit(do_not_specialize=["count", "channels", "inner", "key_low", "key_high"])
+def project(gradient, low_rank, squares, totals, numbers, count, channels, inner, channel_stride, inner_stride,
+            inner_split, key_low, key_high,
             RANK: tl.constexpr, RANK_BLOCK: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_K: tl.constexpr,
-            OPERAND: tl.constexpr):  # fmt: skip
+            OPERAND: tl.constexpr, INDEXED: tl.constexpr):  # fmt: skip
     """Kernel 1, grid [channel blocks, splits of the inner side]: R and |G_c|^2 of a block of channels, over one split.
 
-    gradient  bf16 or float32; element (channel c, k) at c * channel_stride + k * inner_stride
+    gradient  `count` channels, bf16 or float32; element (channel c, k) at c * channel_stride + k * inner_stride
     low_rank  float32 [splits, channels, RANK], without the factor 1/sqrt(RANK)
     squares   float64 [splits, channels]; totals float64 [splits, channel blocks]: sums of blocks of them
+    numbers   INDEXED: int64 [count], which of the `channels` the gradient's are; else the first ones
     """
     block, split = tl.program_id(0), tl.program_id(1)
     c, k = tl.arange(0, BLOCK_C), tl.arange(0, BLOCK_K)
-    inside = block * BLOCK_C + c < channels
+    inside = block * BLOCK_C + c < count
     first = split * inner_split
     tile = gradient + (block * BLOCK_C).to(tl.int64) * channel_stride + first.to(tl.int64) * inner_stride
     tile += c[:, None] * channel_stride + k[None, :] * inner_stride
@@ -152,7 +153,10 @@ key_high,
         basis = _basis(start + k, key_low, key_high, RANK, RANK_BLOCK, OPERAND)
         acc = tl.dot(g.to(OPERAND), basis, acc, input_precision="ieee")
         tile += BLOCK_K * inner_stride
-    channel, entry = split * channels + block * BLOCK_C + c, tl.arange(0, RANK_BLOCK)
+    number, entry = block * BLOCK_C + c, tl.arange(0, RANK_BLOCK)
+    if INDEXED:
+        number = tl.load(numbers + number, mask=inside, other=0)
+    channel = split * channels + number
     at = channel.to(tl.int64)[:, None] * RANK + entry[None, :]
     tl.store(low_rank + at, acc, mask=inside[:, None] & (entry < RANK)[None, :])
     sums = tl.sum(square.to(tl.float64), axis=1)
@@ -229,9 +233,12 @@ def _limit(partials, partial_count, scalars, result, ONE_SCALE: tl.constexpr):
 
 
 @triton.jit
-def _write_words(weight, gradient, at, coef_low, coef_high, decay, mask, index, key_low, key_high, ROUND: tl.constexpr):
-    """Two bf16 elements a lane, as one word (low half: the even element), which share a hash."""
-    word_w, word_g = tl.load(weight + at, mask=mask, other=0), tl.load(gradient + at, mask=mask, other=0)
+def _write_words(
+    weight, gradient, at, source, coef_low, coef_high, decay, mask, index, key_low, key_high, ROUND: tl.constexpr
+):
+    """Two bf16 elements a lane, as one word (low half: the even element), which share a hash; word `source` of the
+    gradient."""
+    word_w, word_g = tl.load(weight + at, mask=mask, other=0), tl.load(gradient + source, mask=mask, other=0)
     word_w, word_g = word_w.to(tl.uint32, bitcast=True), word_g.to(tl.uint32, bitcast=True)
     noise = _hash(index, key_low, key_high)
     w, g = (word_w << 16).to(tl.float32, bitcast=True), (word_g << 16).to(tl.float32, bitcast=True)
@@ -260,29 +267,38 @@ def _write_elements(
     tl.store(weight + at, value.to(weight.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["rows", "across", "tile_count", "tiles", "partial_count", "key_low", "key_high"])
-def write(weight, master, gradient, scales, partials, norm, t, scalars, result, rows, columns, across, tile_count,
-tiles, partial_count,
-          key_low, key_high, BY_ROW: tl.constexpr, ONE_SCALE: tl.constexpr, WORDS: tl.constexpr, ROUND: tl.constexpr,
-          MASTER: tl.constexpr,
+@triton.jit(
+    do_not_specialize=["rows", "first", "across", "tile_count", "tiles", "partial_count", "last", "key_low", "key_high"]
+)
+def write(weight, master, gradient, scales, partials, norm, t, scalars, result, numbers, rows, first, columns, across,
+tile_count, tiles, partial_count, last, key_low, key_high,
+          BY_ROW: tl.constexpr, ONE_SCALE: tl.constexpr, WORDS: tl.constexpr, ROUND: tl.constexpr,
+          MASTER: tl.constexpr, INDEXED: tl.constexpr,
           BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):  # fmt: skip
-    """Kernel 3, grid [programs], `tiles` of the `tile_count` tiles each: the weights, or nothing where |G| says so.
+    """Kernel 3, grid [programs], `tiles` of the `tile_count` tiles each: the weights of some rows, or nothing where
+    |G| says so.
 
-    weight, gradient  contiguous [rows, columns]; WORDS: int32, two bf16 each
-    across            tiles in a row of tiles
+    weight    contiguous [.., columns]; WORDS: int32, two bf16 each, like the gradient
+    gradient  contiguous [rows, columns], of the rows `numbers` int64 [rows] (INDEXED) or from `first` on
+    across    tiles in a row of tiles
+    last      1 where these are all rows that are written: `close`, too
     """
     scale, rate, update = _limit(partials, partial_count, scalars, result, ONE_SCALE)
     usable, decay = _usable(tl.load(result + _SQUARE)), tl.load(scalars + DECAY).to(tl.float32)
     program = tl.program_id(0)
-    last = tl.where(usable, tl.minimum(program * tiles + tiles, tile_count), 0)
-    for tile in range(program * tiles, last):
+    end = tl.where(usable, tl.minimum(program * tiles + tiles, tile_count), 0)
+    for tile in range(program * tiles, end):
         row, column = tile // across * BLOCK_M + tl.arange(0, BLOCK_M), tile % across * BLOCK_N + tl.arange(0, BLOCK_N)
         mask = (row < rows)[:, None] & (column < columns)[None, :]
-        at = row.to(tl.int64)[:, None] * columns + column[None, :]
+        number = first + row
+        if INDEXED:
+            number = tl.load(numbers + row, mask=row < rows, other=0)
+        source = row.to(tl.int64)[:, None] * columns + column[None, :]
+        at = number.to(tl.int64)[:, None] * columns + column[None, :]
         coef = (scale * rate).to(tl.float32)
         if not ONE_SCALE:
             if BY_ROW:
-                coef = (tl.load(scales + row, mask=row < rows, other=0.0) * rate).to(tl.float32)[:, None]
+                coef = (tl.load(scales + number, mask=row < rows, other=0.0) * rate).to(tl.float32)[:, None]
             else:
                 channel = column * 2 if WORDS else column
                 coef = (tl.load(scales + channel, mask=column < columns, other=0.0) * rate).to(tl.float32)[None, :]
@@ -292,17 +308,33 @@ tiles, partial_count,
                 odd = (tl.load(scales + column * 2 + 1, mask=column < columns, other=0.0) * rate).to(tl.float32)[
                     None, :
                 ]
-            _write_words(weight, gradient, at, coef, odd, decay, mask, at.to(tl.uint32), key_low, key_high, ROUND)
+            _write_words(
+                weight, gradient, at, source, coef, odd, decay, mask, at.to(tl.uint32), key_low, key_high, ROUND
+            )
         else:
-            u = tl.load(gradient + at, mask=mask, other=0.0).to(tl.float32)
-            first = tl.load(result + _FIRST) > 0.0
-            _write_elements(weight, master, at, u, coef, decay, mask, at, first, key_low, key_high, ROUND, MASTER)
-    if program == 0:  # what the others read of it lies in `result`
-        tl.store(result + _UPDATE, update * tl.load(result + _FACTOR))
-        previous = tl.load(result + _PREVIOUS)  # `limiter.next_norm`
-        least = tl.where(previous < float("inf"), previous * tl.load(scalars + FALL), 0.0)
-        tl.store(norm, tl.maximum(update, least), mask=usable & (update > 0.0))
-        tl.store(t, tl.load(t) + 1, mask=usable)
+            u = tl.load(gradient + source, mask=mask, other=0.0).to(tl.float32)
+            new = tl.load(result + _FIRST) > 0.0
+            _write_elements(weight, master, at, u, coef, decay, mask, at, new, key_low, key_high, ROUND, MASTER)
+    if program == 0:
+        if last == 1:
+            _close(norm, t, scalars, result, update, usable)
+
+
+@triton.jit(do_not_specialize=["partial_count"])
+def close(partials, norm, t, scalars, result, partial_count, ONE_SCALE: tl.constexpr):
+    """Kernel 3 of several launches: after the last of them, one program."""
+    _, _, update = _limit(partials, partial_count, scalars, result, ONE_SCALE)
+    _close(norm, t, scalars, result, update, _usable(tl.load(result + _SQUARE)))
+
+
+@triton.jit
+def _close(norm, t, scalars, result, update, usable):
+    """`result`, the limiter's norm and t after the update; what other programs read of these lies in `result`."""
+    tl.store(result + _UPDATE, update * tl.load(result + _FACTOR))
+    previous = tl.load(result + _PREVIOUS)  # `limiter.next_norm`
+    least = tl.where(previous < float("inf"), previous * tl.load(scalars + FALL), 0.0)
+    tl.store(norm, tl.maximum(update, least), mask=usable & (update > 0.0))
+    tl.store(t, tl.load(t) + 1, mask=usable)
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -352,22 +384,3 @@ def close_adam(t, totals, partials, scalars, result, programs):
     _open(result, square, t_old, scalars, 1.0)
     tl.store(result + _UPDATE, tl.sqrt(_total(partials, programs)) * _correction((t_old + 1).to(tl.float64), scalars))
     tl.store(t, t_old + 1, mask=_usable(square))
-
-
-@triton.jit(do_not_specialize=["size"])
-def fingerprint_sums(words, sums, size, length, BLOCK: tl.constexpr):
-    """grid [programs], `length` words each: sums of w_j and of j w_j modulo 2^64, int64 [2, programs]. words int32
-    [size]."""
-    first = tl.program_id(0).to(tl.int64) * length
-    plain, weighted = tl.zeros((BLOCK,), tl.int64), tl.zeros((BLOCK,), tl.int64)
-    for start in range(0, length, BLOCK):
-        at = first + start + tl.arange(0, BLOCK)
-        word = (
-            tl.load(words + at, mask=(at < first + length) & (at < size), other=0)
-            .to(tl.uint32, bitcast=True)
-            .to(tl.int64)
-        )
-        plain += word
-        weighted += word * at
-    tl.store(sums + tl.program_id(0), tl.sum(plain, axis=0))
-    tl.store(sums + tl.num_programs(0) + tl.program_id(0), tl.sum(weighted, axis=0))

@@ -2,18 +2,22 @@
 
 Learned are the turns of the assistant, up to and with the token that ends them; for a completion its tokens and the
 end of text; for a text everything. Messages go through the tokenizer's own chat template, in the form in which
-vLLM hands them to it (wire/records.py normalises), so that the prompt is the one the served model sees. Marks such as
-`<|im_end|>` inside a message's text become special tokens, as they do when vLLM serves the same message.
+vLLM hands them to it (wire/records.py normalises), so that the prompt is the one the served model sees, token by token:
+where a token would reach over the end of the prompt, text is tokenised in two pieces. Marks such as `<|im_end|>` inside
+a message's text become special tokens, as they do when vLLM serves the same message.
 """
 
 import re
+from bisect import bisect_right
 from datetime import date
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import msgspec
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from apollod.errors import ModelRefused, RecordRefused
+from apollod.explain import line_of
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import CompletionRecord, Message, MessagesRecord, TextRecord, TypedRecord
 
@@ -22,6 +26,10 @@ Span = tuple[int, int]
 
 DATE = date(2025, 1, 1)
 """Today, for templates that ask (`strftime_now`): the same record has to give the same tokens on every day."""
+
+RULES = 2
+"""of ids and masks. 1, as journals of before have it: tokens of a conversation may reach over the end of the prompt,
+and where a template marks what is generated, the token that ends the turn is learned only if it is marked, too"""
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -39,11 +47,12 @@ def load_tokenizer(model_dir: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
+def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int, rules: int = RULES) -> Tokens:
     """Token ids and mask of a record, at most `max_tokens` long; raises RecordRefused with the reason."""
+    left_out = 0
     match record:
         case MessagesRecord():
-            ids, mask = _messages(tokenizer, record)
+            ids, mask, left_out = _messages(tokenizer, record, rules)
         case CompletionRecord():
             ids, mask = _completion(tokenizer, record)
         case TextRecord():
@@ -51,7 +60,7 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens
             mask = [True] * len(ids)
     if mask:
         mask[0] = False  # nothing comes before it
-    return _cut(Tokens(ids, mask), max_tokens, tokenizer.bos_token_id)
+    return _cut(Tokens(ids, mask, left_out=left_out), max_tokens, tokenizer.bos_token_id)
 
 
 def _cut(tokens: Tokens, max_tokens: int, bos: int | None) -> Tokens:
@@ -67,7 +76,8 @@ def _cut(tokens: Tokens, max_tokens: int, bos: int | None) -> Tokens:
             "raise it or shorten the line",
         )
     head = 1 if cut and tokens.ids[0] == bos else 0
-    return Tokens(tokens.ids[:head] + tokens.ids[head + cut :], tokens.mask[:head] + tokens.mask[head + cut :], cut)
+    ids, mask = tokens.ids, tokens.mask
+    return Tokens(ids[:head] + ids[head + cut :], mask[:head] + mask[head + cut :], cut, left_out=tokens.left_out)
 
 
 # --- prompt and completion, text ----------------------------------------------------------------------------------
@@ -98,7 +108,10 @@ def _unended(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
 # --- chat ---------------------------------------------------------------------------------------------------------
 
 
-def _messages(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord) -> tuple[list[int], list[bool]]:
+def _messages(
+    tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, rules: int
+) -> tuple[list[int], list[bool], int]:
+    """ids, mask, and how many turns are left out although they were to be learned."""
     if not tokenizer.chat_template:
         raise RecordRefused(
             "the model has no chat template", "add chat_template.jinja to the model directory, or use prompt/completion"
@@ -108,10 +121,77 @@ def _messages(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord) -> tup
         raise RecordRefused("no assistant turn to learn", "give one of them weight 1")
     end = len(learned) - learned[::-1].index(True)  # what follows the last learned turn cannot influence it
     messages = [_as_served(message) for message in record.messages[:end]]
-    text, spans = _Rendering(tokenizer, messages, record.tools or None).learned(learned[:end])
+    said = _Rendering(tokenizer, messages, record.tools or None).learned(learned[:end])
+    spans = said.spans if rules == 1 or not said.marked else _through_the_end_of_turn(tokenizer, said)
+    ids, offsets = _pieces(tokenizer, said.text, [] if rules == 1 else [start for start, _ in spans])
+    mask = [any(start < b and a < end for a, b in spans) for start, end in offsets]
+    return ids, mask, said.left_out
+
+
+def _pieces(tokenizer: PreTrainedTokenizerBase, text: str, starts: list[int]) -> tuple[list[int], list[Span]]:
+    """ids and offsets of a text in which no token reaches over one of `starts`, where the served model begins to
+    write."""
+    ids, offsets = _encoded(tokenizer, text)
+    starts = sorted(starts)
+    crossed = {starts[at] for a, b in offsets if (at := bisect_right(starts, a)) < len(starts) and starts[at] < b}
+    if not crossed:
+        return ids, offsets
+    ids, offsets = [], []
+    for begin, end in pairwise([0, *sorted(crossed), len(text)]):
+        piece, places = _encoded(tokenizer, text[begin:end])
+        ids += piece
+        offsets += [(begin + a, begin + b) for a, b in places]
+    return ids, offsets
+
+
+def _encoded(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[list[int], list[Span]]:
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    mask = [any(start < b and a < end for a, b in spans) for start, end in encoded["offset_mapping"]]
-    return list(encoded["input_ids"]), mask
+    return list(encoded["input_ids"]), list(encoded["offset_mapping"])
+
+
+class _Said(NamedTuple):
+    """A rendered conversation. `marked`: the spans are those that the template marks; `left_out`: turns that were
+    wanted and that the text does not hold as the model wrote them."""
+
+    text: str
+    spans: list[Span]
+    marked: bool
+    left_out: int
+
+
+def _through_the_end_of_turn(tokenizer: PreTrainedTokenizerBase, said: _Said) -> list[Span]:
+    """Marked spans with the token that ends a turn, which marks often leave out: without it nobody learns to stop."""
+    ender = end_of_turn(tokenizer, said.text)
+    spans: list[Span] = []
+    for start, end in said.spans:
+        gap = len(said.text) - end - len(said.text[end:].lstrip())
+        follows = bool(ender) and said.text.startswith(ender, end + gap)
+        spans.append((start, end + gap + len(ender) if follows else end))
+    return spans
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    """The token with which the last turn of a text ends; empty where its last word is an ordinary one."""
+    text = text.rstrip()
+    return max((token for token in tokenizer.get_added_vocab() if text.endswith(token)), key=len, default="")
+
+
+def template_problem(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What keeps conversations from being learned as they should be, whatever they say; empty where nothing does.
+
+    Said once for a model: every example would be refused for the same reason, or none of them teach when to stop.
+    """
+    record = MessagesRecord([Message("user", "Hello."), Message("assistant", "Yes.")])
+    try:
+        tokens = tokenise(tokenizer, record, max_tokens=1 << 30)
+    except RecordRefused as error:
+        return f"conversations cannot be learned: {error.line()}"
+    except Exception as error:  # noqa: BLE001 - whatever a tokenizer raises; its examples are refused one by one
+        return f"conversations cannot be tokenised ({line_of(error)})"
+    learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
+    if not end_of_turn(tokenizer, str(tokenizer.decode(learned))):
+        return "the chat template ends a turn without a token of its own: conversations do not teach when to stop"
+    return ""
 
 
 def _as_served(message: Message) -> dict[str, Any]:
@@ -133,14 +213,14 @@ class _Rendering:
         self._messages = messages
         self._tools = tools
 
-    def learned(self, wanted: list[bool]) -> tuple[str, list[Span]]:
+    def learned(self, wanted: list[bool]) -> _Said:
         """The text, and the spans of the wanted turns; the last message is one of them."""
         text = self._render(len(wanted))
-        spans = self._marked(wanted)
-        if not spans:
-            spans = [span for i, want in enumerate(wanted[:-1]) if want and (span := self._turn(i, text))]
-            spans.append(self._last_turn(text))
-        return text, spans
+        if spans := self._marked(wanted):
+            return _Said(text, spans, True, 0)
+        spans = [span for i, want in enumerate(wanted[:-1]) if want and (span := self._turn(i, text))]
+        spans.append(self._last_turn(text))
+        return _Said(text, spans, False, sum(wanted) - len(spans))
 
     def _render(self, count: int, **options: Any) -> Any:
         """The first `count` messages as text (or, with `tokenize`, what the tokenizer makes of it)."""

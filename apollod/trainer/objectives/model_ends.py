@@ -117,19 +117,20 @@ class _SparseEmbedding(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, ids: Tensor, padding: int | None, sink: RowSink) -> Tensor:
-        ctx.save_for_backward(weight, ids)
-        ctx.padding, ctx.sink = padding, sink
+        # Now, while a device has hardly begun: how many rows there are has to be waited for.
+        rows, place = torch.unique(ids, return_inverse=True)
+        ctx.save_for_backward(weight, rows, place)
+        ctx.padding, ctx.sink, ctx.rows_here = padding, sink, rows.cpu()
         sink.expect_rows(weight)
         return F.embedding(ids, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[None, None, None, None]:
-        weight, ids = ctx.saved_tensors
-        rows, place = ids.unique(return_inverse=True)
+        weight, rows, place = ctx.saved_tensors
         # torch's own kernel on the rows that occur: the same sums in the same order
         values = torch.ops.aten.embedding_dense_backward(upstream, place, len(rows), -1, False)
         if ctx.padding is not None:
             values.masked_fill_((rows == ctx.padding)[:, None], 0.0)
-        ctx.sink.deliver_rows(weight, SparseRows(weight.shape, rows, values))
+        ctx.sink.deliver_rows(weight, SparseRows(weight.shape, rows, values, ctx.rows_here))
         return None, None, None, None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from apollod.trainer.objectives.encoding import tokenise
+from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import TypedRecord
 
@@ -24,8 +24,11 @@ class SupervisedFineTuning:
     name = "sft"
     token_mean = True
 
+    def __init__(self, rules: int = RULES) -> None:
+        self._rules = rules
+
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
-        return tokenise(tokenizer, record, max_tokens)
+        return tokenise(tokenizer, record, max_tokens, self._rules)
 
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         return logps.neg().mean()

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from apollod.errors import ApolloError
+from contextlib import suppress
+
+from transformers import PreTrainedTokenizerBase
+
+from apollod.errors import ApolloError, RecordRefused
 from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.wire.records import decode_record
 
 OBJECTIVES: dict[str, Objective] = {objective.name: objective for objective in (SFT,)}
+
+_FORMER: dict[str, tuple[Objective, ...]] = {"sft": (SupervisedFineTuning(rules=1),)}
+"""that give ids and masks as journals of before have them"""
 
 
 class ObjectiveUnknown(ApolloError, ValueError):
@@ -24,3 +33,22 @@ def objective_named(name: str) -> Objective:
     if name not in OBJECTIVES:
         raise ObjectiveUnknown(name)
     return OBJECTIVES[name]
+
+
+def encoded(
+    tokenizer: PreTrainedTokenizerBase, record: bytes, objective: Objective, max_tokens: int, digest: str = ""
+) -> Tokens:
+    """A canonical record as the objective learns it; raises RecordRefused.
+
+    `digest`: of `example.encoded`, for one that was encoded before, maybe by former rules; where none of them gives it,
+    what today's give is returned.
+    """
+    typed = decode_record(record)
+    if digest:
+        for former in _FORMER.get(objective.name, ()):
+            with suppress(RecordRefused):
+                if (tokens := former.encode(tokenizer, typed, max_tokens)).digest() == digest:
+                    return tokens
+    tokens = objective.encode(tokenizer, typed, max_tokens)
+    tokens.check()
+    return tokens

@@ -29,6 +29,7 @@ class Tokens:
     columns  what an objective needs besides: name -> float32 ("f") or int64 ("q") values of each learned token, in
              order; a multiple of their number is a matrix, a learned token a row (a teacher's likeliest tokens, say)
     starts   where in `ids` each sequence begins
+    left_out turns that were to be learned and are not: the chat template shows them otherwise than they were written
     """
 
     ids: list[int]
@@ -36,6 +37,7 @@ class Tokens:
     cut: int = 0
     columns: Mapping[str, array[float] | array[int]] = field(default_factory=dict)
     starts: tuple[int, ...] = (0,)
+    left_out: int = 0
 
     @property
     def targets(self) -> int:

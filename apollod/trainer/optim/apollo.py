@@ -22,11 +22,13 @@ from apollod.trainer.optim.moments import Norms
 from apollod.trainer.optim.named_optimizer import Named, NamedOptimizer
 from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.projector import summed_dim
-from apollod.trainer.optim.row_gradient import RowGradient
+from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowGradient, SparseRows
 from apollod.trainer.optim.step_account import NamedParameter
 from apollod.wire.messages import Kernels
 
 Scale = Literal["channel", "tensor"]
+
+WARM_UP_ROWS = 64  # of a matrix; a multiple of 16, as pointers and strides are specialized by that
 
 
 class Apollo(NamedOptimizer):
@@ -85,15 +87,22 @@ class Apollo(NamedOptimizer):
 
     @torch.no_grad()
     def warm_up(self) -> None:
-        """Launch every kernel once for each kind of parameter, on a gradient of zeros, which they skip."""
+        """Launch every kernel once for each kind of parameter, on a gradient of zeros, which they skip: of a matrix
+        its first rows, since their number is nothing that a kernel is compiled for; of one that may get its gradient
+        in rows, a row, too."""
         if self._triton is None:
             return
         kinds = {_launch(named, parameter): parameter for parameter, named in self._named.items()}
-        step = self._triton.open(self._next_step, self._seed, self._named.values(), self.param_groups)
         for parameter in kinds.values():
-            step.update(
-                self._named[parameter], parameter.data, torch.zeros_like(parameter), self.state[parameter], None
-            )
+            matrix = summed_dim(parameter, self._named[parameter].group["rank"]) is not None
+            zeros = torch.zeros_like(parameter[:WARM_UP_ROWS] if matrix else parameter)
+            gradients: list[Tensor | RowGradient] = [zeros]
+            if parameter.shape[0] > BLOCK_ROWS and self.takes_rows(parameter):
+                row = torch.zeros(1, dtype=torch.int64, device=parameter.device)
+                gradients.append(SparseRows(parameter.shape, row, zeros[:1]))
+            for gradient in gradients:
+                step = self._triton.open(self._next_step, self._seed, self._named.values(), self.param_groups)
+                step.update(self._named[parameter], parameter.data, gradient, self.state[parameter], None)
         step.report()
 
     def _in_range(self, group: Mapping[str, Any]) -> dict[str, bool]:
@@ -118,8 +127,8 @@ class Apollo(NamedOptimizer):
         return moment_store.new(shape, group["moments"], parameter.device) | {"norm": norm}
 
     def takes_rows(self, parameter: Tensor) -> bool:
-        """Of bf16 matrices whose rows are channels; not in Triton's kernels, which want the gradient whole."""
-        if not (self._backend.takes_rows and self._rows_will_do(parameter)):
+        """Of bf16 matrices whose rows are channels."""
+        if not self._rows_will_do(parameter):
             return False
         return summed_dim(parameter, self._named[parameter].group["rank"]) == 1
 

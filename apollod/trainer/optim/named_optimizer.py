@@ -217,9 +217,11 @@ class NamedOptimizer(torch.optim.Optimizer):
     def deliver_rows(self, parameter: Tensor, gradient: RowGradient) -> None:
         self._backward.deliver_rows(parameter, gradient)
 
-    def finish(self) -> StepReport:
-        """Close the open step and return its report, which is also kept as `last_report`."""
+    def finish(self, queued: Callable[[], object] = lambda: None) -> StepReport:
+        """Close the open step and return its report, which is also kept as `last_report`. `queued` is called when all
+        updates are made or queued, before a device is waited for."""
         self._backward.finish(self._named)
+        queued()
         report = self._open().report()
         self._next_step = self._open().step + 1
         self._open_step, self.last_report = None, report

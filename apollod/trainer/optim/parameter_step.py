@@ -13,7 +13,7 @@ from torch import Tensor
 from apollod.trainer.optim import moment_store
 from apollod.trainer.optim.projector import blocks, stream_key
 from apollod.trainer.optim.rounding import write_rows_, write_update_
-from apollod.trainer.undo.undo_ring import ParameterUndo
+from apollod.trainer.undo.undo_ring import WRITE_BYTES, ParameterUndo
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class ParameterStep:
             self._write(
                 weight.view(-1)[part], None if master is None else master.view(-1)[part], update, coef, part.start
             )
-        elif self.undo is None or not weight.is_cpu or not isinstance(coef, Tensor) or coef.dim() != 2:
+        elif self.undo is None or not isinstance(coef, Tensor) or coef.dim() != 2:
             self._write(weight, master, update, coef, 0)
         else:
             width = weight.shape[1]
-            for block in blocks(
-                weight.numel(), width
-            ):  # what it was before and is then, while it is in the processor's caches
+            # what it was before and is then, while it is in the processor's caches; or as much as a device shall hold
+            length = None if weight.is_cpu else WRITE_BYTES // weight.element_size()
+            for block in blocks(weight.numel(), width, length):
                 rows = slice(block.start // width, block.stop // width)
                 scale = coef[rows] if coef.shape[1] == 1 else coef
                 self._write(weight[rows], None if master is None else master[rows], update[rows], scale, block.start)

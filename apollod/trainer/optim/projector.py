@@ -21,9 +21,9 @@ _GEMM_ROWS = 64  # from here on the bits of a row of a product do not depend on 
 _PROJECTION_BLOCK_ELEMENTS = 1 << 21  # fixed: it decides the order of the sums in a left projection
 
 
-def blocks(size: int, unit: int = 1) -> Iterator[slice]:
-    """`size` elements in working blocks of a multiple of `unit` (a row, say)."""
-    length = max(1, BLOCK_ELEMENTS // unit) * unit
+def blocks(size: int, unit: int = 1, most: int | None = None) -> Iterator[slice]:
+    """`size` elements in working blocks of a multiple of `unit` (a row, say), of `most` or BLOCK_ELEMENTS elements."""
+    length = max(1, (most or BLOCK_ELEMENTS) // unit) * unit
     for first in range(0, size, length):
         yield slice(first, min(first + length, size))
 

@@ -31,6 +31,10 @@ class RowGradient(ABC):
     def block(self, first: int, last: int) -> Tensor:
         """Rows first .. last-1: a new tensor [last - first, n]."""
 
+    def add_to(self, total: Tensor, first: int) -> None:
+        """total += rows first .. first + len(total) - 1, in place."""
+        total.add_(self.block(first, first + len(total)))
+
     def every_block(self) -> Iterator[tuple[Tensor, Tensor]]:
         """All rows: (their numbers int64 [k], gradient [k, n]) in order, at most BLOCK_ROWS at once."""
         for first in range(0, self.shape[0], BLOCK_ROWS):
@@ -72,18 +76,28 @@ def parts(gradient: Tensor | RowGradient, unit: int = 1) -> Iterator[tuple[slice
 
 
 class SparseRows(RowGradient):
-    """rows  int64 [k], ascending, each once; values [k, n]. All other rows are zero."""
+    """rows  int64 [k], ascending, each once; values [k, n]. All other rows are zero. rows_here: `rows` in host memory,
+    where they are in a device's, so that it need not be waited for."""
 
-    def __init__(self, shape: torch.Size, rows: Tensor, values: Tensor) -> None:
+    def __init__(self, shape: torch.Size, rows: Tensor, values: Tensor, rows_here: Tensor | None = None) -> None:
         super().__init__(shape)
         self._rows = rows
         self._values = values
+        self._rows_here = rows.cpu() if rows_here is None else rows_here
 
     def block(self, first: int, last: int) -> Tensor:
         block = self._values.new_zeros(last - first, self.shape[1])
-        inside = (self._rows >= first) & (self._rows < last)
-        block[self._rows[inside] - first] = self._values[inside]
+        begin, end = torch.searchsorted(self._rows_here, torch.tensor([first, last])).tolist()
+        block[self._rows[begin:end] - first] = self._values[begin:end]
         return block
+
+    def add_to(self, total: Tensor, first: int) -> None:
+        """The zeros of all other rows count, too: they make a -0 of the total a 0."""
+        inside = (self._rows >= first) & (self._rows < first + len(total))
+        rows = self._rows[inside] - first
+        found = total[rows] + self._values[inside]
+        total.add_(0.0)
+        total[rows] = found
 
     def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         for first in range(0, len(self._rows), BLOCK_ROWS):
@@ -112,7 +126,7 @@ class RowSum(RowGradient):
     def block(self, first: int, last: int) -> Tensor:
         total = self._parts[0].block(first, last)
         for part in self._parts[1:]:
-            total.add_(part.block(first, last))  # zeros, too: they make a -0 of the others a 0
+            part.add_to(total, first)
         return total
 
 

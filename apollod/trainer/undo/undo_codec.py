@@ -15,7 +15,6 @@ CPU in kernels of one thread; elsewhere, and without numba, in torch operations.
 from __future__ import annotations
 
 import ctypes
-from abc import ABC, abstractmethod
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -26,13 +25,13 @@ import torch
 from torch import Tensor
 
 from apollod.trainer.kernels.undo_layout import BLOCK, LANES
+from apollod.trainer.undo.way_back import Packed, Sent, TorchPacked
 
 Array = np.ndarray[Any, Any]
 i16, u8, u16, u32, u64 = np.int16, np.uint8, np.uint16, np.uint32, np.uint64
 
 PACKED_MIN = 1024  # elements; fewer are kept as they are
 ESCAPES_MAX = 0.5  # share of elements above which they are, too: packing would not pay any more
-TORCH_CHUNK = 1 << 22  # elements: bounds the temporaries on a GPU
 ROOM_KEPT_BYTES = 1 << 20  # room to pack in that is kept for the next time: that of a working block
 
 
@@ -49,24 +48,11 @@ def _compiled() -> ModuleType:
     return module
 
 
-class Packed(ABC):
-    """The values before a write, given those after it."""
-
-    @abstractmethod
-    def restore(self, values: Tensor) -> None:
-        """`values` (flat, contiguous, what was there after the write) become what was there before, in place."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Memory that it takes."""
-
-
 def copied(values: Tensor, maybe_zero: bool = True) -> Packed:
     """For `values` that are going to change as a whole: a copy of them in host memory, or, if that may be, the fact
     that they are zero."""
     if not values.is_cpu:
-        return Sent(_Transfer.of(values.view(-1).clone()))
+        return Sent(values.view(-1).clone())
     if maybe_zero:
         bits = values.view(-1).view(torch.uint8)  # as numbers, -0.0 would be zero
         if not bits[:64].any() and not bits.any():
@@ -80,12 +66,21 @@ def packable(values: Tensor) -> bool:
     return not values.is_cpu or (values.numel() >= PACKED_MIN and values.element_size() in (2, 4))
 
 
+def least_bytes(values: Tensor) -> int:
+    """What the way back of a write to all of `values` takes at least, whatever is written."""
+    if not packable(values):
+        return values.nbytes
+    if values.is_cpu:
+        return values.numel() // BLOCK
+    return -(-values.numel() // 4) if values.element_size() == 2 else values.nbytes
+
+
 def packed(old: Tensor, new: Tensor) -> Packed:
     """For values that were `old` and are `new`: flat, contiguous, of one dtype and device. `old` is not kept, unless
     on a GPU."""
     if old.is_cpu:
         return _packed_here(old, new)
-    return TorchPacked(old, new, deferred=True) if old.element_size() == 2 else Sent(_Transfer.of(old))
+    return TorchPacked(old, new, deferred=True) if old.element_size() == 2 else Sent(old)
 
 
 def _packed_here(old: Tensor, new: Tensor) -> Packed:
@@ -136,22 +131,6 @@ class Raw(Packed):
     @property
     def nbytes(self) -> int:
         return len(self._old)
-
-
-class Sent(Packed):
-    """The old values themselves, from a GPU."""
-
-    def __init__(self, old: _Transfer) -> None:
-        self._old = old
-
-    def restore(self, values: Tensor) -> None:
-        values.view(torch.uint8).copy_(
-            self._old.host.view(torch.uint8), non_blocking=True
-        )  # bytes: no conversion touches a NaN
-
-    @property
-    def nbytes(self) -> int:
-        return self._old.nbytes
 
 
 # --- CPU ----------------------------------------------------------------------------------------------------------
@@ -291,111 +270,3 @@ def warm_up() -> None:
             old = torch.zeros(PACKED_MIN, dtype=dtype)
             new = old + torch.tensor(1.1, dtype=dtype)
             packed(old, new).restore(new)
-
-
-# --- torch operations ---------------------------------------------------------------------------------------------
-
-
-class _Transfer:
-    """A tensor on its way from a GPU to pinned memory, on a stream of its own: it has arrived when the device is
-    synchronized."""
-
-    _streams: dict[torch.device, Any] = {}
-
-    def __init__(self, host: Tensor, arrived: Any) -> None:
-        self.host, self._arrived = host, arrived
-
-    @classmethod
-    def of(cls, values: Tensor) -> _Transfer:
-        """Of `values` that nobody changes any more."""
-        if values.is_cpu:
-            return cls(values, None)
-        if values.device not in cls._streams:
-            cls._streams[values.device] = torch.cuda.Stream(values.device)  # type: ignore[no-untyped-call]
-        side = cls._streams[values.device]
-        side.wait_stream(torch.cuda.current_stream(values.device))
-        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        with torch.cuda.stream(side):
-            host.copy_(values, non_blocking=True)
-        values.record_stream(side)
-        return cls(host, side.record_event())
-
-    @property
-    def nbytes(self) -> int:
-        """torch hands out pinned memory in powers of two."""
-        return self.host.nbytes if self._arrived is None else 1 << max(0, self.host.nbytes - 1).bit_length()
-
-    def wait(self) -> None:
-        if self._arrived is not None:
-            self._arrived.synchronize()
-
-
-class TorchPacked(Packed):
-    """As `HalfPacked`, on any device, without blocks. How many values no code says is read in `settle`, so that the
-    device is not waited for in between; `old` is kept until then. Not `deferred`: at once."""
-
-    def __init__(self, old: Tensor, new: Tensor, deferred: bool = False) -> None:
-        self._size = old.numel()
-        self._old: Tensor | None = old
-        before, after = old.view(torch.int16), new.view(torch.int16)
-        parts = [_codes(after[part] - before[part]) for part in self._chunks()]
-        self._codes = torch.cat([_joined(part) for part in parts])
-        self._counts = _Transfer.of(torch.stack([(part == 3).sum() for part in parts]))
-        self._parts: list[tuple[_Transfer, int]] = []
-        if not deferred:
-            self.settle()
-
-    @property
-    def settled(self) -> bool:
-        return self._old is None
-
-    def settle(self) -> None:
-        """Finish what had to wait for the device. Before `nbytes` and `restore`."""
-        if self._old is None:
-            return
-        self._counts.wait()
-        old, self._old = self._old.view(torch.int16), None
-        for chunk, count in zip(self._chunks(), self._counts.host.tolist(), strict=True):
-            far = torch.nonzero_static(self._split(self._codes, chunk) == 3, size=count).view(-1)
-            self._parts.append((_Transfer.of(old[chunk][far]), count))
-        self._sent = _Transfer.of(self._codes)
-        del self._codes
-
-    def restore(self, values: Tensor) -> None:
-        whole, codes = values.view(torch.int16), self._sent.host.to(values.device, non_blocking=True)
-        for chunk, (escapes, count) in zip(self._chunks(), self._parts, strict=True):
-            code = self._split(codes, chunk)
-            whole[chunk] -= (code & 1).to(torch.int16) - (code >> 1)
-            far = torch.nonzero_static(code == 3, size=count).view(-1)
-            whole[chunk].index_copy_(0, far, escapes.host.to(values.device, non_blocking=True))
-
-    @property
-    def nbytes(self) -> int:
-        return self._sent.nbytes + sum(escapes.nbytes for escapes, _ in self._parts)
-
-    def wait(self) -> None:
-        """Until it is in host memory; after `settle`."""
-        self._sent.wait()
-
-    def _chunks(self) -> list[slice]:
-        return [slice(first, min(first + TORCH_CHUNK, self._size)) for first in range(0, self._size, TORCH_CHUNK)]
-
-    def _split(self, codes: Tensor, chunk: slice) -> Tensor:
-        """uint8 codes of one chunk, an element each."""
-        size = chunk.stop - chunk.start
-        four = codes[chunk.start // 4 : chunk.start // 4 + -(-size // 4)]
-        return torch.cat([(four >> shift) & 3 for shift in (0, 2, 4, 6)])[:size]
-
-
-def _codes(steps: Tensor) -> Tensor:
-    """uint8 codes of int16 differences."""
-    far = (steps > 1) | (steps < -1)
-    return torch.where(far, 3, torch.where(steps < 0, 2, steps)).to(torch.uint8)
-
-
-def _joined(codes: Tensor) -> Tensor:
-    """Four codes a byte: elements k, q + k, 2 q + k, 3 q + k of 4 q."""
-    missing = -codes.numel() % 4
-    a, b, c, d = torch.nn.functional.pad(codes, (0, missing)).view(4, -1)
-    joined: Tensor = a | b << 2 | c << 4 | d << 6
-    return joined

@@ -19,9 +19,14 @@ import torch
 from torch import Tensor
 
 from apollod.explain import line_of
-from apollod.trainer.undo.undo_codec import Packed, TorchPacked, copied, packable, packed, warm_up
+from apollod.trainer.undo.undo_codec import copied, least_bytes, packable, packed, warm_up
+from apollod.trainer.undo.way_back import OnDevice, Packed, Sent
 
 _LACKING = (MemoryError, RuntimeError)  # torch's OutOfMemoryError is a RuntimeError
+
+WRITE_BYTES = 64 << 20
+"""of a weight in device memory, at most, that are written at once where the way back is kept: what was there before has
+to be on the device until it is packed"""
 
 UNKNOWN = ""
 """fingerprint of weights that nobody has looked at"""
@@ -36,15 +41,16 @@ class _Record:
 
     target: Tensor
     back: Packed
-    rows: Tensor | None = None
+    rows: Tensor | Sent | None = None
 
     def undo(self) -> None:
         if self.rows is None:
             self.back.restore(self.target.view(-1))
             return
-        part = self.target[self.rows]
+        rows = self.rows.values().to(self.target.device) if isinstance(self.rows, Sent) else self.rows
+        part = self.target[rows]
         self.back.restore(part.view(-1))
-        self.target[self.rows] = part
+        self.target[rows] = part
 
 
 @dataclass(slots=True)
@@ -75,21 +81,28 @@ class ParameterUndo:
     """What one parameter's share of the open step changes; part of the step only once it is given to `UndoRing.add`.
 
     failed     why something could not be kept (no memory, say). The update itself must not suffer from it
-    unsettled  packings that wait for the device; `nbytes` counts all else
+    unsettled  ways back that the device is still making; `nbytes` counts all else
+    taken      memory that the ring's open step takes already, of `budget`. What cannot fit is not even begun: a copy
+               on the device would be as large as the weight
     """
 
-    def __init__(self, scratch: list[Tensor]) -> None:
+    def __init__(self, scratch: list[Tensor], taken: int, budget: int) -> None:
         self.records: list[_Record | _Copies] = []
-        self.unsettled: list[TorchPacked] = []
+        self.unsettled: list[OnDevice] = []
         self.nbytes = 0
         self.failed = ""
         self._scratch = scratch
+        self._taken, self._budget = taken, budget
+        self._promised = 0  # least size of what is unsettled
 
     def copy(self, state: Mapping[str, Tensor]) -> None:
         """Take the optimizer's state as it is before the update."""
         tensors = [tensor for key, tensor in state.items() if key not in _KEPT_WHEN_WRITTEN]
         here = state["t"].is_cpu
+        old_bytes = sum(tensor.nbytes for tensor in tensors)
         try:
+            if not self._fits(old_bytes if not here or int(state["t"]) else 0):
+                return
             if here and int(state["t"]):
                 old = [ctypes.string_at(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
                 self.records.append(_Copies(tensors, old))
@@ -104,7 +117,8 @@ class ParameterUndo:
     def writing(self, *targets: Tensor) -> Iterator[None]:
         """Whoever writes these contiguous tensors does it in here."""
         try:
-            before = [] if self.failed else [self._before(number, target) for number, target in enumerate(targets)]
+            fits = self._fits(sum(map(least_bytes, targets)))
+            before = [self._before(number, target) for number, target in enumerate(targets)] if fits else []
         except _LACKING as error:
             self._fail(error)
         yield
@@ -119,13 +133,15 @@ class ParameterUndo:
     @contextmanager
     def writing_rows(self, rows: Tensor, *targets: Tensor) -> Iterator[None]:
         """As `writing`, of some rows only: int64 [k] ascending, each once."""
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first + 1 == len(rows):
-            with self.writing(*(target[first : last + 1] for target in targets)):
-                yield
-            return
+        if rows.is_cpu:  # a device would be waited for
+            first, last = int(rows[0]), int(rows[-1])
+            if last - first + 1 == len(rows):
+                with self.writing(*(target[first : last + 1] for target in targets)):
+                    yield
+                return
         try:
-            before = [] if self.failed else [target[rows] for target in targets]
+            fits = self._fits(sum(rows.nbytes + least_bytes(target[: len(rows)]) for target in targets))
+            before = [target[rows] for target in targets] if fits else []
         except _LACKING as error:
             self._fail(error)
         yield
@@ -138,13 +154,30 @@ class ParameterUndo:
             self._fail(error)
 
     def _keep(self, target: Tensor, back: Packed, rows: Tensor | None = None) -> None:
-        self.records.append(_Record(target, back, rows))
-        if rows is not None:
-            self.nbytes += rows.nbytes
-        if isinstance(back, TorchPacked) and not back.settled:
-            self.unsettled.append(back)
-        else:
-            self.nbytes += back.nbytes
+        numbers = Sent(rows) if rows is not None and not rows.is_cpu else rows
+        self.records.append(_Record(target, back, numbers))
+        for part in (numbers, back):
+            if isinstance(part, OnDevice):
+                self._hold(part)
+            elif part is not None:
+                self.nbytes += part.nbytes
+
+    def _hold(self, back: OnDevice) -> None:
+        """No more than two writes' old values wait on the device, the newest among them."""
+        self.unsettled.append(back)
+        self._promised += back.nbytes
+        while len(self.unsettled) > 1 and sum(held.held_bytes for held in self.unsettled) > 2 * WRITE_BYTES:
+            first = self.unsettled.pop(0)
+            self._promised -= first.nbytes
+            first.fetch()
+            self.nbytes += first.nbytes
+
+    def _fits(self, least: int) -> bool:
+        """Whether the budget may hold this much more."""
+        needed = self._taken + self.nbytes + self._promised + least
+        if needed > self._budget and not self.failed:
+            self.failed = _too_much(needed, self._budget)
+        return not self.failed
 
     def _fail(self, error: Exception) -> None:
         self.failed = line_of(error)
@@ -166,6 +199,10 @@ class ParameterUndo:
         return copy
 
 
+def _too_much(needed: int, budget: int) -> str:
+    return f"one step alone takes {needed} bytes or more, undo_bytes = {budget} are allowed"
+
+
 class UndoRing:
     """As many of the last steps as `budget` bytes hold. Used by the optimizer that has it as its `undo`."""
 
@@ -176,8 +213,8 @@ class UndoRing:
         self._steps: deque[_Step] = deque()
         self._complete_bytes = 0  # of all of them
         self._open: _Step | None = None
-        self._unsettled: list[TorchPacked] = []
-        self._sent: list[TorchPacked] = []
+        self._unsettled: list[OnDevice] = []
+        self._settled: list[OnDevice] = []
         self._scratch: list[Tensor] = []
         self._given_up = ""
         warm_up()
@@ -206,7 +243,7 @@ class UndoRing:
         """Forget every step, and begin again from weights with this fingerprint."""
         self._steps.clear()
         self._complete_bytes = 0
-        self._open, self._unsettled, self._sent = None, [], []
+        self._open, self._unsettled, self._settled = None, [], []
         self._at, self._last = fingerprint, None
 
     def clear(self) -> None:
@@ -228,7 +265,8 @@ class UndoRing:
 
     def parameter(self, state: Mapping[str, Tensor]) -> ParameterUndo:
         """Of the parameter with this optimizer state, which is about to be updated. Only while `recording`."""
-        undo = ParameterUndo(self._scratch)
+        taken = self.nbytes - self._complete_bytes + sum(back.nbytes for back in self._unsettled)
+        undo = ParameterUndo(self._scratch, taken, self._budget)
         undo.copy(state)
         return undo
 
@@ -249,6 +287,7 @@ class UndoRing:
         written."""
         if self._open is not None:
             self._settle()
+            self._settle()  # the last parameter's, too: nothing of a step stays on the device
             self._make_room()
         if self._open is not None:
             self._steps.append(self._open)
@@ -257,12 +296,12 @@ class UndoRing:
         self._at = fingerprint
 
     def _settle(self) -> None:
-        if not (self._sent or self._unsettled):
-            return
-        for back in self._sent:  # so that no more than two parameters' copies wait on the device
-            back.wait()
-        self._sent, self._unsettled = self._unsettled, []
-        for back in self._sent:
+        """Of the two parameters before the next: the later one's is settled, the earlier one's fetched, each when the
+        device has long been done with it."""
+        for back in self._settled:
+            back.fetch()
+        self._settled, self._unsettled = self._unsettled, []
+        for back in self._settled:
             back.settle()
             if self._open is not None:
                 self._open.nbytes += back.nbytes
@@ -271,7 +310,7 @@ class UndoRing:
         while self._steps and self.nbytes > self._budget:
             self._complete_bytes -= self._steps.popleft().nbytes
         if (needed := self.nbytes) > self._budget:
-            self._give_up(f"one step alone takes {needed} bytes or more, undo_bytes = {self._budget} are allowed")
+            self._give_up(_too_much(needed, self._budget))
 
     def _give_up(self, reason: str) -> None:
         """From here on no step is recorded."""

@@ -48,10 +48,13 @@ def test_after_a_halt_nothing_is_asked_of_the_old_trainer_and_the_new_one_is_com
     world.engine_up()
     world.lines("a", "b")
     world.settle_until(fx.ScoreProbe)
-    probe = world.asked.popleft()
-    world.give(inp.Scored(probe.step, "ids", probe.trainer, (-9.0,), 0.1))
+    for _ in ("a few tokens", "all of them"):
+        world.settle_until(fx.ScoreProbe)
+        probe = world.asked.popleft()
+        world.give(inp.Scored(probe.step, probe.number, "ids", probe.trainer, (-9.0,), 0.1))
     world.settle_until(fx.CompareWeights)
-    world.give(inp.Compared(world.asked.popleft().step, {"w": "the trainer holds other values"}))
+    asked = world.asked.popleft()
+    world.give(inp.Compared(asked.step, {"w": "the trainer holds other values"}, number=asked.number))
     assert world.kinds()[-1] == "training.halted" and "step.started" not in world.kinds()
     world.give(inp.ResumeRequested("somebody"))
     assert [type(effect) for effect in world.asked] == [fx.StopChild]

@@ -512,6 +512,80 @@ def test_limits_by_bytes_and_by_age_keep_the_newest():
     ]
 
 
+def test_a_limit_of_its_own_is_half_of_the_disk_that_was_free_at_the_start():
+    """Checkpoints of 10 bytes each: 30 for the first life, and in the second half of what is free and what they
+    take."""
+    free = iter((60, 0))
+    world = World(changed(SETTINGS, keep=20, keep_bytes="auto"), free=next(free)).up()
+    for name in "abcd":
+        world.lines(name, source=name)
+        world.settle()
+        world.pass_time(86_400)
+        world.settle()
+    assert [c.step for c in world.state.checkpoints.committed] == [2, 3, 4]
+    assert world.of(ev.DaemonStarted)[0].history_bytes == 30
+    fuller = world.successor()
+    fuller.free = next(free)
+    fuller.up()
+    assert fuller.of(ev.DaemonStarted)[-1].history_bytes == 15 and fuller.of(ev.ConfigChanged) == []
+    assert [c.step for c in fuller.state.checkpoints.committed] == [4]
+
+
+def test_a_journal_from_before_there_was_a_limit_of_its_own_has_none():
+    world = World(changed(SETTINGS, keep=20)).up()
+    assert world.state.daemon.settings.checkpoint.keep_bytes == "auto" and world.state.daemon.history_bytes == 0
+    for name in "abcd":
+        world.lines(name, source=name)
+        world.settle()
+        world.pass_time(86_400)
+        world.settle()
+    assert len(world.state.checkpoints.committed) == 4
+
+
+@pytest.mark.parametrize(("key", "then", "now"), [("threads", 4, 2), ("kernels", "triton", "eager")])
+def test_steps_of_another_number_of_threads_or_other_kernels_are_not_run_again(key, then, now):
+    """As bound, whatever the configuration says: a machine with fewer cores has other threads by itself."""
+    world = World()
+    world.versions = {"threads": "4", "kernels": "triton", "torch": "2.13"}
+    world.up()
+    world.lines("a", "b")
+    world.settle()
+    assert world.state.training.version == 2 and world.state.unsaved
+    back = world.successor()
+    back.versions = {**world.versions, key: str(now)}
+    back.up()
+    halted = back.of(ev.TrainingHalted)
+    assert len(halted) == 1 and back.of(ev.ReplayDiverged) == []
+    assert f"steps 1 to 2 are in no checkpoint yet and were made with {key} = {then!r}" in halted[0].reason
+    assert f"the trainer runs with {now!r}" in halted[0].reason and f"set [trainer] {key} = {then!r}" in halted[0].hint
+    again = back.successor()
+    again.versions = world.versions | {"torch": "2.14"}  # what cannot be chosen is tried
+    again.up()
+    assert again.of(ev.ReplayVerified)[-1].last == 2 and not again.state.daemon.halted
+    again.give(inp.CheckpointRequested("test"))
+    again.settle()
+    last = again.successor()
+    last.versions = back.versions
+    last.up()
+    assert not last.state.daemon.halted and last.of(ev.TrainerAttached)[-1].replayed == 0
+
+
+def test_a_divergence_says_what_ran_otherwise():
+    world = World()
+    world.versions = {"threads": "4", "torch": "2.13", "device": "cpu A"}
+    world.up()
+    world.lines("a")
+    world.settle()
+    back = world.successor()
+    back.versions = {"threads": "4", "torch": "2.14", "device": "cpu B"}
+    back.start()
+    back.engine_up()
+    back.settle_until(fx.RunStep)
+    step = back.asked.popleft()
+    back.give(inp.StepDone(step.step, True, 1.0, 1.0, 1.0, 10, 4, "other", 0.1, 0, 0, True))
+    assert "torch 2.13 then, 2.14 now, device cpu A then, cpu B now" in back.of(ev.TrainingHalted)[0].hint
+
+
 def test_a_full_copy_when_the_ways_back_have_grown_past_half_the_model():
     world = World(changed(SETTINGS, keep=100)).up()  # 100 bytes, 5 for each way back
     for number in range(24):

@@ -201,11 +201,51 @@ def test_steps_of_other_settings_are_not_run_again():
     world.give(inp.RollbackRequested(1, "test"))
     plan = world.asked.popleft()
     begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
-    planned = way_back.way_back(begun, done, lambda _: other.settings, plan.to, plan.version, plan.checkpoints)
+    planned = way_back.way_back(
+        begun, done, lambda _: other.settings, world.bound_of, plan.to, plan.version, plan.checkpoints
+    )
     world.give(planned)
     assert "rank = 8" in world.of(ev.RollbackRefused)[0].reason
     back(world, 2)
     assert world.memory == weights[2], "a checkpoint needs no step again"
+
+
+def bound_with(threads: str) -> ev.TrainerBound:
+    return ev.TrainerBound(pid=1, fingerprint="", parameters=0, elements=0, versions={"threads": threads})
+
+
+def test_steps_of_another_number_of_threads_are_not_run_again():
+    world, weights = learned(*"abc", checkpoint_after="b")
+    world.state.children.bound.versions["threads"] = "2"
+
+    def planned(*threads: str) -> inp.RollbackPlanned:
+        world.give(inp.RollbackRequested(1, "test"))
+        plan = world.asked.popleft()
+        begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
+        bound = {n + 1: bound_with(count) for n, count in enumerate(threads)}
+        to, version, checkpoints = plan.to, plan.version, plan.checkpoints
+        return way_back.way_back(begun, done, lambda _: world.settings, bound.__getitem__, to, version, checkpoints)
+
+    world.give(planned("4", "2", "2"))
+    reason = world.of(ev.RollbackRefused)[0].reason
+    assert "step" in reason and "threads = 4; set [trainer] threads back" in reason
+    plan = planned("2", "4", "4")
+    assert plan.ran_on == {"threads": "2"}
+    world.give(plan)
+    world.settle()
+    assert world.memory == weights[1] and world.of(ev.RollbackStarted)[0].ran_on == {"threads": "2"}
+
+
+def test_steps_of_several_numbers_of_threads_have_no_way_back_through_all_of_them():
+    world, _ = learned(*"abc")
+    world.give(inp.RollbackRequested(2, "test"))
+    plan = world.asked.popleft()
+    begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
+    bound = {1: bound_with("4"), 2: bound_with("2")}
+    planned = way_back.way_back(
+        begun, done, lambda _: world.settings, bound.__getitem__, plan.to, plan.version, plan.checkpoints
+    )
+    assert "were made with several threads; name the step of a checkpoint" in planned.error
 
 
 def test_twice_back_and_forth():

@@ -407,3 +407,46 @@ def test_a_new_life_counts_the_steps_that_write_nothing_from_its_start():
     other.up().lines("z", "a", source="later")
     other.settle()
     assert batches(other)[-2:] == [("z",), ("a",)] and not other.state.daemon.halted
+
+
+# --- products -----------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_run_again_in_the_products_they_were_made_in_whatever_this_processor_would_take():
+    """Some on a machine without bf16 instructions, some on one with them; all of them again on either."""
+    w = World(SETTINGS)
+    w.products = "float32"
+    w.up()
+    w.lines("a", "b")
+    w.settle()
+    w = w.successor()
+    assert [e.products for e in w.of(ev.TrainerBound)] == ["float32"]
+    w.up()
+    w.lines("c", source="later")
+    w.settle()
+    learned = w.memory
+    for products in ("bf16", "float32"):
+        other = w.successor()
+        other.products = products
+        other.up()
+        assert other.memory == learned and not other.of(ev.ReplayDiverged), products
+
+
+def test_so_they_are_after_a_rollback_and_new_ones_are_in_this_processors():
+    w = World(SETTINGS)
+    w.products = "float32"
+    w.up()
+    w.lines("a")
+    w.settle()
+    first = w.memory
+    w = w.crash_and_return()
+    w.lines("b", "c", source="later")
+    w.settle()
+    w.give(inp.RollbackRequested(1, "test"))
+    w.settle()
+    assert w.memory == first and not w.state.daemon.halted
+    again = [step.products for step in w.of(ev.RollbackStarted)[0].replay]
+    assert again == ["float32"] and [done.products for done in w.state.recovery.since] == ["float32"]
+    w.lines("d", source="last")
+    w.settle()
+    assert [done.products for done in w.state.recovery.since] == ["float32", "bf16"]

@@ -10,6 +10,7 @@ from support.reader_samples import CLAUDE_CODE
 from apollod.curation.conversation import Moment
 from apollod.curation.formats.claude_code import READER
 from apollod.curation.formats.reader import Bad, Cursor, Limits
+from apollod.curation.formats.session_reader import SessionReader
 from apollod.curation.moments import Learned, Rules, learn
 from apollod.wire.records import decode_record, parse_line
 
@@ -135,3 +136,20 @@ def test_a_part_that_is_written_again_counts_once(again: str) -> None:
     ]
     (one,) = moments(line(1, "user", "q"), *parts)
     assert shown(one) == ["user: q", f"assistant*: {again}"]
+
+
+def test_an_error_in_a_reader_costs_one_record() -> None:
+    def hear(line: bytes) -> Any:
+        return [][int(line)]
+
+    (bad,) = SessionReader("x", lambda path, head: True, hear).fold(Cursor(), b"1\n", True, Limits()).items
+    assert isinstance(bad, Bad) and "IndexError" in bad.reason and bad.data == b"1\n"
+
+
+def test_an_answer_that_was_cut_off_is_context() -> None:
+    """Its parts are lines of their own, and the last one says so."""
+    cut = {"id": "m", "model": "apollo", "content": "half a", "stop_reason": None}
+    more = {**cut, "content": "half a sen", "stop_reason": "max_tokens"}
+    talk = [line(1, "user", "q"), line(2, "assistant", "", message=cut), line(3, "assistant", "", message=more)]
+    (one,) = moments(*talk, line(4, "user", "go on"), line(5, "assistant", "tence."))
+    assert shown(one) == ["user: q", "assistant: half a sen", "user: go on", "assistant*: tence."]

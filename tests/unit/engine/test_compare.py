@@ -46,7 +46,7 @@ def model() -> nn.Module:
     ]  # fmt: skip
     entries.append(TensorEntry("frozen", -1, 0, (1,), (1,), "bfloat16", "bfloat16", "frozen", "why not"))
     made.apollod = SimpleNamespace(
-        convolutions=(Convolution(made[1].weight.data),),
+        derived=(Convolution(made[1].weight.data),),
         placement=placement,
         manifest=Manifest("/m", "memfd", placement.storages, tuple(entries)),
         addresses={name: p.data_ptr() for name, p in made.named_parameters()},
@@ -74,7 +74,7 @@ def test_one_bit_is_found(model: nn.Module) -> None:
 def test_a_derived_copy_that_is_old_comes_first(model: nn.Module) -> None:
     trainers = digests(model)
     model[0].weight.zero_()
-    model.apollod.convolutions[0].fresh = False
+    model.apollod.derived[0].fresh = False
     assert list(compare.differing(model, trainers).items()) == [
         ("1.weight", compare.STALE),
         ("0.weight", compare.OTHER),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from apollod.bridges import cuda_ipc
 from apollod.engine.load.shared_parameters import ALIGN, place_cpu
 from apollod.engine.refusals import check_allocator
 from apollod.errors import ModelRefused, ShareRefused
@@ -68,3 +69,15 @@ def test_allocators_without_handles_are_refused(name: str, value: str) -> None:
 @pytest.mark.parametrize("value", ["", "expandable_segments:False", "max_split_size_mb:20", "backend:native"])
 def test_other_allocator_settings_are_accepted(value: str) -> None:
     check_allocator({"PYTORCH_ALLOC_CONF": value, "PYTORCH_CUDA_ALLOC_CONF": value})
+
+
+def test_a_handle_is_opened_once_in_a_process_however_often_a_trainer_attaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the driver is asked for; tests/gpu/test_ipc.py has a real one."""
+    asked = []
+    monkeypatch.setattr(cuda_ipc, "_call", lambda function, *_: asked.append(function))
+    one, other = bytes(range(64)), bytes(64)
+    try:
+        assert {cuda_ipc.open_handle(handle) for handle in (one, one, other, one)} == {0}
+    finally:
+        cuda_ipc.open_handle.cache_clear()
+    assert asked == ["cuIpcOpenMemHandle_v2"] * 2

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch import nn
 
-from apollod.engine.refusals import check_arguments, check_config
+from apollod.engine.refusals import check_arguments, check_config, check_experts, choose_backends
 from apollod.errors import ModelRefused
 
 
@@ -117,3 +118,37 @@ def test_a_directory_without_safetensors_is_refused(model: Path) -> None:
     (model / "config.json").write_text(json.dumps({"text_config": None}))
     with pytest.raises(ModelRefused, match="safetensors"):
         check_arguments(arguments(model))
+
+
+def test_experts_that_vllm_packs_are_refused_before_a_weight_is_loaded() -> None:
+    """Every backend that this vLLM has for experts without quantization."""
+    from vllm.model_executor.layers.fused_moe.oracle.unquantized import UnquantizedMoeBackend
+
+    refused = set()
+    for backend in UnquantizedMoeBackend:
+        model = nn.ModuleDict({"dense": nn.Linear(1, 1), "experts": nn.Module()})
+        model["experts"].quant_method = SimpleNamespace(unquantized_backend=backend)  # type: ignore[assignment]
+        try:
+            check_experts(model)
+        except ModelRefused as error:
+            refused.add(backend.name)
+            assert "experts" in str(error) and backend.value in str(error) and "--moe-backend" in error.hint
+    assert {"FLASHINFER_TRTLLM", "FLASHINFER_CUTLASS", "AITER", "MOONEP"} <= refused
+    assert {backend.name for backend in UnquantizedMoeBackend} - refused == {"TRITON", "BATCHED_TRITON"}
+
+
+@pytest.mark.parametrize(
+    ("cuda", "given", "taken"),
+    [(True, "auto", "triton"), (True, "flashinfer_cutlass", "flashinfer_cutlass"), (False, "auto", "auto")],
+)
+def test_on_a_gpu_experts_are_computed_by_triton_unless_the_person_says_otherwise(
+    cuda: bool, given: str, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.platforms import current_platform
+
+    monkeypatch.setattr(type(current_platform), "is_cuda", lambda self: cuda)
+    args = Namespace(moe_backend=given)
+    choose_backends(args)
+    assert args.moe_backend == taken
+    choose_backends(older := Namespace())
+    assert not vars(older)

@@ -31,13 +31,14 @@ class Engine:
     def __init__(self) -> None:
         self.busy = 0
         self.broken = False
+        self.derived = 3
         self.calls: list[Any] = []
 
     async def collective_rpc(self, method: str) -> list[int]:
         if self.broken:
             raise RuntimeError("engine core died")
         self.calls.append(method)
-        return [3]
+        return [self.derived]
 
     async def update_weight_version(self, version: str) -> None:
         self.calls.append(version)
@@ -277,6 +278,13 @@ def test_refresh_rederives_labels_and_forgets(server: Server) -> None:
     answer = server.host.refresh(5)
     assert (answer.version, answer.rederived, answer.error) == (5, 3, "")
     assert server.engine.calls == ["apollod_rederive", "5", "reset"]
+
+
+def test_an_engine_that_derives_nothing_is_asked_once(server: Server) -> None:
+    """A step costs no call of the worker then; what is derived is settled at loading."""
+    server.engine.derived = 0
+    assert [server.host.refresh(version).rederived for version in (1, 2)] == [0, 0]
+    assert server.engine.calls == ["apollod_rederive", "1", "reset", "2", "reset"]
 
 
 def test_a_busy_prefix_cache_is_reset_later(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
+import anyio.abc
+import anyio.lowlevel
 import msgspec
 import pytest
 
@@ -197,3 +199,44 @@ def test_what_raises_ends_the_daemon_and_not_only_its_task() -> None:
     with pytest.raises(ExceptionGroup, match="unhandled") as caught:
         play(main)
     assert isinstance(caught.value.exceptions[0], RuntimeError)
+
+
+# --- a comparison's answer from the engine --------------------------------------------------------------------------
+
+
+def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hung_up_on(tmp_path: Path) -> None:
+    """A server that takes the question and never answers."""
+
+    async def main() -> None:
+        hung_up, posted = anyio.Event(), list[inp.Input]()
+
+        async def serve(client: Any) -> None:
+            async with client:
+                try:
+                    while True:
+                        await client.receive()
+                except anyio.EndOfStream:
+                    hung_up.set()
+
+        listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        environ = {"APOLLOD_MODEL__PATH": str(tmp_path), "APOLLOD_ENGINE__PORT": str(port)}
+        api = SimpleNamespace(settled=anyio.lowlevel.checkpoint)
+        children = cast(Any, SimpleNamespace(engine=SimpleNamespace(api=api)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, serve)
+            config = load_config(None, environ=environ)
+            executor = Executor(config, NONE, children, posted.append, NONE, tasks)
+            with anyio.fail_after(20):
+                await executor.run(fx.ScoreProbe(3, 7, (1, 2), (-1.0,), 0.1, patience_s=0.05))
+                while not posted:
+                    await anyio.sleep(0.01)
+                assert posted == [inp.ScoreLate(7)] and not hung_up.is_set(), "it goes on"
+                await executor.run(fx.DropScore(8))
+                await anyio.wait_all_tasks_blocked()
+                assert not hung_up.is_set(), "another one's"
+                await executor.run(fx.DropScore(7))
+                await hung_up.wait()
+            tasks.cancel_scope.cancel()
+
+    play(main)

@@ -1,13 +1,16 @@
 """Environments and arguments of the children, and what can be told of memory and kernels before they start."""
 
 import json
+import os
 import shutil
 import sys
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import anyio
 import pytest
+from support.other_user import NOBODY, needs_root
 from support.real_shapes import H200, QWEN_27B
 
 from apollod.adapters.system import machine_memory
@@ -26,11 +29,39 @@ def config(root: Path, *more: str) -> Config:
 def test_tritons_cache_lies_in_the_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service has a home that it cannot write to."""
     monkeypatch.setattr(child_commands, "has_gpu", lambda: True)
-    assert child_commands.trainer_environment(config(tmp_path))["TRITON_CACHE_DIR"] == str(
-        tmp_path / "state" / "triton"
-    )
+    (tmp_path / "state").mkdir()
+    both = (child_commands.trainer_environment, child_commands.engine_environment)
+    for environment in both:
+        assert environment(config(tmp_path))["TRITON_CACHE_DIR"] == str(tmp_path / "state/cache/triton")
     monkeypatch.setattr(child_commands, "has_gpu", lambda: False)
     assert "TRITON_CACHE_DIR" not in child_commands.trainer_environment(config(tmp_path))
+
+
+@needs_root
+def test_where_the_home_cannot_be_written_caches_lie_with_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under contrib/systemd (ProtectHome), with its CacheDirectory or without."""
+    monkeypatch.setattr(child_commands, "has_gpu", lambda: True)
+    (home := tmp_path / "home").mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    found = partial(child_commands.cache_environment, config(tmp_path))
+    ours = tmp_path / "state/cache"
+    assert found({"HOME": str(home)}) == {"TRITON_CACHE_DIR": str(ours / "triton")}, "the home can be written"
+    expected = {"TRITON_CACHE_DIR": "triton", "VLLM_CACHE_ROOT": "vllm", "FLASHINFER_WORKSPACE_BASE": "flashinfer"}
+    os.seteuid(NOBODY)
+    try:
+        assert found({"HOME": str(home)}) == {name: str(ours / place) for name, place in expected.items()}
+        assert found({"HOME": "/nonexistent"}).keys() == expected.keys()
+        assert "VLLM_CACHE_ROOT" not in found({"HOME": str(home), "VLLM_CACHE_ROOT": "/mine"})
+    finally:
+        os.seteuid(0)
+    service = {"HOME": str(home), "CACHE_DIRECTORY": "/var/cache/apollod"}
+    assert found(service) == {name: f"/var/cache/apollod/{place}" for name, place in expected.items()}
+    assert "TRITON_CACHE_DIR" not in found(service | {"TRITON_CACHE_DIR": "/mine"})
+
+
+def test_the_service_has_a_cache_directory() -> None:
+    unit = (Path(__file__).parents[3] / "contrib/systemd/apollod.service").read_text().splitlines()
+    assert {"ProtectHome=read-only", "CacheDirectory=apollod"} <= set(unit)
 
 
 @pytest.mark.parametrize(

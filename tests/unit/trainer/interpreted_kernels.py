@@ -13,9 +13,9 @@ import torch
 import triton
 import triton.language as tl
 from support.effort import LONG, cases
+from support.fingerprints import check_one_number_is_read
 from torch import Tensor
 
-from apollod.trainer.bind import live_fingerprint
 from apollod.trainer.kernels import fingerprint_triton, kernels_cuda
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.backends import apollo_triton
@@ -325,7 +325,7 @@ def test_warming_up_launches_every_kernel_and_changes_no_bit(
     assert optimizer.last_report is None or optimizer.last_report.updated == len(SHAPES)
 
 
-@pytest.mark.parametrize("size", [0, 1, 1023, 5000])
-def test_fingerprint_sums(size: int) -> None:
-    words = torch.from_numpy(np.random.default_rng(size).integers(0, 1 << 32, size, dtype=np.uint32).view(np.int32))
-    assert fingerprint_triton.fingerprint_sums(words) == live_fingerprint._sums(words.numpy().view(np.uint32))
+def test_the_fingerprint_of_all_tensors_is_one_launch_and_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tensors in the form of the checkpoint, and of those that have to be brought into it first."""
+    monkeypatch.setattr(fingerprint_triton, "SEGMENT_WORDS", 2048)
+    check_one_number_is_read("cpu", triton=True)

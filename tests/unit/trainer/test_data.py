@@ -2,12 +2,17 @@
 
 import json
 from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+from apollod.demo import tiny_model
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives.encoding import tokenise
+from apollod.trainer.objectives.encoding import RULES, template_problem, tokenise
+from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.table import encoded
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.wire.records import TypedRecord, decode_record, parse_line
 
@@ -33,7 +38,7 @@ OPENED = (  # as DeepSeek-R1: the generation prompt opens a thought that no rend
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
-MARKED = (  # marks the words only: the template's author decides, not we
+MARKED = (  # marks the words only
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% "
     "endif %}"
@@ -44,6 +49,19 @@ ALTERNATING = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+PARTED = (  # without a token that ends a turn
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+COUNTING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ messages | length }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+)
+"""not prefix-preserving: every turn depends on how many follow"""
+QWEN = Path(
+    find_spec("vllm").submodule_search_locations[0], "transformers_utils/chat_templates/template_minicpmv45.jinja"
+)
+"""of a model whose template is Qwen3's: thinking is shown in the turns after the last question only, and opened by the
+generation prompt"""
 DATED = "{{ strftime_now('%Y-%m-%d') }}" + ALTERNATING
 
 base = make_tokenizer()
@@ -57,13 +75,15 @@ def chat(*turns: tuple[str, str] | dict[str, object], **fields: object) -> Typed
     return record(messages=[t if isinstance(t, dict) else {"role": t[0], "content": t[1]} for t in turns], **fields)
 
 
-def encode(example: TypedRecord, template: str | None = None, max_tokens: int = MAX, bos: str | None = None) -> Tokens:
+def encode(
+    example: TypedRecord, template: str | None = None, max_tokens: int = MAX, bos: str | None = None, rules: int = RULES
+) -> Tokens:
     tokenizer = make_tokenizer() if template or bos else base
     if template:
         tokenizer.chat_template = template
     if bos:
         tokenizer.bos_token = bos
-    return tokenise(tokenizer, example, max_tokens)
+    return tokenise(tokenizer, example, max_tokens, rules)
 
 
 def shown(tokens: Tokens) -> str:
@@ -164,18 +184,117 @@ def test_the_last_turn_is_learned_where_the_template_leaves_out_the_opened_thoug
     )
 
 
-def test_marks_of_the_template_count() -> None:
+def test_marks_of_the_template_count_and_the_end_of_each_turn_with_them() -> None:
     example = chat(("user", "Hi."), ("assistant", "Hello."), QUESTION, REPLY)
     assert shown(encode(example, MARKED)) == (
-        f"{USER}Hi.{END}\n{ANSWER}«Hello.»{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.»{END}\n"
+        f"{USER}Hi.{END}\n{ANSWER}«Hello.{END}»\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
     )
+    assert shown(encode(example, MARKED, rules=1)) == (
+        f"{USER}Hi.{END}\n{ANSWER}«Hello.»{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.»{END}\n"
+    ), "as journals of before have it"
 
 
 def test_marks_of_the_template_respect_weights() -> None:
     example = chat(("user", "Hi."), {"role": "assistant", "content": "Hello.", "weight": 0}, QUESTION, REPLY)
     assert shown(encode(example, MARKED)) == (
-        f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.»{END}\n"
+        f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
     )
+
+
+def test_marks_in_a_template_without_an_end_of_turn_stay_as_they_are() -> None:
+    """The role that follows is a token, too; it is not the end of the answer."""
+    template = (
+        "{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    example = chat(("user", "Hi."), ("assistant", "Hello."), QUESTION, REPLY)
+    assert shown(encode(example, template)) == (
+        "<|im_start|>Hi.<|im_start|>«Hello.»<|im_start|>Who are you?<|im_start|>«I am a small model.»"
+    )
+
+
+def test_no_token_reaches_over_the_end_of_the_prompt() -> None:
+    """As in Qwen's vocabulary, two line ends are one token: the prompt opens a thought with one, and where none
+    follows, the answer begins with the other."""
+    tokenizer = make_tokenizer()
+    tokenizer.add_tokens(["\n\n"])
+    tokenizer.chat_template = THINKING
+    tokens = tokenise(tokenizer, chat(QUESTION, REPLY), MAX)
+    served = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "Who are you?"}], add_generation_prompt=True, return_dict=False
+    )
+    assert tokens.ids[: tokens.mask.index(True)] == served
+    learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
+    assert tokenizer.decode(learned) == f"\n</think>\n\nI am a small model.{END}"
+    before = tokenise(tokenizer, chat(QUESTION, REPLY), MAX, rules=1)
+    assert before.ids[: len(served)] != served, "as journals of before have it"
+
+
+def test_what_was_encoded_by_former_rules_is_found_by_its_digest() -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = MARKED
+    line = parse_line(
+        json.dumps({"messages": [{"role": r, "content": c} for r, c in (QUESTION, REPLY)]}).encode()
+    ).canonical
+    former = tokenise(tokenizer, decode_record(line), MAX, rules=1)
+    today = encoded(tokenizer, line, SFT, MAX)
+    assert former.digest() != today.digest()
+    assert encoded(tokenizer, line, SFT, MAX, former.digest()).digest() == former.digest()
+    assert encoded(tokenizer, line, SFT, MAX, today.digest()).digest() == today.digest()
+    assert encoded(tokenizer, line, SFT, MAX, "0" * 32).digest() == today.digest()
+
+
+def test_thinking_of_earlier_turns_in_the_template_of_qwen() -> None:
+    """An answer is learned as the model wrote it: the last one with its thought. The first one's was dropped from the
+    text, so it is not learned, and that is said."""
+    thinks = {"role": "assistant", "content": "Hello.", "reasoning_content": "Greet."}
+    example = chat(("user", "Hi."), thinks, QUESTION, {**thinks, "content": "I am.", "reasoning_content": "Hm."})
+    template = "{% set enable_thinking = true %}" + QWEN.read_text(encoding="utf-8")
+    tokens = encode(example, template)
+    assert shown(tokens) == (
+        f"{USER}Hi.{END}\n{ANSWER}Hello.{END}\n{USER}Who are you?{END}\n"
+        f"{ANSWER}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
+    )
+    assert (tokens.left_out, encode(chat(QUESTION, REPLY), template).left_out) == (1, 0)
+
+
+def test_steps_of_one_turn_keep_their_thinking_in_the_template_of_qwen() -> None:
+    call = {"function": {"name": "find", "arguments": {}}, "type": "function"}
+    asks = {"role": "assistant", "content": "", "reasoning_content": "Look.", "tool_calls": [call]}
+    says = {"role": "assistant", "content": "Far.", "reasoning_content": "Hm."}
+    tokens = encode(
+        chat(QUESTION, asks, ("tool", "far"), says),
+        "{% set enable_thinking = true %}" + QWEN.read_text(encoding="utf-8"),
+        max_tokens=1 << 20,
+    )
+    assert tokens.left_out == 0
+    called = '<tool_call>\n{"name": "find", "arguments": {}}\n</tool_call>'
+    result = f"{USER}<tool_response>\nfar\n</tool_response>{END}\n"
+    assert shown(tokens).endswith(
+        f"{ANSWER}<think>\n«Look.\n</think>\n\n{called}{END}»\n{result}{ANSWER}<think>\n«Hm.\n</think>\n\nFar.{END}»\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "problem"),
+    [
+        (tiny_model.CHAT_TEMPLATE, ""),
+        (TOOLS, ""),
+        (THINKING, ""),
+        (OPENED, ""),
+        (MARKED, ""),
+        (QWEN.read_text(encoding="utf-8"), ""),
+        (PARTED, "do not teach when to stop"),
+        (COUNTING, "rewrites what is before the answer"),
+        ("{{ raise_exception('only tools here') }}", "only tools here"),
+        (None, "the model has no chat template"),
+    ],
+)
+def test_a_template_that_spoils_conversations_is_named_whatever_they_say(template: str | None, problem: str) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = template
+    found = template_problem(tokenizer)
+    assert problem in found if problem else not found
 
 
 def test_a_template_with_marks_that_mark_nothing_is_rendered_by_prefixes() -> None:
@@ -189,6 +308,17 @@ def test_letters_of_several_tokens_stay_whole() -> None:
 
 def test_the_date_in_a_template_never_changes() -> None:
     assert shown(encode(chat(QUESTION, REPLY), DATED)).startswith("2025-01-01")
+
+
+def test_a_tokenizer_that_fails_is_named_and_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make_tokenizer()
+
+    def fail(*_: object) -> dict[str, int]:
+        raise OverflowError("too much")
+
+    monkeypatch.setattr(tokenizer, "get_added_vocab", fail)
+    tokenizer.chat_template = MARKED
+    assert "cannot be tokenised" in template_problem(tokenizer) and "too much" in template_problem(tokenizer)
 
 
 def test_completion() -> None:

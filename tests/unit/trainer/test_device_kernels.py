@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.fingerprints import check_blocks, check_one_number_is_read
 
 from apollod.trainer import message_loop
 from apollod.trainer.bind import live_fingerprint
 from apollod.trainer.environment import environment
+from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer
@@ -115,16 +117,20 @@ def test_an_optimizer_is_made_with_them() -> None:
         make_optimizer(OptimizerSettings(name, rank=16), weight, None, "eager").warm_up()
 
 
-@pytest.mark.parametrize("size", [0, 1, 5, 4096, 10_000])
-def test_torchs_sums_are_those_of_the_fingerprint(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_fingerprint, "_BLOCK_WORDS", 1000)
-    words = torch.randint(
-        -(2**31), 2**31, (size,), dtype=torch.int64, generator=torch.Generator().manual_seed(size)
-    ).to(torch.int32)
-    whole = live_fingerprint.bytes_fingerprint(words.numpy().view("uint8").reshape(-1))
-    assert (
-        live_fingerprint._finish(
-            *live_fingerprint.torch_sums(words), 4 * size, words.numpy().view("uint8").reshape(-1)[:0]
-        )
-        == whole
-    )
+def test_torchs_sums_are_those_of_the_fingerprint() -> None:
+    check_blocks("cpu")
+
+
+def test_one_number_is_read_of_a_device() -> None:
+    check_one_number_is_read("cpu", triton=False)
+
+
+def test_the_fingerprint_is_queued_before_a_report_waits_for_the_device() -> None:
+    optimizer = Apollo([("w", torch.nn.Parameter(torch.zeros(64, 64)))], rank=16)
+    order: list[str] = []
+    optimizer.begin(1)
+    step: Any = optimizer._open()
+    report = step.report
+    step.report = lambda: (order.append("report"), report())[1]
+    assert optimizer.finish(lambda: order.append("queued")).updated == 0
+    assert order == ["queued", "report"]

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 
 @pytest.mark.slow
 def test_values_in_the_interpreter() -> None:
-    """And steps of the kernels taken back. One process for both files: it takes five seconds to start."""
-    files = [str(Path(__file__).with_name(f"interpreted_{name}.py")) for name in ("kernels", "undo")]
+    """And steps of the kernels taken back. One process for all files: it takes five seconds to start."""
+    files = [str(Path(__file__).with_name(f"interpreted_{name}.py")) for name in ("kernels", "rows", "undo")]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -40,25 +40,31 @@ def test_triton_is_asked_for_where_it_cannot_run() -> None:
 POINTERS = {
     "low_rank": "*fp32", "squares": "*fp64", "totals": "*fp64", "norm": "*fp64", "t": "*i64", "scalars": "*fp64",
     "scales": "*fp64",
-    "partials": "*fp64", "result": "*fp64", "master": "*fp32", "m": "*fp32", "v": "*fp32", "words": "*i32",
-    "sums": "*i64", "root": "fp32",
+    "partials": "*fp64", "result": "*fp64", "master": "*fp32", "m": "*fp32", "v": "*fp32", "numbers": "*i64",
+    "table": "*i64", "sums": "*i64", "root": "fp32",
 }  # fmt: skip
-PRODUCT = {"RANK": 64, "RANK_BLOCK": 64, "BLOCK_C": 64, "BLOCK_K": 64}
+PRODUCT = {"RANK": 64, "RANK_BLOCK": 64, "BLOCK_C": 64, "BLOCK_K": 64, "INDEXED": False}
 STATE = {"RANK": 64, "RANK_BLOCK": 64, "BLOCK_C": 32}
-WRITE = {"ONE_SCALE": False, "ROUND": 2, "MASTER": False, "BLOCK_M": 16, "BLOCK_N": 256}
+WRITE = {
+    "ONE_SCALE": False, "ROUND": 2, "MASTER": False, "BLOCK_M": 16, "BLOCK_N": 256, "INDEXED": False,
+}  # fmt: skip
+ROWS = {"BY_ROW": True, "INDEXED": True}
 BF16, WORDS = {"weight": "*bf16", "gradient": "*bf16"}, {"weight": "*i32", "gradient": "*i32"}
 VARIANTS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("project", PRODUCT | {"inner_stride": 1}, BF16),
     ("project", PRODUCT | {"channel_stride": 1}, BF16),
+    ("project", PRODUCT | {"inner_stride": 1, "INDEXED": True}, BF16),
     ("moments", STATE | {"rank_stride": 1, "ONE_SCALE": False}, {}),
     ("moments", STATE | {"channel_stride": 1, "ONE_SCALE": True}, {"m": "*bf16", "v": "*bf16"}),
     ("write", WRITE | {"BY_ROW": True, "WORDS": True}, WORDS),
     ("write", WRITE | {"BY_ROW": False, "WORDS": True}, WORDS),
     ("write", WRITE | {"BY_ROW": True, "WORDS": False, "MASTER": True, "ROUND": 1}, BF16),
+    ("write", WRITE | ROWS | {"WORDS": True}, WORDS),
+    ("close", {"ONE_SCALE": False}, {}),
     ("square_sums", {"BLOCK": 1024}, BF16),
     ("adam", {"ROUND": 2, "MASTER": False, "BLOCK": 1024}, BF16),
     ("close_adam", {}, {}),
-    ("fingerprint_sums", {"BLOCK": 1024}, {}),
+    ("weighted_words", {"BLOCK": 1024}, {}),
 ]
 
 
@@ -89,9 +95,9 @@ def compile_kernel(name: str, constants: dict[str, Any], types: dict[str, str], 
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from apollod.trainer.kernels import kernels_cuda
+    from apollod.trainer.kernels import fingerprint_triton, kernels_cuda
 
-    kernel = getattr(kernels_cuda, name)
+    kernel = getattr(kernels_cuda, name, None) or getattr(fingerprint_triton, name)
     constants = constants | ({"OPERAND": tl.bfloat16} if name == "project" else {})
     signature = {
         arg: "constexpr" if arg in constants else (POINTERS | types).get(arg, "i32") for arg in kernel.arg_names

@@ -1,7 +1,7 @@
 """The loss over a large vocabulary: against float64, against torch's own, and what it never makes."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
+from apollod.products.mode import products_in
 from apollod.trainer.objectives.head import BlockwiseLogProbabilities
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.model_ends import large_head
@@ -111,20 +112,23 @@ def test_no_logits_of_the_whole_vocabulary_in_float32(targets: int) -> None:
     assert torchs.elements[torch.float32] == targets * VOCABULARY
 
 
+@pytest.mark.parametrize("products", ["bf16", "float32"])
 @pytest.mark.parametrize("rank", [1, 16, 64])
-def test_a_row_of_a_product_has_the_same_bits_whichever_rows_come_with_it(rank: int) -> None:
+def test_a_row_of_a_product_has_the_same_bits_whichever_rows_come_with_it(
+    rank: int, products: Literal["bf16", "float32"]
+) -> None:
     """What row gradients rest on: products of bf16 whose rows are blocks, or few."""
     hidden, weight, _ = case(40, 96)
     gradient, basis, out = weight.detach(), 7, hidden.detach()
-    logits = out @ gradient.t()
-    whole, product = project_rows(gradient, basis, rank), logits.t() @ out
-    for rows in ([3], [0, 5000, 9191], list(range(4096)), list(range(8192, 9192)), list(range(0, 9192, 100))):
-        assert torch.equal(project_rows(gradient[rows], basis, rank), whole[rows])
-    for first in range(0, VOCABULARY, BLOCK_ROWS):
-        part = slice(first, first + BLOCK_ROWS)
-        assert torch.equal(out @ gradient[part].t(), logits[:, part]) and torch.equal(
-            logits[:, part].t() @ out, product[part]
-        )
+    with products_in(products):
+        logits = out @ gradient.t()
+        whole, product = project_rows(gradient, basis, rank), logits.t() @ out
+        for rows in ([3], [0, 5000, 9191], list(range(4096)), list(range(8192, 9192)), list(range(0, 9192, 100))):
+            assert torch.equal(project_rows(gradient[rows], basis, rank), whole[rows])
+        for first in range(0, VOCABULARY, BLOCK_ROWS):
+            part = slice(first, first + BLOCK_ROWS)
+            assert torch.equal(out @ gradient[part].t(), logits[:, part])
+            assert torch.equal(logits[:, part].t() @ out, product[part])
 
 
 def test_a_models_loss_is_the_one_of_its_own_logits() -> None:

@@ -16,6 +16,7 @@ import torch
 from apollod.adapters.system.owner import open_pidfd, this_process, when_ended
 from apollod.bridges import cuda_ipc
 from apollod.errors import ShareRefused
+from apollod.trainer.bind import mapped_memory
 from apollod.trainer.bind.mapped_memory import EXIT_OWNER_GONE, device_index, leave_with, view_of
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, Process, TensorEntry
@@ -40,6 +41,27 @@ def test_an_invisible_device_is_refused_with_what_is_visible(visible: list[str])
     with pytest.raises(ShareRefused, match=A if visible else "no device") as refused:
         device_index(B, visible)
     assert "CUDA_VISIBLE_DEVICES" in refused.value.hint
+
+
+@pytest.mark.parametrize(("least", "asked"), [(0, []), (1, [1])])
+def test_a_stream_is_made_only_for_a_priority_below_the_default(
+    least: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lower priorities are greater numbers. Devices have none below the default of 0 so far."""
+    made: list[int] = []
+
+    class Stream:
+        def __init__(self, device: torch.device, priority: int) -> None:
+            made.append(priority)
+
+        @staticmethod
+        def priority_range() -> tuple[int, int]:
+            return least, -5
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    mapped_memory.give_way(torch.device("cuda:0"))
+    assert made == asked
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from apollod.trainer import message_loop
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives import head, table
-from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
@@ -30,7 +30,7 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.row_gradient import RowGradient
 from apollod.trainer.step import be_deterministic, run_step
 from apollod.wire import messages as m
-from apollod.wire.records import CompletionRecord, TypedRecord, parse_line
+from apollod.wire.records import CompletionRecord, TypedRecord, decode_record, parse_line
 
 CLIPPED, PREFERENCE = ClippedRatio(), Preference()
 RECORDS: dict[str, TypedRecord] = {
@@ -307,3 +307,24 @@ def test_a_step_that_names_another_objective_trains_by_it(tiny_model: Path, monk
     )
     failed = loop._step(m.Step(2, [m.StepExample("x", record, encoded.digest)], 1e-3, objective="grpo2"))
     assert isinstance(failed, m.StepFailed) and "no objective 'grpo2'" in failed.reason
+
+
+def test_a_step_trains_the_tokens_that_the_journal_holds_by_whatever_rules(tiny_model: Path) -> None:
+    """A template that marks the words alone: today the end of the turn is learned with them."""
+    tokenizer = load_tokenizer(str(tiny_model))
+    tokenizer.chat_template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    record = parse_line(
+        b'{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Mara."}]}'
+    ).canonical
+    loop = message_loop.Loop(SimpleNamespace(send=None))  # type: ignore[arg-type]
+    loop._learner = message_loop.Learner(attached_to(tiny_model), m.OptimizerSettings(rank=16), tokenizer)
+    today = message_loop._encode(loop._learner, "x", record)
+    former = tokenise(tokenizer, decode_record(record), 1000, rules=1)
+    assert former.targets == today.targets - 1
+    for number, (digest, targets) in enumerate(((former.digest(), former.targets), (today.digest, today.targets)), 1):
+        done = loop._step(m.Step(number, [m.StepExample("x", record, digest)], 1e-3))
+        assert isinstance(done, m.StepDone) and done.targets == targets

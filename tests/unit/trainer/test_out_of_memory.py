@@ -1,12 +1,15 @@
 """Which errors say that memory ran out: as torch, oneDNN, CUDA and its libraries word them."""
 
+import ast
 import errno
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
-from apollod.trainer.out_of_memory import lacks_memory, spoils_the_process
+from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
 
 LACKS: list[BaseException] = [
     MemoryError(),
@@ -61,7 +64,47 @@ def test_what_really_fails_here_is_told() -> None:
         assert lacks_memory(caught.value), caught.value
 
 
-def test_a_process_in_which_onednn_found_no_memory_is_not_gone_on_with() -> None:
-    assert spoils_the_process(RuntimeError("could not create a primitive"))
-    assert not spoils_the_process(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
-    assert not spoils_the_process(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+def test_a_thread_in_which_onednn_found_no_memory_is_not_gone_on_with() -> None:
+    assert spoils_the_thread(RuntimeError("could not create a primitive"))
+    assert not spoils_the_thread(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert not spoils_the_thread(RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+
+
+STARVED = """
+import resource, sys, torch
+from concurrent.futures import ThreadPoolExecutor
+torch.set_num_threads(1)
+pool = ThreadPoolExecutor(1)
+
+def product(width):
+    try:
+        left, right = torch.randn(64, 256).bfloat16(), torch.randn(256, width).bfloat16()
+        return torch.matmul(left, right) is not None
+    except RuntimeError as error:
+        return str(error)
+
+assert product(512) is True and pool.submit(product, 512).result() is True
+soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+left, right, out = (torch.ones(*shape).bfloat16() for shape in ((117, 1024), (1024, 1041), (117, 1041)))
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]), hard))
+try:
+    torch.matmul(left, right, out=out)
+    said = ""
+except RuntimeError as error:
+    said = str(error)
+resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+print([said, product(513), pool.submit(product, 514).result()])
+"""
+
+
+def test_onednn_that_found_no_memory_goes_on_in_another_thread_and_in_no_other_way() -> None:
+    """What the trainer's way out rests on. How little memory makes it fail, and nothing else, is tried out."""
+    words, found = "could not create a primitive", []
+    for room in (1 << 20, 1 << 19, 1 << 21, 1 << 18):
+        ran = subprocess.run([sys.executable, "-c", STARVED, str(room)], capture_output=True, text=True, check=False)
+        found.append(ran.stdout.strip() or ran.returncode)
+        if ran.returncode == 0 and words in ran.stdout:
+            assert ast.literal_eval(ran.stdout) == [words, words, True]
+            return
+    pytest.skip(f"oneDNN could not be made to fail here: {found}")

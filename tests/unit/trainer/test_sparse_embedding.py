@@ -14,7 +14,7 @@ from apollod.trainer.optim.adafactor import Adafactor
 from apollod.trainer.optim.adamw import AdamW
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.optimizer_errors import OptimizerError
-from apollod.trainer.optim.row_gradient import RowGradient
+from apollod.trainer.optim.row_gradient import FactoredRows, RowGradient, RowSum, SparseRows
 
 EMBEDDING = "model.embed_tokens.weight"
 
@@ -55,6 +55,21 @@ def learn(
         assert all(p.grad is None for p in model.parameters())
     norms = {"norm": torch.tensor(report.update_norm), "gradient": torch.tensor(report.grad_norm, dtype=torch.float64)}
     return {name: p.data for name, p in model.named_parameters()} | optimizer.state_tensors() | norms
+
+
+def test_a_sum_of_rows_has_the_bits_of_the_dense_sum() -> None:
+    """Zeros of both signs included; rows that one part has, and rows that it does not. (What is not finite is not
+    used.)"""
+    values = torch.tensor([0.0, -0.0, 1.5, -1.5, 0.1, 3e38, -1e-38], dtype=torch.bfloat16)
+    whole, few = torch.cartesian_prod(values, values).t().contiguous().view(2, 7, 7)
+    factored = FactoredRows(whole.shape, lambda first, last: torch.eye(7, dtype=torch.bfloat16)[:, first:last], whole)
+    dense = SparseRows(whole.shape, torch.arange(7), whole)
+    for rows in (torch.tensor([0, 2, 5]), torch.arange(7), torch.arange(0)):
+        sparse = SparseRows(whole.shape, rows, few[rows])
+        for first, last in ((0, 7), (2, 5), (6, 7)):
+            for parts in ((dense, sparse), (sparse, dense), (factored, sparse)):
+                found, a, b = (part.block(first, last) for part in (RowSum(parts), *parts))
+                assert torch.equal(found.view(torch.int16), (a + b).view(torch.int16)), (rows, first, parts)
 
 
 @pytest.mark.parametrize("tie", [False, True], ids=["untied", "tied"])

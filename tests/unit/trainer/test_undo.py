@@ -7,16 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from support.device_waits import DeviceWaits
 from support.gradients import SHAPES, Parameters, give_gradients, model
 
 from apollod.trainer.bind import live_fingerprint
-from apollod.trainer.optim import moment_store, projector
+from apollod.trainer.optim import moment_store, parameter_step, projector
 from apollod.trainer.optim.moment_store import QuantizerMissing
 from apollod.trainer.optim.named_optimizer import NamedOptimizer
 from apollod.trainer.optim.optimizers import make_optimizer
+from apollod.trainer.optim.parameter_step import ParameterStep
 from apollod.trainer.optim.row_gradient import SparseRows
-from apollod.trainer.undo import undo_codec, undo_ring
-from apollod.trainer.undo.undo_ring import UndoRing
+from apollod.trainer.undo import undo_codec, undo_ring, way_back
+from apollod.trainer.undo.undo_ring import ParameterUndo, UndoRing
 from apollod.wire.messages import OptimizerSettings
 
 WIDE = SHAPES | {"wide.weight": (72, 60)}
@@ -150,10 +152,10 @@ def test_other_weights_and_rates(options: dict, kernels: bool, monkeypatch: pyte
 
 def test_packing_that_is_finished_late_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each parameter's when the next one is updated, the last one's at the end of the step."""
-    made: list[undo_codec.TorchPacked] = []
+    made: list[way_back.TorchPacked] = []
 
-    def late(old: torch.Tensor, new: torch.Tensor) -> undo_codec.Packed:
-        made.append(undo_codec.TorchPacked(old.clone(), new, deferred=True))
+    def late(old: torch.Tensor, new: torch.Tensor) -> way_back.Packed:
+        made.append(way_back.TorchPacked(old.clone(), new, deferred=True))
         return made[-1]
 
     monkeypatch.setattr(undo_ring, "packed", late)
@@ -171,7 +173,63 @@ def test_packing_that_is_finished_late_as_on_a_gpu(monkeypatch: pytest.MonkeyPat
     run.optimizer.finish()
     run.ring.end(run.mark())
     assert all(back.settled for back in made)
+    assert run.ring._unsettled == [] == run.ring._settled  # nothing of a step stays on the device
     assert run.ring.nbytes > sum(back.nbytes for back in made) > 0
+
+
+def test_no_more_than_two_writes_wait_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that is written in blocks: what each was before is fetched while later ones are written."""
+    monkeypatch.setattr(undo_ring, "WRITE_BYTES", 4096)
+    monkeypatch.setattr(undo_ring, "packed", lambda old, new: way_back.TorchPacked(old.clone(), new, deferred=True))
+    weight = torch.randn(40, 512, generator=torch.Generator().manual_seed(0)).bfloat16()
+    before, undo = weight.clone(), ParameterUndo([], 0, PLENTY)
+    for first in range(0, 40, 4):
+        with undo.writing(weight[first : first + 4]):
+            weight[first : first + 4] += 1
+        assert 0 < sum(held.held_bytes for held in undo.unsettled) <= 2 * 4096
+    assert len(undo.unsettled) == 2 and undo.nbytes >= 8 * 512
+    for record in reversed(undo.records):
+        record.undo()
+    assert torch.equal(weight, before)
+
+
+def test_what_cannot_fit_is_not_copied_on_the_device() -> None:
+    """The embedding of a model of 27 B, on a device that only knows sizes: its state takes 127 MB, the way back from a
+    write 318 MB at least, two bits an element, which is known before 2.54 GB are copied to make them."""
+    weight = torch.empty(248_320, 5120, dtype=torch.bfloat16, device="meta")
+    moments = {name: torch.empty(248_320, 64, device="meta") for name in "mv"}
+    state = {**moments, "t": torch.empty((), dtype=torch.int64, device="meta")}
+    taken = sum(tensor.nbytes for tensor in state.values())
+    for budget, copied, needed in ((256 << 20, 3, taken + weight.numel() // 4), (100 << 20, 0, taken)):
+        ring = UndoRing(budget)
+        ring.begin(1)
+        with DeviceWaits() as seen:
+            undo = ring.parameter(state)
+        assert seen.launches == copied
+        with DeviceWaits() as seen, undo.writing(weight):
+            pass
+        assert seen.launches == 0 and not seen.largest
+        assert undo.failed == f"one step alone takes {needed} bytes or more, undo_bytes = {budget} are allowed"
+
+
+def test_a_large_weight_on_a_device_is_written_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no copy of it is larger than one of them."""
+    most = 1 << 18
+    monkeypatch.setattr(parameter_step, "WRITE_BYTES", most)
+    weight = torch.empty(4000, 512, dtype=torch.bfloat16, device="meta")
+    undo = ParameterUndo([], 0, PLENTY)
+    step = ParameterStep(
+        "w", {"lr": 1e-3, "weight_decay": 0.0, "rounding": "nearest"}, weight, torch.bfloat16, {}, 0, 1, 1, undo
+    )
+    sizes: list[int] = []
+
+    def before(number: int, target: torch.Tensor) -> torch.Tensor:
+        sizes.append(target.nbytes)
+        return target
+
+    undo._before = before  # type: ignore[method-assign]
+    step.write(torch.empty_like(weight), torch.empty(4000, 1, device="meta"))
+    assert max(sizes) <= most < 2 * sizes[0]
 
 
 def test_keeping_steps_changes_no_bit() -> None:

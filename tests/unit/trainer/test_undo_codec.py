@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from apollod.trainer.optim.rounding import stochastic_round
 from apollod.trainer.undo import undo_codec as codec
+from apollod.trainer.undo import way_back
 
 SIZES = [1, 5, codec.BLOCK - 1, codec.BLOCK, codec.BLOCK + 1, 3 * codec.BLOCK, codec.PACKED_MIN + 7, 5000]
 SPECIAL = {
@@ -43,7 +44,7 @@ def pair(kind: type, size: int, seed: int, near: float, far: float) -> tuple[np.
     return old, new
 
 
-def comes_back(old: np.ndarray, new: np.ndarray, dtype: torch.dtype, made: codec.Packed) -> bool:
+def comes_back(old: np.ndarray, new: np.ndarray, dtype: torch.dtype, made: way_back.Packed) -> bool:
     values = tensor(new, dtype)
     made.restore(values)
     return np.array_equal(codec.words(values), old)
@@ -57,12 +58,12 @@ shares = st.sampled_from([0.0, 0.001, 0.05, 0.2, 1.0])
 @pytest.mark.parametrize("way", ["packed", "kernels", "torch"])
 def test_sixteen_bits_come_back(dtype: torch.dtype, way: str, size: int, seed: int, near: float, far: float) -> None:
     old, new = pair(np.uint16, size, seed, near, far)
-    made: codec.Packed | None
+    made: way_back.Packed | None
     if way == "kernels":
         if codec.kernels() is None or (made := codec.HalfPacked.of(old, new)) is None:
             return
     else:
-        make = codec.packed if way == "packed" else codec.TorchPacked
+        make = codec.packed if way == "packed" else way_back.TorchPacked
         made = make(tensor(old, dtype), tensor(new, dtype))
     assert comes_back(old, new, dtype, made)
 
@@ -118,7 +119,7 @@ def test_blocks_without_a_change_take_a_byte() -> None:
     assert comes_back(old, new, torch.bfloat16, made)
 
 
-@pytest.mark.parametrize("make", [pytest.param(codec.packed, marks=needs_kernels), codec.TorchPacked])
+@pytest.mark.parametrize("make", [pytest.param(codec.packed, marks=needs_kernels), way_back.TorchPacked])
 def test_a_rounded_step_takes_less_than_a_fifth(make) -> None:
     """lr 1e-5 times a normal deviate, stochastically rounded, on weights of deviation 0.02."""
     generator = torch.Generator().manual_seed(0)
@@ -150,9 +151,9 @@ def test_copies_give_every_bit_back(values: torch.Tensor) -> None:
 
 
 def test_chunks_of_a_large_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "TORCH_CHUNK", 1024)
+    monkeypatch.setattr(way_back, "TORCH_CHUNK", 1024)
     for size in (1023, 1024, 1025, 5000):
         old, new = pair(np.uint16, size, size, 0.2, 0.05)
         assert comes_back(
-            old, new, torch.bfloat16, codec.TorchPacked(tensor(old, torch.bfloat16), tensor(new, torch.bfloat16))
+            old, new, torch.bfloat16, way_back.TorchPacked(tensor(old, torch.bfloat16), tensor(new, torch.bfloat16))
         )

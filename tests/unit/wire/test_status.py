@@ -9,6 +9,7 @@ import pytest
 
 from apollod.cli.control import status_page
 from apollod.cli.control.status_verb import _page
+from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.activities import reasons
 from apollod.core.alignment.state import AlignmentState
@@ -65,6 +66,7 @@ journal.verified: int | absent
 optimizer.lr: float
 optimizer.lr_direct: float
 optimizer.name: str
+optimizer.products: str
 optimizer.rank: int
 optimizer.state_bytes: int
 paths: {str: str}
@@ -252,6 +254,16 @@ def test_it_crosses_the_socket():
 
 def page(status: st.Status) -> str:
     return status_page.page(st.plain(status))
+
+
+def test_float32_products_are_told_with_what_they_cost():
+    state = State(daemon=DaemonState(settings=ev.Settings(model_path="/m")), children=ChildrenState(bound=BOUND))
+    for products, told in (("bf16", False), ("float32", True)):
+        state.children.bound = msgspec.structs.replace(BOUND, products=products)
+        shown = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))
+        assert shown.optimizer.products == products and (f"; products {FLOAT32_PRODUCTS}" in page(shown)) is told
+    state.children.bound = None
+    assert not status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash="")).optimizer.products
 
 
 def test_the_page_of_a_status():

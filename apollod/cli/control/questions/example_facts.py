@@ -31,6 +31,7 @@ def step_of(path: str, number: int) -> dict[str, Any]:
     parent = body.get("parent")
     before = _fingerprint(path, parent) if parent is not None else None
     completed = last.kind == "step.completed"
+    examples = body.get("examples") or [body["example"]]
     result = {"step.completed": "completed", "step.failed": "failed"}.get(last.kind, "running")
     names = (
         "lr",
@@ -49,7 +50,8 @@ def step_of(path: str, number: int) -> dict[str, Any]:
         "step": number,
         "state": result,
         "example": body["example"],
-        "examples": body.get("examples") or [body["example"]],
+        "examples": examples,
+        "sources": _sources(path, examples),
         "reason": body.get("reason") or body.get("note") or "",
         **{name: body.get(name) for name in names},
         "before": {"version": parent, "fingerprint": before},
@@ -59,6 +61,24 @@ def step_of(path: str, number: int) -> dict[str, Any]:
         "at": last.at,
         "seq": last.seq,
     }
+
+
+def _sources(path: str, examples: list[str]) -> list[dict[str, Any]]:
+    """Where each of them comes from, in their order: file, lines, session and record ids."""
+    among = ", ".join(f"'{example}'" for example in examples)
+    accepted = _facts(path, f"seq IN (SELECT seq FROM known_examples WHERE id IN ({among}))")
+    found = {fact.body["example"]: fact.body for fact in accepted if fact.kind == "example.accepted"}
+    files = dict(rows.tuples(path, "SELECT source, path FROM sources")) if found else {}
+    return [
+        {
+            "example": example,
+            "path": files.get(found[example]["source"], found[example]["source"]),
+            "line": found[example]["line"],
+            "origin": found[example].get("origin", {}),
+        }
+        for example in examples
+        if example in found
+    ]
 
 
 def step_facts(path: str, number: int) -> list[_Fact]:
@@ -118,6 +138,8 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
         "source": source,
         "path": files[-1][0] if files else source,
         "line": accepted.body["line"],
+        "origin": accepted.body.get("origin", {}),
+        "removed": accepted.body.get("removed", []),
         "tier": accepted.body.get("tier", "bulk"),
         **{name: encoded[-1].body[name] if encoded else None for name in ("tokens", "targets", "cut")},
         "duplicates": duplicates,

@@ -7,7 +7,7 @@ from typing import Any
 
 from apollod.cli import numbers, render
 from apollod.cli.control import ctl, withdrawal
-from apollod.cli.control.questions import example_ids, example_text, rows
+from apollod.cli.control.questions import example_ids, example_mask, example_text, rows
 from apollod.core.example_state import STATES
 
 _EXAMPLES = """
@@ -35,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     ctl.jsonl(listed)
     shown.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
+    example_mask.arguments(shown)
     ctl.of_a_copy(listed)
     ctl.of_a_copy(shown)
 
@@ -63,6 +64,8 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     path = ctl.journal_path(args)
     id_ = example_ids.meant(path, args.example)
+    if args.mask:
+        return example_mask.show(args, path, id_)
     (found,) = [_decoded(row) for row in rows.objects(path, f"{_EXAMPLES} WHERE e.id = '{id_}'")]
     # A step over several examples names the first one, and all in a list.
     tried = rows.objects(

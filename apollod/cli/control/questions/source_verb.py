@@ -1,23 +1,31 @@
-"""`apollod ctl source list|test`: the files that examples come from."""
+"""`apollod ctl source list|show|test|add|remove`: the files that examples come from."""
 
 import argparse
+import json
 from typing import get_args
 
-from apollod.cli.control import ctl
-from apollod.cli.control.questions import rows
+from apollod.cli.control import ctl, watch_tables
+from apollod.cli.control.questions import rows, source_facts
 from apollod.core.intake.events import StripLevel
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.description = "the files that were read"
-    listed, tested = ctl.actions(
+    parser.description = "the files that examples come from"
+    listed, shown, tested, added, removed = ctl.actions(
         parser,
         ("list", "every file that was read: how far, and what became of its lines", _list),
+        ("show", "a file, or all below a directory: how far it is read, what became of its records and why", _show),
         ("test", "what would be learned of a log or a directory of logs; needs no daemon, changes nothing", _test),
+        ("add", "watch a directory of logs: a [[watch]] table in the configuration", watch_tables.add),
+        ("remove", "watch a directory no longer", watch_tables.remove),
     )
     _trial_arguments(tested)
+    watch_tables.add_arguments(added)
+    watch_tables.remove_arguments(removed)
+    shown.add_argument("path", metavar="PATH", help="a file, a directory, or a source as the journal calls it")
     ctl.jsonl(listed)
     ctl.of_a_copy(listed)
+    ctl.of_a_copy(shown)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -29,6 +37,12 @@ def _list(args: argparse.Namespace) -> int:
     rows.show_list(
         args, "sources", found, ["source", "bytes", "lines", "accepted", "duplicates", "rejected", "since"], cells
     )
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    told = source_facts.sources_of(ctl.journal_path(args), args.path)
+    print(json.dumps({"schema_version": 1, **told}) if args.json else source_facts.text_of(told))
     return 0
 
 

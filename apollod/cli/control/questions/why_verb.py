@@ -67,7 +67,9 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
     tried = f"tried in steps {' '.join(map(str, e['steps']))}" if e["steps"] not in ([], [e["step"]]) else ""
     return [
         f"example     {e['id']}   {became}",
-        f"source      {e['path']}:{e['line']}   {e['tier']}, accepted {e['at']} (event {e['seq']})",
+        f"source      {_place(e)}   {e['tier']}, accepted {e['at']} (event {e['seq']})",
+        *([f"origin      {told}"] if (told := _origin(e["origin"])) else []),
+        *([f"removed     {_removed(e['removed'])}"] if e["removed"] else []),
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
         *(
             f"because     {fact['kind']}   {_fields(fact['body'])}   {fact['at']} (event {fact['seq']})"
@@ -75,6 +77,38 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
         ),
         f"record      {_cut(' '.join(json.dumps(e['record'], ensure_ascii=False).split()))}",
     ]
+
+
+def _place(e: dict[str, Any]) -> str:
+    """File and lines of what is learned."""
+    first = e["origin"].get("first_line", 0)
+    return f"{e['path']}:{first}-{e['line']}" if 0 < first < e["line"] else f"{e['path']}:{e['line']}"
+
+
+def _behind(text: str) -> str:
+    return f"   {text}" if text else ""
+
+
+def _origin(origin: dict[str, Any]) -> str:
+    """Session, program, model and records, as far as the log said them."""
+    by = " ".join(origin[name] for name in ("agent", "version") if origin.get(name))
+    told = [f"session {origin['session']}"] if origin.get("session") else []
+    told += [by] if by else []
+    told += [f"answers of {origin['model']}"] if origin.get("model") else []
+    for name in ("records", "responses"):
+        told += [f"{name} {' '.join(origin[name])}"] if origin.get(name) else []
+    return ", ".join(told)
+
+
+def _removed(removed: list[dict[str, Any]]) -> str:
+    """What was stripped, by reason."""
+    texts: dict[str, list[str]] = {}
+    for one in removed:
+        texts.setdefault(one["why"], []).append(one["text"])
+    return "; ".join(
+        f"{why} ({len(said)}x, {sum(map(len, said))} characters): {_cut(' '.join(said[0].split()))}"
+        for why, said in texts.items()
+    )
 
 
 def _fields(body: dict[str, Any]) -> str:
@@ -100,7 +134,10 @@ def _step_lines(s: dict[str, Any]) -> list[str]:
         + (f"version {after['version']} ({after['fingerprint']})" if after else "unchanged"),
     ]
     if len(s["examples"]) > 1:
-        lines.insert(1, f"together    {len(s['examples'])} examples: {' '.join(s['examples'])}")
+        each = [
+            f"            {one['example']}   {_place(one)}{_behind(_origin(one['origin']))}" for one in s["sources"]
+        ]
+        lines[1:1] = [f"together    {len(s['examples'])} examples: {' '.join(s['examples'])}", *each]
     if after:
         missing = "in none" if s["taken_back"] else "not in one yet"
         where = f"step {checkpoint['step']} {checkpoint['path']}" if checkpoint else missing

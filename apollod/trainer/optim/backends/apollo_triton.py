@@ -8,7 +8,8 @@ its end.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +19,14 @@ import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
 from apollod.trainer.kernels import kernels_cuda as k
-from apollod.trainer.kernels.fingerprint_triton import share_out
 from apollod.trainer.optim.backends.backend import Groups
 from apollod.trainer.optim.limiter import FALL
 from apollod.trainer.optim.moments import Norms
 from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.trainer.optim.projector import stream_key, summed_dim
-from apollod.trainer.optim.row_gradient import RowGradient
+from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowGradient
 from apollod.trainer.optim.step_account import NamedParameter, StepAccount, StepReport, dense
-from apollod.trainer.undo.undo_ring import UndoRing
+from apollod.trainer.undo.undo_ring import WRITE_BYTES, ParameterUndo, UndoRing
 
 RESULT = 8  # float64 values a parameter: see kernels_cuda.py
 
@@ -46,17 +46,18 @@ _INTERPRETED = not isinstance(k.project, triton.runtime.JITFunction)
 @dataclass(frozen=True)
 class Update:
     """One parameter's share of a step. `summed` as `projector.summed_dim`; state as `Apollo` documents it, all on one
-    device."""
+    device. `undo`: where writes are kept."""
 
     name: str
     weight: Tensor
-    gradient: Tensor
+    gradient: Tensor | RowGradient
     state: Mapping[str, Tensor]
     group: Mapping[str, Any]
     round_to: torch.dtype
     seed: int
     number: int
     summed: int | None
+    undo: ParameterUndo | None = None
 
     def key(self, purpose: str, counter: int | None = None) -> tuple[int, int]:
         """Both halves of a stream's key, as the signed integers that kernels are given."""
@@ -67,11 +68,19 @@ class Update:
         """Kernel constant of the write."""
         return k.NONE if self.round_to == torch.float32 else _ROUNDINGS[self.group["rounding"]]
 
+    def kept(self, rows: Tensor | slice | None = None) -> AbstractContextManager[None]:
+        """Whoever writes weight and master, or these rows of them, does it in here."""
+        if self.undo is None:
+            return nullcontext()
+        master = self.state.get("master")
+        targets = [self.weight] if master is None else [self.weight, master]
+        if isinstance(rows, Tensor):
+            return self.undo.writing_rows(rows, *targets)
+        return self.undo.writing(*(target if rows is None else target[rows] for target in targets))
+
 
 class TritonBackend:
     """See `Backend`. Raises OptimizerError where Triton has no kernels for the device."""
-
-    takes_rows = False  # the kernels want a gradient whole
 
     def __init__(self, device: torch.device) -> None:
         if device.type != "cuda" and not _INTERPRETED:
@@ -105,21 +114,18 @@ class DeviceStep(StepAccount):
     ) -> None:
         """See `OpenStep`: queue one parameter's kernels on the current stream. `ring` keeps what they change, which
         may be nothing: that is not known yet."""
-        assert isinstance(gradient, Tensor)
         name, group = parameter.name, parameter.group
         self.take(name)
-        gradient = dense(name, gradient)
-        summed = summed_dim(gradient, group["rank"])
-        update = Update(name, weight, gradient, state, group, parameter.round_to, self.seed, self.step, summed)
-        queue = _adam if summed is None else _apollo
-        operands = (update, self._scalars[id(group)], self._results[self._rows[name]])
-        if ring is None or not ring.recording:
-            queue(*operands)
-            return
-        undo, master = ring.parameter(state), state.get("master")
-        with undo.writing(weight, *(() if master is None else (master,))):
-            queue(*operands)
-        ring.add(undo)
+        gradient = dense(name, gradient) if isinstance(gradient, Tensor) else gradient
+        undo = ring.parameter(state) if ring is not None and ring.recording else None
+        update = Update(
+            name, weight, gradient, state, group, parameter.round_to, self.seed, self.step,
+            summed_dim(weight, group["rank"]), undo,
+        )  # fmt: skip
+        queue = _adam if update.summed is None else _apollo
+        queue(update, self._scalars[id(group)], self._results[self._rows[name]])
+        if ring is not None and undo is not None:
+            ring.add(undo)
 
     def report(self) -> StepReport:
         """As `StepAccount.report`, of what the kernels noted. Waits for the device."""
@@ -142,36 +148,61 @@ def _to_device(values: Tensor, device: torch.device) -> Tensor:
 
 
 def _apollo(step: Update, scalars: Tensor, result: Tensor) -> None:
-    gradient, state, group = step.gradient, step.state, step.group
-    (rows, columns), by_row, rank = gradient.shape, step.summed == 1, group["rank"]
+    """All three kernels. A gradient in rows is gone through twice: to project it, and, when moments and limiter are
+    known, to write."""
+    state, group = step.state, step.group
+    (rows, columns), by_row, rank = step.weight.shape, step.summed == 1, group["rank"]
     channels, inner = (rows, columns) if by_row else (columns, rows)
-    strides, one_scale = ((columns, 1) if by_row else (1, columns)), group["scale"] == "tensor"
     rank_block = max(16, triton.next_power_of_2(rank))  # a matrix product needs 16
-
-    blocks = triton.cdiv(channels, BLOCK_C)
-    splits = min(triton.cdiv(PROGRAMS_WANTED, blocks), triton.cdiv(inner, SPLIT_MIN))
-    length = triton.cdiv(triton.cdiv(inner, splits), BLOCK_K) * BLOCK_K
-    splits = triton.cdiv(inner, length)
-    low_rank = torch.empty(splits, channels, rank, dtype=torch.float32, device=gradient.device)
-    squares, totals, scales = (_doubles(gradient, n) for n in (splits * channels, splits * blocks, channels))
-    k.project[(blocks, splits)](
-        gradient, low_rank, squares, totals, channels, inner, *strides, length,
-        *step.key("projection", step.number // group["gap"]),
-        RANK=rank, RANK_BLOCK=rank_block, BLOCK_C=BLOCK_C, BLOCK_K=BLOCK_K, OPERAND=_operand(gradient),
-        num_warps=4, num_stages=3, **k.UNFUSED,
-    )  # fmt: skip
+    low_rank, squares, totals = _project(step, channels, inner, rank_block)
 
     tile = max(1, STATE_TILE // rank_block)
     tiles, programs = share_out(triton.cdiv(channels, tile), STATE_PROGRAMS)
-    partials = _doubles(gradient, 2 * programs)
+    partials, scales = _doubles(step.weight, 2 * programs), _doubles(step.weight, channels)
+    one_scale = group["scale"] == "tensor"
     k.moments[(programs,)](
         low_rank, squares, totals, state["m"], state["v"], state["norm"], state["t"], scalars, scales, partials, result,
-        channels, inner, splits * blocks, splits, tiles, *((rank, 1) if by_row else (1, columns)), rank**-0.5,
+        channels, inner, totals.numel(), len(low_rank), tiles, *((rank, 1) if by_row else (1, columns)), rank**-0.5,
         *step.key("moment m"), *step.key("moment v"), RANK=rank, RANK_BLOCK=rank_block, BLOCK_C=tile,
         ONE_SCALE=one_scale,
         num_warps=4, **k.UNFUSED,
     )  # fmt: skip
+    del low_rank
     _write(step, scales, partials, programs, scalars, result, by_row, one_scale)
+
+
+def _project(step: Update, channels: int, inner: int, rank_block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """R [splits, channels, rank], |G_c|^2 [splits, channels] and sums of blocks of them, of any shape. The sums of a
+    channel have one order, whether the gradient is whole or comes in rows."""
+    gradient, rank, device = step.gradient, step.group["rank"], step.weight.device
+    blocks = triton.cdiv(channels, BLOCK_C)
+    splits = min(triton.cdiv(PROGRAMS_WANTED, blocks), triton.cdiv(inner, SPLIT_MIN))
+    length = triton.cdiv(triton.cdiv(inner, splits), BLOCK_K) * BLOCK_K
+    splits = triton.cdiv(inner, length)
+    whole = isinstance(gradient, Tensor) and gradient.shape == step.weight.shape
+    new = torch.empty if whole else torch.zeros  # rows that do not come are zero
+    low_rank = new(splits, channels, rank, dtype=torch.float32, device=device)
+    squares = new(splits, channels, dtype=torch.float64, device=device)
+
+    def launch(values: Tensor, rows: Tensor | None, totals: Tensor) -> None:
+        count, depth = values.shape if step.summed == 1 else (values.shape[1], values.shape[0])
+        strides = (values.shape[1], 1) if step.summed == 1 else (1, values.shape[1])
+        k.project[(triton.cdiv(count, BLOCK_C), splits)](
+            values, low_rank, squares, totals, values if rows is None else rows, count, channels, depth, *strides,
+            length, *step.key("projection", step.number // step.group["gap"]),
+            RANK=rank, RANK_BLOCK=rank_block, BLOCK_C=BLOCK_C, BLOCK_K=BLOCK_K, OPERAND=_operand(values),
+            INDEXED=rows is not None, num_warps=4, num_stages=3, **k.UNFUSED,
+        )  # fmt: skip
+
+    if isinstance(gradient, Tensor):
+        totals = new(1, splits * blocks, dtype=torch.float64, device=device)
+        launch(gradient, None, totals[0])
+        return low_rank, squares, totals
+    width = splits * triton.cdiv(BLOCK_ROWS, BLOCK_C)
+    totals = new(triton.cdiv(channels, BLOCK_ROWS), width, dtype=torch.float64, device=device)
+    for number, (rows, values) in enumerate(gradient.blocks()):
+        launch(values, rows, totals[number])
+    return low_rank, squares, totals
 
 
 def _write(
@@ -184,8 +215,47 @@ def _write(
     by_row: bool,
     one_scale: bool,
 ) -> None:
-    weight, gradient, (rows, columns) = step.weight, step.gradient, step.weight.shape
-    master = step.state.get("master")
+    """In one launch; in several where the gradient comes in rows, or where what they change has to be kept: no more
+    than a block's old values wait on the device then."""
+    norms = (step.state["norm"], step.state["t"], scalars, result)
+    closed = False
+    for values, rows, closed in _written(step):
+        with step.kept(rows):
+            _write_rows(step, values, rows, scales, partials, norms, partial_count, by_row, one_scale, closed)
+    if not closed:
+        k.close[(1,)](partials, *norms, partial_count, ONE_SCALE=one_scale, **k.UNFUSED)
+
+
+def _written(step: Update) -> Iterator[tuple[Tensor, Tensor | slice, bool]]:
+    """(gradient, its rows, whether these are all in one) of all rows that have to be written. A row without a
+    gradient has to be where weights decay, or may have to be copied to their master."""
+    gradient, decay = step.gradient, 1 - step.group["lr"] * step.group["weight_decay"]
+    if isinstance(gradient, RowGradient):
+        for numbers, values in gradient.every_block() if decay != 1 or "master" in step.state else gradient.blocks():
+            yield values, numbers, False
+        return
+    count, height = len(gradient), WRITE_TILE[0]
+    block = count
+    if step.undo is not None:
+        block = max(height, WRITE_BYTES // gradient[:1].nbytes // height * height)
+    for first in range(0, count, block):
+        rows = slice(first, min(first + block, count))
+        yield gradient[rows], rows, block >= count
+
+
+def _write_rows(
+    step: Update,
+    gradient: Tensor,
+    numbers: Tensor | slice,
+    scales: Tensor,
+    partials: Tensor,
+    norms: tuple[Tensor, Tensor, Tensor, Tensor],
+    partial_count: int,
+    by_row: bool,
+    one_scale: bool,
+    last: bool,
+) -> None:
+    weight, (rows, columns), master = step.weight, gradient.shape, step.state.get("master")
     bf16 = all(tensor.dtype == torch.bfloat16 for tensor in (weight, gradient))
     aligned = columns % 2 == 0 and weight.data_ptr() % 4 == 0 and gradient.data_ptr() % 4 == 0
     words = bf16 and master is None and aligned
@@ -195,28 +265,36 @@ def _write(
     across = triton.cdiv(columns, width)
     count = triton.cdiv(rows, height) * across
     tiles, programs = share_out(count, WRITE_PROGRAMS)
+    indexed, first = (True, 0) if isinstance(numbers, Tensor) else (False, numbers.start)
     k.write[(programs,)](
-        weight, weight if master is None else master, gradient, scales, partials, step.state["norm"], step.state["t"],
-        scalars, result,
-        rows, columns, across, count, tiles, partial_count, *step.key("rounding"), BY_ROW=by_row, ONE_SCALE=one_scale,
-        WORDS=words,
-        ROUND=step.rounding(), MASTER=master is not None, BLOCK_M=height, BLOCK_N=width, num_warps=8, **k.UNFUSED,
+        weight, weight if master is None else master, gradient, scales, partials, *norms,
+        numbers if indexed else gradient, rows, first, columns, across, count, tiles, partial_count, int(last),
+        *step.key("rounding"), BY_ROW=by_row, ONE_SCALE=one_scale, WORDS=words, ROUND=step.rounding(),
+        MASTER=master is not None, INDEXED=indexed, BLOCK_M=height, BLOCK_N=width, num_warps=8, **k.UNFUSED,
     )  # fmt: skip
 
 
 def _adam(step: Update, scalars: Tensor, result: Tensor) -> None:
+    assert isinstance(step.gradient, Tensor)
     weight, gradient, state = step.weight.view(-1), step.gradient.view(-1), step.state
     size, master = gradient.numel(), state.get("master")
     tiles, programs = share_out(triton.cdiv(size, ADAM_TILE), STATE_PROGRAMS)
     totals, partials, length = _doubles(gradient, programs), _doubles(gradient, programs), tiles * ADAM_TILE
     k.square_sums[(programs,)](gradient, totals, size, length, BLOCK=ADAM_TILE, **k.UNFUSED)
-    k.adam[(programs,)](
-        weight, weight if master is None else master, gradient, state["m"], state["v"], state["t"], totals, partials,
-        scalars, size, length,
-        *step.key("rounding"), *step.key("moment m"), *step.key("moment v"),
-        ROUND=step.rounding(), MASTER=master is not None, BLOCK=ADAM_TILE, **k.UNFUSED,
-    )  # fmt: skip
+    with step.kept():
+        k.adam[(programs,)](
+            weight, weight if master is None else master, gradient, state["m"], state["v"], state["t"], totals,
+            partials, scalars, size, length,
+            *step.key("rounding"), *step.key("moment m"), *step.key("moment v"),
+            ROUND=step.rounding(), MASTER=master is not None, BLOCK=ADAM_TILE, **k.UNFUSED,
+        )  # fmt: skip
     k.close_adam[(1,)](state["t"], totals, partials, scalars, result, programs, **k.UNFUSED)
+
+
+def share_out(tiles: int, programs: int) -> tuple[int, int]:
+    """(tiles of one program, programs), at most about this many."""
+    each = triton.cdiv(tiles, programs)
+    return each, triton.cdiv(tiles, each)
 
 
 def _doubles(like: Tensor, size: int) -> Tensor:

@@ -45,8 +45,5 @@ class OpenStep(Protocol):
 class Backend(Protocol):
     """See the head of this file."""
 
-    takes_rows: bool
-    """whether a gradient may come in rows (row_gradient.py)"""
-
     def open(self, step: int, seed: int, parameters: Collection[NamedParameter], groups: Groups) -> OpenStep:
         """A new step of the optimizer with these parameters."""

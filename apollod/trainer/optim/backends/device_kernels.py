@@ -15,6 +15,7 @@ import torch
 
 from apollod.explain import line_of
 from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
 from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.wire.messages import Kernels
 
@@ -51,9 +52,8 @@ def _why_not(device: torch.device) -> str:
     """Why Triton cannot compile and run a kernel here; empty where it can."""
     try:
         import_module("apollod.trainer.optim.backends.apollo_triton").TritonBackend(device)
-        fingerprint_sums = import_module("apollod.trainer.kernels.fingerprint_triton").fingerprint_sums
-        words = torch.arange(PROBE_WORDS, dtype=torch.int32, device=device)
-        expected, found = live_fingerprint.torch_sums(words), fingerprint_sums(words)
+        share = Share(torch.arange(PROBE_WORDS, dtype=torch.int32, device=device), torch.int32, 1)
+        expected, found = (DeviceFingerprint([share], triton).queue()() for triton in (False, True))
     except OptimizerError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - no compiler, no driver, a broken installation: all the same here

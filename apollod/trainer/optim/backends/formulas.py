@@ -58,8 +58,6 @@ class FormulaStep(StepAccount):
 class FormulaBackend:
     """Any optimizer, by its own formulas."""
 
-    takes_rows = True
-
     def __init__(self, formulas: Formulas) -> None:
         self._formulas = formulas
 

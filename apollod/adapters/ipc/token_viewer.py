@@ -1,0 +1,32 @@
+"""The tokens of one example, from a short-lived process that loads the model's tokenizer."""
+
+import subprocess
+import sys
+
+import msgspec
+
+from apollod.errors import ApolloError
+from apollod.wire.token_view import TokensShown, TokensWanted
+
+TIMEOUT_S = 300.0
+SAID_MAX = 400  # characters of what the process wrote when it failed
+
+
+def tokens_of(wanted: TokensWanted) -> TokensShown:
+    """As the trainer learns it, or why it cannot be. Raises ApolloError where the process fails."""
+    command = [sys.executable, "-m", "apollod.trainer.token_texts"]
+    try:
+        done = subprocess.run(
+            command, input=msgspec.json.encode(wanted), capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+        shown = msgspec.json.decode(done.stdout, type=TokensShown)
+    except subprocess.TimeoutExpired as error:
+        raise ApolloError(
+            f"the tokenizer gave no tokens in {TIMEOUT_S:g} s", "try again on a quieter machine"
+        ) from error
+    except msgspec.MsgspecError as error:
+        said = done.stderr.decode("utf-8", "replace").strip()[-SAID_MAX:]
+        raise ApolloError(
+            f"the process that tokenises ended with code {done.returncode}", said or "report this"
+        ) from error
+    return shown

@@ -1,0 +1,24 @@
+"""How much a comparison may ask of those who wait for it, told from the step that waits. Pure.
+
+A step of N tokens costs at least three forward passes over them (one forward, and a backward that is two), beside what
+does not depend on N. A forward pass over n tokens is therefore at most n / 3N of it.
+"""
+
+TOKENS = 256
+"""of the built-in text, where nobody waits: enough for a steady mean; one short prefill for the engine"""
+FEWEST = 8
+"""tokens: fewer would say next to nothing. A step of less than 54 tokens waits for longer than SHARE of its cost"""
+FORWARDS = 3
+"""of a step's tokens, that a step costs at least"""
+SHARE = 0.05
+"""of the next step's cost: half for the trainer's pass, the rest for the engine's answer"""
+
+
+def tokens_before(step: int) -> int:
+    """How many tokens are compared before a step of so many begins."""
+    return min(TOKENS, max(FEWEST, int(SHARE / 2 * FORWARDS * step)))
+
+
+def patience_s(step: int, probe: int, seconds: float) -> float:
+    """How long a step of `step` tokens waits for the engine, after the trainer took `seconds` for `probe` tokens."""
+    return max(0.0, SHARE * FORWARDS * step / max(1, probe) - 1.0) * seconds

@@ -1,0 +1,185 @@
+"""Examples as rows and documents that other programs read, and that our own readers read back to the same examples.
+
+A canonical record loses nothing on the way: what a form has no field for is written in a place of ours (ATIF's
+`extra`), or the record has no form at all and is left out.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from apollod.core.intake.events import Origin
+from apollod.wire.records import Form
+
+ATIF_VERSION = "ATIF-v1.7"
+"""of the Agent Trajectory Interchange Format: the first with `trajectory_id`"""
+PLACE = "apollod"
+"""of ours in the `extra` of a trajectory"""
+
+
+class Exported(NamedTuple):
+    """An example as the journal has it. `form`: its canonical record as JSON values; `facts`: what else is told where
+    the format has room for it."""
+
+    id: str
+    form: dict[str, Any]
+    origin: Origin
+    facts: dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One line. `note`: what whoever trains with it has to know, in general words; no `value`: it has no such form."""
+
+    value: dict[str, Any] | None
+    note: str = ""
+
+
+def openai(example: Exported) -> Row:
+    """A row of OpenAI's fine-tuning: arguments of calls as JSON text, `weight` 0 for answers that are context."""
+    form = example.form
+    if "messages" not in form:
+        return Row(form, "no conversation: written as prompt and completion, or text, which OpenAI's API does not take")
+    return Row({**form, "messages": [_with_argument_text(message) for message in form["messages"]]})
+
+
+def _with_argument_text(message: Form) -> Form:
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": _json(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def trl(example: Exported) -> Row:
+    """A row of TRL: `prompt` and `completion` where what is learned is the end of the conversation, as TRL masks it,
+    else `messages`, of which `assistant_only_loss` learns every answer."""
+    form = example.form
+    if "messages" not in form:
+        return Row(form)
+    messages: list[Form] = form["messages"]
+    begin = len(messages)
+    while begin and _is_learned(messages[begin - 1]):
+        begin -= 1
+    tools = {"tools": form["tools"]} if "tools" in form else {}
+    if 0 < begin < len(messages) and not any(map(_is_learned, messages[:begin])):
+        prompt = [{key: value for key, value in one.items() if key != "weight"} for one in messages[:begin]]
+        return Row({"prompt": prompt, "completion": messages[begin:], **tools})
+    context = any(one["role"] == "assistant" and not _is_learned(one) for one in messages)
+    note = "answers with weight 0 among what is learned: TRL does not know the weight and would learn them"
+    return Row({"messages": messages, **tools}, note if context else "")
+
+
+def _is_learned(message: Form) -> bool:
+    return bool(message["role"] == "assistant" and message.get("weight", 1))
+
+
+def atif(example: Exported) -> Row:
+    """A trajectory; answers that are context are `is_copied_context`, as ATIF has it for what is not to be learned."""
+    form, origin = example.form, example.origin
+    if "messages" not in form:
+        return Row(None, "no conversation, for which ATIF has no form: left out")
+    steps: list[dict[str, Any]] = []
+    told: list[list[Form]] = []
+    for message in form["messages"]:
+        if message["role"] == "tool" and steps and steps[-1].get("tool_calls"):
+            results = steps[-1].setdefault("observation", {"results": []})["results"]
+            results.append(_result(message))
+            told[-1].append(message)
+        else:
+            steps.append({"step_id": len(steps) + 1, **_step(message)})
+            told.append([message])
+    begun = False
+    for step, messages in zip(steps, told, strict=True):
+        ours: dict[str, Any] = {}
+        if messages_of(step) != messages or _instructs_twice(form["messages"], step):
+            ours["messages"] = messages
+        if step["source"] == "user" and begun:
+            ours["within"] = True
+        begun = begun or step["source"] != "system"
+        if ours:
+            step["extra"] = {PLACE: ours}
+    agent: dict[str, Any] = {"name": origin.agent or PLACE, "version": origin.version or "unknown"}
+    if origin.model:
+        agent["model_name"] = origin.model
+    if "tools" in form:
+        agent["tool_definitions"] = form["tools"]
+    document = {
+        "schema_version": ATIF_VERSION,
+        "session_id": origin.session or example.id,
+        "trajectory_id": example.id,
+        "agent": agent,
+        "steps": steps,
+        "extra": {PLACE: example.facts},
+    }
+    goes_on = "conversations go on after what is learned, which is dropped when they are read again"
+    return Row(document, "" if _is_learned(form["messages"][-1]) else goes_on)
+
+
+def _instructs_twice(messages: Sequence[Form], step: dict[str, Any]) -> bool:
+    """The first step is a system prompt, which is taken for the whole session's, and another one follows."""
+    return step["step_id"] == 1 and [one["role"] for one in messages[:2]] == ["system", "system"]
+
+
+def _step(message: Form) -> dict[str, Any]:
+    """A message as a step without its number; a result without a call before it is what a user said."""
+    source = {"assistant": "agent", "system": "system", "developer": "system"}.get(message["role"], "user")
+    step: dict[str, Any] = {"source": source, "message": message["content"]}
+    if "reasoning_content" in message:
+        step["reasoning_content"] = message["reasoning_content"]
+    if message.get("tool_calls"):
+        step["tool_calls"] = [
+            {
+                "tool_call_id": call.get("id", ""),
+                "function_name": call["function"]["name"],
+                "arguments": call["function"]["arguments"],
+            }
+            for call in message["tool_calls"]
+        ]
+    if source == "agent" and not _is_learned(message):
+        step["is_copied_context"] = True
+    return step
+
+
+def _result(message: Form) -> dict[str, Any]:
+    call = {"source_call_id": message["tool_call_id"]} if "tool_call_id" in message else {}
+    return {**call, "content": message["content"]}
+
+
+def messages_of(step: dict[str, Any]) -> list[Form]:
+    """What a reader that knows nothing of ours makes of a step."""
+    source, text = step["source"], step["message"]
+    if source != "agent":
+        first = source == "user" or step["step_id"] == 1
+        return [{"content": text, "role": source}] if first and text.strip() else []
+    said: Form = {"content": text, "role": "assistant"}
+    if step.get("reasoning_content"):
+        said["reasoning_content"] = step["reasoning_content"]
+    calls: Sequence[dict[str, Any]] = step.get("tool_calls", ())
+    if calls:
+        said["tool_calls"] = [
+            {
+                "function": {"arguments": call["arguments"], "name": call["function_name"]},
+                "id": call["tool_call_id"],
+                "type": "function",
+            }
+            for call in calls
+        ]
+    if step.get("is_copied_context"):
+        said["weight"] = 0
+    only = calls[0]["tool_call_id"] if len(calls) == 1 else None
+    results = step.get("observation", {"results": ()})["results"]
+    return [said, *(_result_form(result, result.get("source_call_id") or only) for result in results)]
+
+
+def _result_form(result: dict[str, Any], call: str | None) -> Form:
+    form: Form = {"content": result["content"], "role": "tool"}
+    return {**form, "tool_call_id": call} if call else form
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+FORMS: dict[str, Callable[[Exported], Row]] = {"trl": trl, "openai": openai, "atif": atif}

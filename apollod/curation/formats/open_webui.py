@@ -1,0 +1,176 @@
+"""What people rated in Open WebUI: the export of all feedback (one JSON array), or of chats with their annotations.
+
+Read by `backend/open_webui/models/feedbacks.py` of open-webui and exports of version 0.6. A rating holds the chat as it
+was. What is rated good is learned, with the branch that led to it; the rest of the chat nobody rated.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
+from apollod.curation.formats.blocks import form, json_object
+from apollod.curation.formats.document import fold_document
+from apollod.curation.formats.session_reader import SessionReader
+
+NAME = "open-webui"
+THOUGHTS = re.compile(r'<details type="reasoning".*?</details>\s*', re.DOTALL)
+DEPTH_MAX = 1000  # of a branch; parents of a broken export may go round
+
+
+class _Message(msgspec.Struct, rename="camel"):
+    id: str | None = None
+    parent_id: str | None = None
+    role: str | None = None
+    content: Any = None
+    model: str | None = None
+    annotation: Any = None
+
+
+class _History(msgspec.Struct):
+    messages: Any = None
+
+
+class _Chat(msgspec.Struct):
+    id: str | None = None
+    chat: "_Chat | None" = None
+    history: _History | None = None
+
+
+class _Rating(msgspec.Struct):
+    rating: int | float | str | None = None
+    model_id: str | None = None
+    reason: str | None = None
+    comment: str | None = None
+
+
+class _Meta(msgspec.Struct):
+    chat_id: str | None = None
+    message_id: str | None = None
+
+
+class _Snapshot(msgspec.Struct):
+    chat: _Chat | None = None
+    history: _History | None = None
+
+
+class _Feedback(msgspec.Struct):
+    id: str | None = None
+    type: str | None = None
+    data: _Rating | None = None
+    meta: _Meta | None = None
+    snapshot: _Snapshot | None = None
+    chat: _Chat | None = None
+
+
+_decode = msgspec.json.Decoder(_Feedback).decode
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """An array of ratings with their chats, or of chats."""
+    if not head.lstrip().startswith(b"["):
+        return False
+    rated = b'"snapshot"' in head and b'"rating"' in head
+    return rated or (b'"history"' in head and b'"childrenIds"' in head)
+
+
+def hear(record: bytes) -> Iterable[Entry]:
+    """The entries of one rating, or of a chat."""
+    feedback = json_object(record, _decode)
+    if feedback.snapshot is not None:
+        chat = feedback.snapshot.chat or _Chat()
+        tree = _tree(chat.chat or chat) or _messages(feedback.snapshot.history)
+        return (_of_rating(feedback, tree, chat.id),)
+    if feedback.chat is not None:
+        return tuple(_of_chat(_tree(feedback.chat.chat or feedback.chat), feedback.id))
+    return (Unknown(feedback.type or "neither feedback nor a chat"),)
+
+
+def _tree(chat: _Chat) -> dict[str, _Message]:
+    return _messages(chat.history)
+
+
+def _messages(history: _History | None) -> dict[str, _Message]:
+    """The messages of a chat by id; those that are none are left out."""
+    given = history.messages if history is not None else None
+    given = list(given.values()) if isinstance(given, dict) else given
+    found = {}
+    for one in given if isinstance(given, list) else ():
+        try:
+            message = msgspec.convert(one, _Message)
+        except msgspec.ValidationError:
+            continue
+        if message.id:
+            found[message.id] = message
+    return found
+
+
+def _of_rating(feedback: _Feedback, tree: dict[str, _Message], chat: str | None) -> Entry:
+    rating, meta = feedback.data or _Rating(), feedback.meta or _Meta()
+    return _learned(tree, meta.message_id or "", rating, feedback.id or "", meta.chat_id or chat or "")
+
+
+def _of_chat(tree: dict[str, _Message], chat: str | None) -> Iterable[Entry]:
+    """What was rated in a chat, in older versions."""
+    rated = [message for message in tree.values() if isinstance(message.annotation, dict)]
+    for message in rated:
+        try:
+            rating = msgspec.convert(message.annotation, _Rating)
+        except msgspec.ValidationError:
+            rating = _Rating()
+        yield _learned(tree, message.id or "", rating, message.id or "", chat or "")
+    if not rated:
+        yield Dropped("a chat without a rating")
+
+
+def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str, chat: str) -> Entry:
+    score = _score(rating.rating)
+    if not score or score != score:  # NaN is no number that equals itself
+        return Dropped("rated neither good nor bad")
+    if score < 0:
+        return Dropped("rated bad")
+    branch = _branch(tree, place)
+    if not branch or branch[-1].role != "assistant":
+        return Dropped("a rating whose answer is not in the export")
+    if any("<details type=" in THOUGHTS.sub("", _text(message)) for message in branch):
+        return Dropped("a chat with calls of tools, which the export has as HTML")
+    said = [
+        Said(
+            form(message.role or "", THOUGHTS.sub("", _text(message)).strip()),
+            prompt=message.role == "user",
+            model=message.model or "",
+        )
+        for message in branch
+        if message.role in ("system", "user", "assistant")
+    ]
+    words = " ".join(word for word in (f"{score:+g}", rating.reason, rating.comment) if word)
+    last = msgspec.structs.replace(
+        said[-1], id=record, model=rating.model_id or said[-1].model, signals=(Signal("rating", words[:200]),)
+    )
+    return Whole(Session(id=chat, agent=NAME), (*said[:-1], last), len(said) - 1)
+
+
+def _branch(tree: dict[str, _Message], place: str) -> list[_Message]:
+    """From the first message of a chat to this one."""
+    branch: list[_Message] = []
+    while place in tree and len(branch) < DEPTH_MAX:
+        branch.append(tree[place])
+        place = tree[place].parent_id or ""
+    return branch[::-1]
+
+
+def _text(message: _Message) -> str:
+    return message.content if isinstance(message.content, str) else ""
+
+
+def _score(rating: int | float | str | None) -> float | None:
+    """A thumb up is 1 and down is -1, in some versions as text."""
+    try:
+        return float(rating) if rating is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+READER = SessionReader(NAME, recognise, hear, fold_document)

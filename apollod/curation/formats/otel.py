@@ -1,0 +1,192 @@
+"""Spans of OpenTelemetry with the GenAI conventions, as its file exporter writes them: OTLP JSON, a batch a line.
+
+Read by open-telemetry/semantic-conventions-genai, which is still in development: messages stand in attributes, as JSON
+text or structured. They are there only where the capture of content is switched on. Each call of a model is a span with
+all that the model was shown, so a span is a conversation whose last answer may be learned.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
+from apollod.curation.formats.blocks import context_form, form, json_object, json_text, tool_call
+from apollod.curation.formats.session_reader import SessionReader
+from apollod.errors import RecordRefused
+from apollod.wire.records import Form
+
+NAME = "otel-genai"
+CALLS = frozenset({"chat", "generate_content", "text_completion"})
+OTHERS = frozenset(
+    {"invoke_agent", "create_agent", "execute_tool", "embeddings", "retrieval", "invoke_workflow", "rerank", "plan"}
+)
+"""Operations that are no call of a model, or whose calls have spans of their own."""
+CUT_OFF = frozenset({"length", "max_tokens", "error", "content_filter"})
+
+
+class _Attribute(msgspec.Struct):
+    key: str = ""
+    value: Any = None
+
+
+class _Event(msgspec.Struct):
+    name: str = ""
+    attributes: list[_Attribute] = []
+
+
+class _Span(msgspec.Struct, rename="camel"):
+    trace_id: str = ""
+    span_id: str = ""
+    attributes: list[_Attribute] = []
+    events: list[_Event] = []
+
+
+class _Scope(msgspec.Struct):
+    spans: list[_Span] = []
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    scope_spans: list[_Scope] = []
+
+
+class _Batch(msgspec.Struct, rename="camel"):
+    resource_spans: list[_Resource] | None = None
+    resource_logs: Any = None
+    resource_metrics: Any = None
+
+
+_decode = msgspec.json.Decoder(_Batch).decode
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """The first line is a batch of spans."""
+    return re.match(rb'\s*\{\s*"resourceSpans"', head) is not None
+
+
+def hear(line: bytes) -> Iterable[Entry]:
+    """The entries of a batch."""
+    batch = json_object(line, _decode)
+    if batch.resource_spans is None:
+        return (Dropped("logs or metrics"),) if batch.resource_logs or batch.resource_metrics else (Unknown("batch"),)
+    spans = (span for resource in batch.resource_spans for scope in resource.scope_spans for span in scope.spans)
+    try:
+        return tuple(_of_span(span) for span in spans)
+    except RecursionError as error:
+        raise RecordRefused("an attribute is nested too deep", "leave it out of the spans") from error
+
+
+def _of_span(span: _Span) -> Entry:
+    facts = {one.key: _value(one.value) for one in span.attributes if one.key.startswith("gen_ai.")}
+    if not facts:
+        return Dropped("a span of something else")
+    operation = _string(facts, "gen_ai.operation.name")
+    if operation in OTHERS:
+        return Dropped(f"a span of {operation}")
+    if operation not in CALLS:
+        return Unknown(f"operation: {operation}")
+    said = [one for one in _messages(facts.get("gen_ai.output.messages")) if one["role"] == "assistant"]
+    if not said:
+        return Dropped("a span without its messages; switch on that content is captured")
+    model = _string(facts, "gen_ai.response.model") or _string(facts, "gen_ai.request.model")
+    response = _string(facts, "gen_ai.response.id")
+    context = [Said(one, prompt=one["role"] == "user") for one in _messages(facts.get("gen_ai.input.messages"))]
+    signals = tuple(signal for event in span.events for signal in _signals(event))
+    answer = Said(said[0], id=span.span_id, model=model, response=response, signals=signals)
+    if answer.message.get("weight") == 0:
+        return Dropped("an answer that was cut off")
+    session = Session(
+        id=_string(facts, "gen_ai.conversation.id") or span.trace_id,
+        agent=_string(facts, "gen_ai.agent.name") or NAME,
+        model=model,
+        system=_texts(_decoded(facts.get("gen_ai.system_instructions")), "text"),
+        tools=_tools(_decoded(facts.get("gen_ai.tool.definitions"))),
+    )
+    return Whole(session, (*context, answer), len(context))
+
+
+def _value(value: Any) -> Any:
+    """A value of OTLP JSON as plain JSON."""
+    if not isinstance(value, dict) or len(value) != 1:
+        return None
+    ((kind, inner),) = value.items()
+    if kind == "arrayValue":
+        values = inner.get("values") if isinstance(inner, dict) else None
+        return [_value(one) for one in values] if isinstance(values, list) else []
+    if kind == "kvlistValue":
+        values = inner.get("values") if isinstance(inner, dict) else None
+        pairs = [one for one in values if isinstance(one, dict)] if isinstance(values, list) else []
+        return {str(one.get("key")): _value(one.get("value")) for one in pairs}
+    return inner
+
+
+def _decoded(value: Any) -> Any:
+    """What a span holds as JSON text, or structured. Raises RecordRefused."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise RecordRefused(f"an attribute of a span is no JSON: {error}", "it may have been cut by a limit") from error
+
+
+def _messages(value: Any) -> list[Form]:
+    """The messages of an attribute; results of tools are messages of their own."""
+    value = _decoded(value)
+    given = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [form_ for one in given for form_ in _forms(one)]
+
+
+def _forms(message: dict[str, Any]) -> Iterable[Form]:
+    parts = message.get("parts")
+    parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    role, text = message.get("role"), _texts(parts, "text")
+    for part in parts:
+        if part.get("type") == "tool_call_response":
+            result = part.get("result", part.get("response"))
+            shown = result if isinstance(result, str) else json_text(result)
+            yield form("tool", shown, tool_call_id=part.get("id"))
+    if role == "assistant":
+        calls = [
+            tool_call(part.get("id"), part.get("name"), part.get("arguments"))
+            for part in parts
+            if part.get("type") == "tool_call"
+        ]
+        answer = form("assistant", text, reasoning_content=_texts(parts, "reasoning"), tool_calls=calls)
+        cut_off = str(message.get("finish_reason")) in CUT_OFF
+        yield context_form(answer) if cut_off else answer
+    elif role in ("system", "user", "developer") and text:
+        yield form(role, text)
+
+
+def _texts(parts: Any, kind: str) -> str:
+    parts = parts if isinstance(parts, list) else []
+    texts = (part.get("content") for part in parts if isinstance(part, dict) and part.get("type") == kind)
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _tools(value: Any) -> tuple[dict[str, Any], ...]:
+    """Definitions as in an OpenAI request."""
+    given = [tool for tool in value if isinstance(tool, dict)] if isinstance(value, list) else []
+    return tuple(
+        tool
+        if "function" in tool
+        else {"type": "function", "function": {key: field for key, field in tool.items() if key != "type"}}
+        for tool in given
+    )
+
+
+def _signals(event: _Event) -> Iterable[Signal]:
+    if event.name == "gen_ai.evaluation.result":
+        facts = {one.key.removeprefix("gen_ai.evaluation."): _value(one.value) for one in event.attributes}
+        shown = (facts.get(key) for key in ("name", "score.value", "score.label"))
+        yield Signal("evaluation", " ".join(str(one) for one in shown if one is not None)[:200])
+
+
+def _string(facts: dict[str, Any], key: str) -> str:
+    value = facts.get(key)
+    return value if isinstance(value, str) else ""
+
+
+READER = SessionReader(NAME, recognise, hear)

@@ -1,0 +1,130 @@
+"""Sessions of Qwen Code: `~/.qwen/projects/<directory>/chats/<session>.jsonl`, subagents in files of their own.
+
+Read as `chatRecordingService.ts` of QwenLM/qwen-code writes them: the envelope is that of Claude Code, a tree by `uuid`
+and `parentUuid`, and what was said are Gemini's parts. A rewind is a record that follows an earlier one; a compression
+has the history that the model sees from there on.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Signal, Unknown
+from apollod.curation.formats.blocks import form, in_parts, json_object, text_of_response, texts_of_parts, tool_call
+from apollod.curation.formats.session_reader import SessionReader
+
+NAME = "qwen-code"
+NOT_PROMPTS = frozenset({"notification", "cron", "goal_runtime", "agent_bootstrap", "background_task_completed"})
+"""Subtypes of messages in the place of a user that no person wrote; the model was shown them."""
+
+
+class _Content(msgspec.Struct):
+    role: str | None = None
+    parts: Any = None
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    status: str | None = None
+
+
+class _Payload(msgspec.Struct, rename="camel"):
+    compressed_history: list[_Content] | None = None
+
+
+class _Line(msgspec.Struct, rename="camel"):
+    """What is read of a record; all other fields are left alone."""
+
+    type: str = ""
+    subtype: str | None = None
+    uuid: str | None = None
+    parent_uuid: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    version: str | None = None
+    is_sidechain: bool | None = None
+    model: str | None = None
+    message: _Content | None = None
+    tool_call_result: _Result | None = None
+    system_payload: _Payload | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_of_qwen = re.compile(rb'"message": ?\{[^{}\[\]]*"parts": ?\[|"systemPayload": ?\{').search
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """One of the first records has a session, and parts or what Qwen Code notes for itself."""
+    for line in head.split(b"\n")[:20]:
+        if b'"sessionId"' in line and _of_qwen(line):
+            return True
+    return False
+
+
+def hear(line: bytes) -> Iterable[Entry]:
+    """The entries of one record."""
+    record = json_object(line, _decode)
+    return (
+        Session(
+            id=record.agent_id or record.session_id or "",
+            agent=NAME,
+            version=record.version or "",
+            sidechain=bool(record.is_sidechain),
+        ),
+        *_of_record(record),
+    )
+
+
+def _of_record(record: _Line) -> Iterable[Entry]:
+    name, after = record.uuid or "", (record.parent_uuid or BEGINNING) if record.uuid else None
+    if record.message is not None and record.type in ("user", "assistant", "tool_result"):
+        yield from _of_content(record.message, record, name, after)
+        return
+    history = record.system_payload.compressed_history if record.system_payload is not None else None
+    if history is not None:
+        bare = _Line()
+        entries = [entry for content in history for entry in _of_content(content, bare, name, None)]
+        yield Replaced(tuple(entry for entry in entries if isinstance(entry, Said)))
+    elif name:
+        yield Link(name, after or "")
+    if record.type == "system":
+        yield Dropped(f"system: {(record.subtype or 'other')[:60]}")
+    else:
+        yield Unknown(record.type)
+
+
+def _of_content(content: _Content, record: _Line, name: str, after: str | None) -> Iterable[Entry]:
+    results = in_parts(content.parts, "functionResponse")
+    calls = in_parts(content.parts, "functionCall")
+    text, thought = texts_of_parts(content.parts), texts_of_parts(content.parts, thought=True)
+    if content.role == "model" or (content.role is None and record.type == "assistant"):
+        said = form(
+            "assistant",
+            text,
+            reasoning_content=thought,
+            tool_calls=[tool_call(call.get("id"), call.get("name"), call.get("args")) for call in calls],
+        )
+        yield Said(said, id=name, after=after, model=record.model or "")
+        return
+    for result in results:
+        response = text_of_response(result.get("response"))
+        signals = _signals(record.tool_call_result, response)
+        yield Said(form("tool", response, tool_call_id=result.get("id")), id=name, after=after, signals=signals)
+        after = None
+    if text.strip():
+        prompt = not results and record.subtype not in NOT_PROMPTS
+        yield Said(form("user", text), id=name, after=after, prompt=prompt)
+    elif not results:
+        yield Dropped("a prompt without text")
+        if name:
+            yield Link(name, after or "")
+
+
+def _signals(result: _Result | None, text: str) -> tuple[Signal, ...]:
+    if result is None or result.status not in ("error", "cancelled"):
+        return ()
+    return (Signal("refused" if result.status == "cancelled" else "tool-error", text[:200]),)
+
+
+READER = SessionReader(NAME, recognise, hear)

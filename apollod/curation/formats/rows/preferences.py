@@ -1,0 +1,99 @@
+"""Rows that say which answer is better, or whether one is good: TRL's preference and KTO rows, OpenAI's DPO rows.
+
+The better answer is learned like any other, a bad one is not: a loss that takes both has its rows here, where both
+answers are at hand.
+"""
+
+from typing import Any
+
+from apollod.curation.conversation import Dropped
+from apollod.curation.formats.rows import alpaca, sharegpt
+from apollod.errors import RecordRefused
+
+BAD = Dropped("rated bad")
+
+
+def is_pair(row: dict[str, Any]) -> bool:
+    """Has it a chosen and a rejected answer?"""
+    return "chosen" in row and "rejected" in row
+
+
+def pair(row: dict[str, Any]) -> dict[str, Any]:
+    """The chosen answer to the prompt. Without a prompt, it is what both answers begin with. Raises RecordRefused."""
+    chosen, rejected = (_messages(row[name], name) for name in ("chosen", "rejected"))
+    prompt = _prompt(row)
+    if isinstance(chosen, str) and isinstance(prompt, str):
+        return {"prompt": prompt, "completion": chosen}
+    if isinstance(chosen, str) and prompt is None:
+        common = _common_text(chosen, rejected if isinstance(rejected, str) else "")
+        return {"prompt": chosen[:common], "completion": chosen[common:]}
+    answers = chosen if isinstance(chosen, list) else [{"role": "assistant", "content": chosen}]
+    others = rejected if isinstance(rejected, list) else []
+    common = next((n for n, turn in enumerate(answers) if n >= len(others) or turn != others[n]), len(answers) - 1)
+    context, answers = answers[:common], answers[common:]
+    if not context:  # else the prompt is in there again
+        context = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt or []
+    return _after(context, answers, sharegpt.tools_of(row.get("tools")))
+
+
+def is_openai(row: dict[str, Any]) -> bool:
+    """Has it a preferred output?"""
+    return "preferred_output" in row and "input" in row
+
+
+def openai(row: dict[str, Any]) -> dict[str, Any]:
+    """The preferred output to the input's messages. Raises RecordRefused."""
+    asked = row["input"]
+    if not isinstance(asked, dict):
+        raise RecordRefused("input is no object", 'give {"messages": [...], "tools": [...]}')
+    context, answers = _messages(asked.get("messages"), "input"), _messages(row["preferred_output"], "preferred_output")
+    if not isinstance(context, list) or not isinstance(answers, list):
+        raise RecordRefused("input or preferred_output has no list of messages", "give [{role, content}, ...]")
+    return _after(context, answers, sharegpt.tools_of(asked.get("tools")))
+
+
+def is_rated(row: dict[str, Any]) -> bool:
+    """Is it said whether it is good? A label that is not true or false is no rating."""
+    return isinstance(row.get("kto_tag"), bool) or ("completion" in row and isinstance(row.get("label"), bool))
+
+
+def rated(row: dict[str, Any]) -> dict[str, Any] | Dropped:
+    """What is rated good, without the rating."""
+    good = row["kto_tag"] if isinstance(row.get("kto_tag"), bool) else row["label"]
+    return {name: value for name, value in row.items() if name not in ("kto_tag", "label")} if good else BAD
+
+
+def _prompt(row: dict[str, Any]) -> str | list[dict[str, Any]] | None:
+    """What both answer: TRL's `prompt`, or as others name it; None: it is in the answers."""
+    if "instruction" in row:
+        return alpaca.prompt(row)
+    if "conversations" in row:
+        prompt: str | list[dict[str, Any]] = sharegpt.messages_of(row["conversations"], "conversations")
+    elif name := next((name for name in ("prompt", "messages", "question") if name in row), ""):
+        prompt = _messages(row[name], name)
+    else:
+        return None
+    system = row.get("system")
+    if isinstance(system, str) and system:
+        told = {"role": "system", "content": system}
+        return [told, *(prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}])]
+    return prompt
+
+
+def _messages(value: Any, name: str) -> str | list[dict[str, Any]]:
+    """A text, or messages; one message may stand alone. Raises RecordRefused."""
+    if isinstance(value, str):
+        return value
+    return sharegpt.messages_of([value] if isinstance(value, dict) else value, name)
+
+
+def _after(context: list[dict[str, Any]], answers: list[dict[str, Any]], tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """Answers are learned, what stands before them is context."""
+    return {"prompt": context, "completion": answers, "tools": tools}
+
+
+def _common_text(chosen: str, rejected: str) -> int:
+    """Where the answers begin to differ, as TRL's `extract_prompt` cuts them: with the space before them."""
+    pairs = enumerate(zip(chosen, rejected, strict=False))
+    common = next((n for n, (one, other) in pairs if one != other), min(len(chosen), len(rejected)))
+    return common - 1 if common and chosen[common - 1] == " " else common

@@ -1,0 +1,55 @@
+"""The table of row shapes. Adding one is a function that makes a record's JSON of a row, and a line here."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from apollod.curation.conversation import Dropped
+from apollod.curation.formats.rows import alpaca, hermes_trajectories, preferences, sharegpt
+
+Row = dict[str, Any]
+"""The JSON object of a line, without the keys that are null."""
+
+
+class Shape(NamedTuple):
+    """How a row is recognised, and what is learned of it."""
+
+    name: str
+    """the format, where a file begins with such a row"""
+    is_it: Callable[[Row], bool]
+    convert: Callable[[Row], Row | Dropped]
+    """the object that `wire.records.record_of` takes, or why the row is no example. Raises RecordRefused."""
+
+
+SHAPES: tuple[Shape, ...] = (
+    Shape("openai-dpo", preferences.is_openai, preferences.openai),
+    Shape("preference", preferences.is_pair, preferences.pair),
+    Shape("kto", preferences.is_rated, preferences.rated),
+    Shape("hermes-trajectories", hermes_trajectories.is_it, hermes_trajectories.convert),
+    Shape("sharegpt", sharegpt.is_it, sharegpt.convert),
+    Shape("alpaca", alpaca.is_it, alpaca.convert),
+)
+"""In the order in which they are asked. A row that none of them takes is a record as it stands, or nothing known."""
+
+
+def convert(value: Mapping[str, Any]) -> Row | Dropped:
+    """A row of any shape as the object that `wire.records.record_of` takes; what it says beside, such as a tier, stays.
+    Raises RecordRefused."""
+    row = {key: field for key, field in value.items() if field is not None}
+    seen = 0
+    while (shape := _shape(row)) is not None and seen < 3:  # a rating may stand around another shape
+        converted = shape.convert(row)
+        if isinstance(converted, Dropped):
+            return converted
+        row = {**converted, "tier": row["tier"]} if "tier" in row else converted
+        seen += 1
+    return row
+
+
+def name_of(value: Mapping[str, Any]) -> str:
+    """The name of a row's shape; "" for what is a record as it stands, or nothing known."""
+    shape = _shape({key: field for key, field in value.items() if field is not None})
+    return shape.name if shape is not None else ""
+
+
+def _shape(row: Row) -> Shape | None:
+    return next((shape for shape in SHAPES if shape.is_it(row)), None)

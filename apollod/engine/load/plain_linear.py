@@ -1,0 +1,21 @@
+"""How the engine multiplies with a weight that lies plainly in shared memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from apollod.adapters.system.processor import bf16_instructions
+from apollod.products import tiles
+
+
+def plain_linear() -> Callable[..., torch.Tensor]:
+    """torch's product of hidden [..., in] with a weight [out, in], or one of float32 tiles where the processor has no
+    instructions for bf16: vLLM calls whatever a layer has as its `cpu_linear`."""
+    return functional.linear if bf16_instructions() else tiles.linear
+
+
+def packed_linear(module: Any) -> bool:
+    """Whether this layer multiplies with a packed copy of its weight after all."""
+    return getattr(module, "cpu_linear", functional.linear) not in (functional.linear, tiles.linear)

@@ -1,0 +1,19 @@
+"""What kind of model it is, from its config.json, where engine and trainer round more or less differently. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apollod.core.alignment.bounds import ModelKind
+from apollod.model.shapes import layer_types
+
+_RECURRENT = ("linear", "mamba", "recurrent", "conv", "ssm")
+"""in the name of a kind of layer (`layer_types`, `layers_block_type`) or of a model"""
+
+
+def kind_of(config: Mapping[str, Any]) -> ModelKind:
+    """Hybrid where any layer is known to be recurrent, else dense, also where config.json does not say."""
+    text = config.get("text_config") or config
+    named = [*(text.get("layers_block_type") or ()), str(text.get("model_type", ""))]
+    if isinstance(text.get("num_hidden_layers"), int):
+        named += layer_types(text)
+    return "hybrid" if any(word in str(name) for name in named for word in _RECURRENT) else "dense"

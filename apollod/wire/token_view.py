@@ -1,0 +1,34 @@
+"""What `apollod ctl example show --mask` asks of `apollod.trainer.token_texts`, and its answer: JSON over a pipe."""
+
+import msgspec
+
+
+class TokensWanted(msgspec.Struct, frozen=True):
+    """A canonical record, and what its tokens depend on. `digest`: of `example.encoded`, empty where there is none."""
+
+    model_dir: str
+    record: bytes
+    max_tokens: int
+    objective: str = "sft"
+    digest: str = ""
+
+
+class TokensShown(msgspec.Struct, frozen=True):
+    """Its tokens as the trainer learns them. `refused`: why there are none; `hint`: what to do about it."""
+
+    ids: list[int] = []
+    texts: list[str] = []
+    """of each token; a letter of several tokens is the text of its last one. Together they are the text"""
+    mask: list[bool] = []
+    """is it learned?"""
+    starts: tuple[int, ...] = (0,)
+    """where each sequence begins"""
+    cut: int = 0
+    """tokens dropped from the left of the prompt"""
+    left_out: int = 0
+    """turns that were to be learned and are not: the chat template shows them otherwise than they were written"""
+    digest: str = ""
+    template: str = ""
+    """what is wrong with the model's chat template"""
+    refused: str = ""
+    hint: str = ""

@@ -1,0 +1,13 @@
+"""What a long run says on stderr while it goes on."""
+
+import sys
+import time
+
+_began = time.monotonic()
+
+
+def say(text: str) -> None:
+    """A line with the time since the start."""
+    seconds = time.monotonic() - _began
+    sys.stderr.write(f"[{seconds // 60:3.0f}:{seconds % 60:02.0f}] {text}\n")
+    sys.stderr.flush()

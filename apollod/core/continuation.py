@@ -112,10 +112,17 @@ def obstacle(state: State) -> str:
 
 
 def continuation(
-    state: State, notes: Notes, archive: Archive, settled: Iterable[str], lessons: Lessons, at_ns: int
+    state: State,
+    notes: Notes,
+    archive: Archive,
+    settled: Iterable[str],
+    lessons: Lessons,
+    at_ns: int,
+    responses: Iterable[str] = (),
 ) -> Iterator[Dated]:
     """The events of the next journal, in order. `state`: at the end of the archive, where nothing is an `obstacle`;
-    `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`."""
+    `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`;
+    `responses`: keys of the answers that those have learned."""
     newest, training, intake = state.checkpoints.newest, state.training, state.intake
     assert newest is not None
     yield at_ns, ev.JournalContinued(
@@ -130,6 +137,8 @@ def continuation(
         yield from _waiting(list(queue.waiting), lessons)
     for named in _parts(settled):
         yield at_ns, ev.ExampleCarried(examples=named)
+    for keys in _parts(responses):
+        yield at_ns, ev.ExampleCarried(examples=(), responses=keys)
     yield at_ns, _totals(state)
 
 

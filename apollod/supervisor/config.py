@@ -101,6 +101,9 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """default: `inbox` in the state directory"""
     max_line_bytes: Annotated[int, Meta(ge=1024)] = 1 << 20
     rescan_s: Annotated[float, Meta(gt=0.0)] = 5.0
+    near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
+    """a text of 40 words or more that has so much in common with one that was accepted is not learned (share of its
+    groups of three words, estimated); 0: only what is the same. For watched directories, too"""
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

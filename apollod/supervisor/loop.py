@@ -178,11 +178,17 @@ class Loop:
         return self.state.children.engine.phase == "ready" and not gone
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
-        """Lines are decided with the knowledge of which examples the journal holds at this very moment."""
+        """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
         if not isinstance(input_, inp.LinesRead):
             return input_
-        ids = {line.example for line in input_.batch.lines if line.example}
-        return msgspec.structs.replace(input_, known=frozenset(await self.journal.known(ids)))
+        lines = [line for line in input_.batch.lines if line.example]
+        signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
+        return msgspec.structs.replace(
+            input_,
+            known=frozenset(await self.journal.known({line.example for line in lines})),
+            responses=await self.journal.learned_by({one.key for line in lines for one in line.responses}),
+            signatures=await self.journal.like(signatures) if signatures else {},
+        )
 
 
 class Ticket:

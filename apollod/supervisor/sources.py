@@ -65,7 +65,7 @@ def read_sources(config: Config, loop: Loop, tasks: TaskGroup) -> None:
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
     rules = Rules(models=(config.engine.served_name,), context_tokens=config.trainer.max_tokens)
-    terms = Terms(rules, record_bytes=config.inbox.max_line_bytes)
+    terms = Terms(rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate)
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms)
     with closing(inbox):
         await _read(inbox, inbox.read_batch, config.inbox.rescan_s, loop)
@@ -88,7 +88,9 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
         context_tokens=config.trainer.max_tokens,
         stripping=Stripping(section.strip, section.strip_patterns),
     )
-    return Terms(rules, section.tier, config.inbox.max_line_bytes, section.settle_s, only_known=True)
+    return Terms(
+        rules, section.tier, config.inbox.max_line_bytes, section.settle_s, True, config.inbox.near_duplicate
+    )
 
 
 async def _read(place: _Place, read_batch: ReadBatch, every_s: float, loop: Loop) -> None:

@@ -8,12 +8,12 @@ The tier that a line may ask for is no part of it: the same text in another tier
 
 import json
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import msgspec
 
 from apollod.core.events import Tier
+from apollod.core.intake.repeats import content_id
 from apollod.errors import RecordRefused
 
 DEPTH_MAX = 100  # of nested JSON; tool schemas reach 20, SQLite's JSON functions give up at 1000
@@ -132,7 +132,7 @@ def _record(kind: Kind, form: dict[str, Any], tier: Tier | None = None) -> Recor
         ) from error
     except ValueError as error:  # 1e400 is read as infinity
         raise _too_large() from error
-    return Record(kind, canonical, blake2b(canonical, digest_size=16).hexdigest(), tier)
+    return Record(kind, canonical, content_id(canonical), tier)
 
 
 def decode_record(canonical: bytes) -> TypedRecord:

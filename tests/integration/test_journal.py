@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from hashlib import blake2b
 from pathlib import Path
 
@@ -21,9 +22,11 @@ import pytest
 from support.journals import edit, opened, paused, shell
 
 from apollod.adapters.journal import known_examples, row_batch
+from apollod.adapters.journal.derived_check import damage
 from apollod.adapters.journal.journal_reader import recorded, snapshot, verify
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
+from apollod.core.intake.repeats import SCHEME
 from apollod.errors import JournalError
 from apollod.wire.event_codec import chain
 
@@ -574,3 +577,35 @@ async def test_a_snapshot_that_was_left_right_before_a_failed_write_is_dropped_a
         await anyio.sleep(0.1)
         assert time.monotonic() - begun < 10, "the event loop stood still"
     assert log.read_bytes() == failed and snapshot(path, "code") is None
+
+
+async def test_answers_and_signatures_stay_known_while_they_move_and_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_examples, "RECENT_MAX", 20)
+    monkeypatch.setattr(known_examples, "SLICE", 6)
+    path, names = tmp_path / "journal.db", ids(0, 40)
+    keys = {name: (f"{name}-1", f"{name}-2") for name in names}
+    signed = {name: SCHEME + b64encode(blake2b(name.encode()).digest() * 2).decode() for name in names}
+    journal = await Journal.open(path)
+    for number, name in enumerate(names, 1):
+        assert await journal.learned_by(keys[name]) == {} and await journal.like([signed[name]]) == {}
+        event = msgspec.structs.replace(accepted(name), responses=keys[name], signature=signed[name])
+        await journal.append([event], AT)
+        so_far = names[:number]
+        known = {key: name for name in so_far for key in keys[name]}
+        assert await journal.learned_by([key for both in keys.values() for key in both]) == known
+        assert await journal.like(signed.values()) == {name: signed[name] for name in so_far}
+        if number == 25:
+            shutil.copytree(tmp_path, tmp_path / "crashed")
+            await journal.close()
+            path = tmp_path / "crashed" / "journal.db"
+            journal = await Journal.open(path)
+    await journal.close()
+    assert damage(path) is None
+    with shell(path) as db:
+        ((rows,),) = db.execute("SELECT count(*) FROM response_index").fetchall()
+        assert rows > 40
+        db.execute("DELETE FROM response_index")
+    found = damage(path)
+    assert found is not None and "an answer that event 1 says is missing" in str(found)

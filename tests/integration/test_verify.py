@@ -80,8 +80,8 @@ def flip_in_index(path: Path) -> None:
 async def indexed(path: Path) -> None:
     """All ids go to the table, as they do when there are many."""
     journal = await Journal.open(path)
-    while journal._known._recent or journal._known._sealed.ids:
-        await journal._known.move(journal._writer)
+    while journal._known.examples._recent or journal._known.examples._sealed:
+        await journal._known.examples.move(journal._writer)
     await journal.close()
 
 
@@ -162,7 +162,7 @@ def test_an_index_that_is_half_way_written_is_good(
 
     async def one_slice() -> None:
         journal = await Journal.open(path)
-        await journal._known.move(journal._writer)
+        await journal._known.examples.move(journal._writer)
         await journal.close()
 
     anyio.run(one_slice)

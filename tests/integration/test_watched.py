@@ -1,12 +1,15 @@
 """A watched directory of agent logs: what is written there is learned turn by turn, each turn once."""
 
+import json
 import os
 import random
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,11 +25,12 @@ from apollod.core import inputs as inp
 from apollod.core.effects import Effect
 from apollod.core.fold import fold
 from apollod.core.intake.policy import intake_events
+from apollod.core.intake.state import IntakeCounts
 from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.errors import ConfigError
 from apollod.supervisor import sources
-from apollod.supervisor.config import Config, ModelSection, StateSection, WatchSection
+from apollod.supervisor.config import Config, InboxSection, ModelSection, StateSection, WatchSection
 from apollod.supervisor.loop import Loop
 from apollod.wire.records import decode_record
 
@@ -248,3 +252,49 @@ def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
     assert state.intake.direct.waiting[0].tier == "direct"
     accepted = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
     assert [type(event).__name__ for event in accepted] == ["SourceDiscovered", "ExampleAccepted", "SourceConsumed"]
+
+
+def test_a_session_seen_by_its_log_and_by_the_inbox_is_trained_once_across_a_restart(tmp_path: Path) -> None:
+    """The log is read turn by turn, the record holds both turns and one more; a third of them was known to nobody."""
+    config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), settle_s=3600.0))
+    config = msgspec.structs.replace(config, inbox=InboxSection(rescan_s=0.2))
+    config.inbox_dir.mkdir(parents=True)
+    (config.state_dir / "quarantine").mkdir()
+    (tmp_path / "logs").mkdir()
+    turns_ = [("ask a", "answer a"), ("ask b", "answer b"), ("ask c", "answer c")]
+
+    def given(turns: list[tuple[str, str]]) -> bytes:
+        pairs = (({"role": "user", "content": a}, {"role": "assistant", "content": b}) for a, b in turns)
+        return json.dumps({"messages": [message for pair in pairs for message in pair]}).encode() + b"\n"
+
+    async def life(until: Callable[[IntakeCounts], bool]) -> None:
+        journal = await Journal.open(config.journal_path)
+        state = State()
+        for item, _ in journal_reader.recorded(config.journal_path):
+            fold(state, item)
+        executor, loop = NoEffects(), Loop(state, journal)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop.run, executor)
+            sources.read_sources(config, loop, tasks)
+            with anyio.fail_after(20):
+                while not until(loop.state.intake.counts):
+                    await anyio.sleep(0.05)
+            tasks.cancel_scope.cancel()
+        await journal.close()
+
+    (tmp_path / "logs" / "s.jsonl").write_bytes(session("s", ["a", "b", "d"]))
+    anyio.run(life, lambda counts: counts.accepted == 2)
+    (config.inbox_dir / "1.jsonl").write_bytes(given(turns_) + given(turns_[1:2]))
+    anyio.run(life, lambda counts: counts.duplicates == 1 and counts.accepted == 3)
+    events = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
+    accepted = [event for event in events if isinstance(event, ev.ExampleAccepted)]
+    (duplicate,) = [event for event in events if isinstance(event, ev.ExampleDuplicate)]
+    trained = [
+        message.content
+        for event in accepted
+        for message in decode_record(bytes(event.record)).messages  # type: ignore[union-attr]
+        if message.role == "assistant" and message.weight
+    ]
+    assert sorted(trained) == ["answer a", "answer b", "answer c"]
+    assert accepted[2].repeated == (accepted[0].example, accepted[1].example)
+    assert duplicate.of == accepted[1].example

@@ -40,6 +40,11 @@ _KNOWN = """
     WHERE events.kind = 'example.carried'
     ORDER BY 1
 """
+_RESPONSES = """
+    SELECT CASE kind WHEN 'example.accepted' THEN events.key END, CAST(response.value AS TEXT)
+    FROM events, json_each(events.body, '$.responses') AS response
+    WHERE kind IN ('example.accepted', 'example.carried') ORDER BY 2
+"""
 _INDEX = """
     INSERT INTO example_index (id, seq)
     SELECT id, max(seq) FROM known_examples GROUP BY id ORDER BY id
@@ -197,7 +202,7 @@ def _begin(old: _Old, new: Path, put: continuation.Archive, at_ns: int) -> Archi
     kept = continuation.kept_examples(old.state)
     settled = (id_ for id_ in _known(old.path) if id_ not in kept)
     lessons = _Lessons(old.path, kept)
-    dated = continuation.continuation(old.state, old.notes, put, settled, lessons.of, at_ns)
+    dated = continuation.continuation(old.state, old.notes, put, settled, lessons.of, at_ns, _responses(old.path, kept))
     try:
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(new, isolation_level=None)) as db:
@@ -228,6 +233,15 @@ def _rows(dated: Iterable[continuation.Dated]) -> Iterator[tuple[int, int, str, 
         hash_ = chain(prev, seq, at_ns, kind, version, key, body)
         yield seq, at_ns, kind, version, key, body.decode(), prev, hash_
         prev = hash_
+
+
+def _responses(path: Path, kept: set[str]) -> Iterator[str]:
+    """Keys of the answers that a journal or its archives accepted, without those of examples that go over whole."""
+    with reading(path) as db:
+        try:
+            yield from (key for id_, key in db.execute(_RESPONSES) if id_ not in kept)
+        except sqlite3.Error as error:
+            raise explain(path, error) from error
 
 
 def _known(path: Path) -> Iterator[str]:

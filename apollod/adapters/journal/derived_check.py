@@ -18,6 +18,13 @@ EMPTY_INDEX = "DELETE FROM example_index; UPDATE meta SET value = '0' WHERE key 
 """Makes the next start fill the index anew, from the events."""
 
 _COMPLETE = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'indexed_seq')"
+_RESPONSES_COMPLETE = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'responses_indexed_seq')"
+_RESPONSES = f"""
+    SELECT events.seq FROM events, json_each(events.body, '$.responses') AS response
+    WHERE kind IN ('example.accepted', 'example.carried') AND events.seq <= {_RESPONSES_COMPLETE}
+    AND NOT EXISTS (SELECT 1 FROM response_index WHERE id = response.value) ORDER BY events.seq LIMIT 1
+"""
+_EMPTY_RESPONSES = "DELETE FROM response_index; UPDATE meta SET value = '0' WHERE key = 'responses_indexed_seq'"
 _EXAMPLES = (  # what is wrong with one, and how to find the first
     (
         "it is said to be complete up to event {}, which is not there",
@@ -61,6 +68,10 @@ def damage(path: str | Path) -> JournalError | None:
             for what, sql in _EXAMPLES:
                 for (seq,) in db.execute(sql):
                     return _fixed_by(f"in example_index {what.format(seq)}", path, EMPTY_INDEX)
+            has_responses = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'response_index'").fetchone()
+            for (seq,) in db.execute(_RESPONSES) if has_responses else ():
+                what = f"in response_index an answer that event {seq} says is missing"
+                return _fixed_by(what, path, _EMPTY_RESPONSES)
         except sqlite3.Error as error:
             raise explain(path, error) from error
     return None

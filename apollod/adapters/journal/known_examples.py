@@ -1,97 +1,113 @@
-"""Which examples were accepted, by the journal or its archive, and in which event: an index that costs an append
-almost nothing.
+"""What the journal or its archive has accepted, so that nothing is learned twice: examples by their ids, their answers
+by keys, their texts by bands of signatures.
 
-Content ids are random, so a row written to the index at once would dirty a page of its own, and an append would become
-dearer with every example (a factor of 8 at a million). The newest ids are therefore kept in memory; when there are
-many, they go to the table `example_index` in the order of the index, a slice at a time, so that one page takes several.
-The table is derived: `meta.indexed_seq` says up to which event it is complete, and the view `known_examples` adds the
-rest for readers.
+Each is an index that is written late (late_index.py). The view `known_examples` adds what is not in the table yet for
+readers.
 """
 
 from collections.abc import Iterable
-from functools import cache
-from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aiosqlite
 import msgspec
 
-RECENT_MAX = 65_536  # ids in memory, about 12 MB; twice as many while the older half goes to the table
-SLICE = 1024  # ids written at a time, a few ms
+from apollod.adapters.journal.late_index import Kind, LateIndex
+from apollod.core.events import ExampleAccepted
+from apollod.core.intake.repeats import bands
 
-_RECENT = """
-    WITH indexed AS (SELECT CAST(value AS INTEGER) AS seq FROM meta WHERE key = 'indexed_seq')
-    SELECT key, seq FROM events WHERE kind = 'example.accepted' AND seq > (SELECT seq FROM indexed)
+RECENT_MAX = 65_536  # keys of each kind in memory
+SLICE = 1024  # rows of an index written at a time
+
+_AFTER = "seq > (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{complete}')"
+_EXAMPLES = """
+    SELECT key, seq FROM events WHERE kind = 'example.accepted' AND {after}
     UNION ALL
     SELECT carried.value, events.seq FROM events, json_each(events.body, '$.examples') AS carried
-    WHERE events.kind = 'example.carried' AND events.seq > (SELECT seq FROM indexed)
+    WHERE events.kind = 'example.carried' AND {after}
     ORDER BY 2
 """
-_INDEXED = "SELECT id, seq FROM example_index WHERE id IN (SELECT value FROM json_each(?))"
-_COMPLETE = "UPDATE meta SET value = ? WHERE key = 'indexed_seq'"
+_RESPONSES = """
+    SELECT response.value, events.seq FROM events, json_each(events.body, '$.responses') AS response
+    WHERE events.kind IN ('example.accepted', 'example.carried') AND {after} ORDER BY 2
+"""
+_SIGNATURES = """
+    SELECT body ->> '$.signature', seq FROM events
+    WHERE kind = 'example.accepted' AND coalesce(body ->> '$.signature', '') <> '' AND {after} ORDER BY 2
+"""
+_NAMES = "SELECT seq, CASE kind WHEN 'example.accepted' THEN key ELSE '' END FROM events WHERE seq IN ({seqs})"
+_SIGNED = "SELECT key, body ->> '$.signature' FROM events WHERE seq IN ({seqs})"
+_GIVEN = "SELECT value FROM json_each(?)"
 
 
-class _Sealed(NamedTuple):
-    """Ids on their way to the table; they stay here until all of them are in it."""
+class Known(NamedTuple):
+    """Made by `load`; what is accepted is added in the order of events, after its commit."""
 
-    ids: dict[str, int]
-    ordered: "Iterable[tuple[str, int]]"
-
-
-class KnownExamples:
-    """Made by `load`. Ids are added in the order of events, after their commit."""
-
-    def __init__(self, recent: dict[str, int]) -> None:
-        self._recent = recent
-        self._sealed = _Sealed({}, iter(()))
-        self._slice: list[tuple[str, int]] = []
+    examples: LateIndex[str]
+    responses: LateIndex[str]
+    bands: LateIndex[int]
 
     @classmethod
-    async def load(cls, reader: aiosqlite.Connection) -> "KnownExamples":
-        """What is not in the table yet, at most some ten thousand ids. Raises sqlite3.Error."""
-        return cls({id_: seq for id_, seq in await reader.execute_fetchall(_RECENT)})
+    async def load(cls, reader: aiosqlite.Connection) -> "Known":
+        """What is not in the tables yet, at most some ten thousand keys of each kind. Raises sqlite3.Error."""
+        return cls(
+            await LateIndex.load(reader, _of_text("example_index", "indexed_seq", _EXAMPLES)),
+            await LateIndex.load(reader, _of_text("response_index", "responses_indexed_seq", _RESPONSES)),
+            await LateIndex.load(
+                reader,
+                # A text has 16 bands, so slices are longer, or a busy source would be faster than they are written.
+                Kind(
+                    "near_index",
+                    "near_indexed_seq",
+                    _sql(_SIGNATURES, "near_indexed_seq"),
+                    bands,
+                    RECENT_MAX,
+                    8 * SLICE,
+                ),
+            ),
+        )
 
-    def add(self, id_: str, seq: int) -> None:
+    def add(self, event: ExampleAccepted, seq: int) -> None:
         """An example was accepted by event `seq`."""
-        self._recent[id_] = seq
+        self.examples.add(event.example, seq)
+        for key in event.responses:
+            self.responses.add(key, seq)
+        if event.signature:
+            for band in bands(event.signature):
+                self.bands.add(band, seq)
 
-    async def find(self, reader: aiosqlite.Connection, ids: Iterable[str]) -> dict[str, int]:
-        """Event by id, of those ids that are known. Raises sqlite3.Error."""
-        found, rest = {}, []
-        for id_ in ids:
-            seq = self._recent.get(id_) or self._sealed.ids.get(id_)
-            if seq:
-                found[id_] = seq
-            else:
-                rest.append(id_)
-        if rest:
-            rows = await reader.execute_fetchall(_INDEXED, (msgspec.json.encode(rest).decode(),))
-            found.update({id_: seq for id_, seq in rows})
-        return found
+    async def learned_by(self, reader: aiosqlite.Connection, keys: Iterable[str]) -> dict[str, str]:
+        """The example that learned each of these answers, of those that are known; empty for one of an archive. Raises
+        sqlite3.Error."""
+        found = await self.responses.find(reader, keys)
+        names = {seq: name for seq, name in await _rows(reader, _NAMES, found.values())} if found else {}
+        return {key: names[seq] for key, seq in found.items()}
+
+    async def like(self, reader: aiosqlite.Connection, signatures: Iterable[str]) -> dict[str, str]:
+        """Signatures, by example, of those that have a band in common with one of these. Raises sqlite3.Error."""
+        wanted = {band for signature in signatures for band in bands(signature)}
+        found = await self.bands.find(reader, wanted) if wanted else {}
+        return {name: signed for name, signed in await _rows(reader, _SIGNED, found.values())} if found else {}
 
     @property
     def must_move(self) -> bool:
         """Is it time for `move`?"""
-        return bool(self._sealed.ids) or len(self._recent) >= RECENT_MAX
+        return any(index.must_move for index in self)
 
     async def move(self, writer: aiosqlite.Connection) -> None:
-        """Write one slice to the table. Raises sqlite3.Error; the same slice is then tried again next time.
-
-        After a crash the ids since `indexed_seq` are read from their events again: a row that is there already is the
-        same.
-        """
-        if not self._sealed.ids:
-            self._sealed = _Sealed(self._recent, iter(sorted(self._recent.items())))
-            self._recent = {}
-        self._slice = self._slice or list(islice(self._sealed.ordered, SLICE))
-        if self._slice:
-            await writer.execute(_insert(len(self._slice)), [value for row in self._slice for value in row])
-            self._slice = []
-        else:
-            await writer.execute(_COMPLETE, (str(max(self._sealed.ids.values())),))
-            self._sealed = _Sealed({}, iter(()))
+        """Write a slice of each index for which it is time. Raises sqlite3.Error."""
+        for index in self:
+            if index.must_move:
+                await index.move(writer)
 
 
-@cache
-def _insert(rows: int) -> str:
-    return f"INSERT OR IGNORE INTO example_index (id, seq) VALUES {', '.join(['(?, ?)'] * rows)}"
+def _of_text(table: str, complete: str, recent: str) -> Kind[str]:
+    return Kind(table, complete, _sql(recent, complete), lambda value: (value,), RECENT_MAX, SLICE)
+
+
+def _sql(recent: str, complete: str) -> str:
+    return recent.format(after=_AFTER.format(complete=complete))
+
+
+async def _rows(reader: aiosqlite.Connection, sql: str, seqs: Iterable[int]) -> Iterable[Any]:
+    given = msgspec.json.encode(sorted(set(seqs))).decode()
+    return await reader.execute_fetchall(sql.format(seqs=_GIVEN), (given,))

@@ -34,8 +34,8 @@ class Batch(NamedTuple):
     callers: list[Done]
     answers: list[list[Recorded]]
     """of each caller"""
-    accepted: list[tuple[str, int]]
-    """examples and their events"""
+    accepted: list[tuple[ExampleAccepted, int]]
+    """with the number of the event"""
 
     @property
     def head(self) -> tuple[int, bytes]:
@@ -65,7 +65,7 @@ def take(waiting: deque[Waiting], seq: int, prev: bytes) -> Batch:
         before = hash_
         recorded.append(Recorded(seq, at_ns, event))
         if type(event) is ExampleAccepted:
-            batch.accepted.append((event.example, seq))
+            batch.accepted.append((event, seq))
         taken += 1
         size += len(body)
         if done is not None:

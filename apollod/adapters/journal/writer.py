@@ -18,11 +18,11 @@ import asyncio
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, closing
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiosqlite
 import anyio
@@ -32,7 +32,7 @@ import structlog
 from apollod.adapters.journal.failures import explain, is_of_disk
 from apollod.adapters.journal.journal_file import InUse, check_application, check_not_lost, log_of, resolved
 from apollod.adapters.journal.journal_reader import Snapshot
-from apollod.adapters.journal.known_examples import KnownExamples
+from apollod.adapters.journal.known_examples import Known
 from apollod.adapters.journal.migrate import load, migrate
 from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.adapters.journal.trust import check_before_writing
@@ -45,6 +45,8 @@ from apollod.failpoints import failpoint
 from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
 
 log = structlog.get_logger()
+
+Answer = TypeVar("Answer")
 
 BUSY_MS = 5000  # patience with a foreign lock
 SNAPSHOTS_KEPT = 2
@@ -84,7 +86,7 @@ class Journal:
         writer: aiosqlite.Connection,
         reader: aiosqlite.Connection,
         head: _Head,
-        known: KnownExamples,
+        known: Known,
     ) -> None:
         self._path = path
         self._in_use = in_use
@@ -120,7 +122,7 @@ class Journal:
                     writer = await _connect(stack, file, "rw", _PRAGMAS)
                     reader = await _connect(stack, file, "ro", _READ_PRAGMAS)
                     head = await _read_head(writer, path)
-                    known = await KnownExamples.load(reader)
+                    known = await Known.load(reader)
                     in_use = InUse(path)  # both have read by now, so that the log is there
                     stack.pop_all()
             except sqlite3.Error as error:
@@ -162,6 +164,15 @@ class Journal:
     async def known(self, ids: Iterable[str]) -> set[str]:
         """Those of `ids` that are examples accepted already."""
         return set(await self._find(ids))
+
+    async def learned_by(self, responses: Iterable[str]) -> dict[str, str]:
+        """The example that learned each of these answers, by their keys, of those that are known; an empty name for one
+        of an archive."""
+        return await self._ask(self._known.learned_by(self._reader, responses))
+
+    async def like(self, signatures: Iterable[str]) -> dict[str, str]:
+        """Signatures, by example, of accepted texts that may resemble one with these signatures."""
+        return await self._ask(self._known.like(self._reader, signatures))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
         """Canonical records by example id; unknown ids are left out. The caller bounds how many.
@@ -252,8 +263,8 @@ class Journal:
             _refuse(batch.callers, told)
             return
         self._head = _Head(*batch.head)
-        for id_, seq in batch.accepted:
-            self._known.add(id_, seq)
+        for event, seq in batch.accepted:
+            self._known.add(event, seq)
         for done, recorded in zip(batch.callers, batch.answers, strict=True):
             if not done.done():  # else its caller was cancelled
                 done.set_result(recorded)
@@ -318,8 +329,11 @@ class Journal:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     async def _find(self, ids: Iterable[str]) -> dict[str, int]:
+        return await self._ask(self._known.examples.find(self._reader, ids))
+
+    async def _ask(self, answer: Awaitable[Answer]) -> Answer:
         try:
-            return await self._known.find(self._reader, ids)
+            return await answer
         except sqlite3.Error as error:
             raise explain(self._path, error) from error
 

@@ -8,7 +8,9 @@ from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
 from apollod.curation.conversation import Moment
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
+from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules, learn, learn_record
+from apollod.curation.responses import taught
 
 CHUNK_BYTES = 64 << 10
 
@@ -140,9 +142,10 @@ def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
 
 def _line(number: int, learned: Learned) -> Line:
     record = learned.record
+    responses, text = taught(record)
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
-        origin=learned.origin, removed=learned.removed,
+        origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
     )  # fmt: skip
 
 

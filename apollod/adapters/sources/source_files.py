@@ -36,6 +36,7 @@ BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one
 HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
 SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
 SETTLED_S = 60.0  # a conversation to which nobody added anything for so long is taken as far as it goes
+NEAR_DUPLICATE = 0.9  # share of its shingles that a text has in common with a known one, and is not learned
 MEMORIES = 64  # files whose conversations are remembered between two batches; others are read again
 
 
@@ -49,6 +50,8 @@ class Terms(msgspec.Struct, frozen=True):
     settle_s: float = SETTLED_S
     only_known: bool = False
     """documents (.json) of no known format are not looked at, instead of refused"""
+    near_duplicate: float = NEAR_DUPLICATE
+    """see `Batch.near_duplicate`"""
 
 
 @dataclass
@@ -274,6 +277,7 @@ class SourceFiles:
             cursor=self._formats.recorded(reader, cursor),
             counts=stream.take_counts(),
             tier=self._terms.tier,
+            near_duplicate=self._terms.near_duplicate,
         )
 
 

@@ -113,16 +113,30 @@ class ExampleAccepted(Event, frozen=True):
     origin: Origin = Origin()
     removed: tuple[Removed, ...] = ()
     """what was stripped from the record"""
+    responses: tuple[str, ...] = ()
+    """keys of the answers that are learned, by which they are known whatever they come in; none: of before there were
+    any"""
+    signature: str = ""
+    """of the text that is learned, see `core.intake.repeats`; empty: it is too short, or some answers are repeated"""
+    repeated: tuple[str, ...] = ()
+    """examples that learned some of its answers before; in the record these answers have weight 0"""
 
     def key(self) -> str:
         return self.example
 
 
 class ExampleDuplicate(Event, frozen=True):
+    """A line that teaches nothing new: it is an example again, all its answers were learned with the example `of`
+    (which may be in an archive and not named), or its text is nearly that of another one."""
+
     kind: ClassVar[str] = "example.duplicate"
     example: str
     source: str
     line: int
+    of: str = ""
+    resembles: str = ""
+    similarity: float = 0.0
+    """estimated share of shingles (three words) that both texts have in common"""
 
     def key(self) -> str:
         return self.example
@@ -169,6 +183,8 @@ class ExampleCarried(Event, frozen=True):
 
     kind: ClassVar[str] = "example.carried"
     examples: tuple[str, ...]
+    responses: tuple[str, ...] = ()
+    """keys of answers that examples of the archive have learned"""
 
 
 class ExampleRequeued(Event, frozen=True):

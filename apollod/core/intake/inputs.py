@@ -6,6 +6,15 @@ from apollod.core.intake.events import Origin, Removed, Tier
 from apollod.core.kernel.input import Input
 
 
+class Response(msgspec.Struct, frozen=True, gc=False):
+    """An answer that a record teaches."""
+
+    key: str
+    """hex; the same for the same answer to the same question, whatever log or format it came in"""
+    end: int = 0
+    """bytes of the record before the brace that ends its turn; 0: the record is not made of turns"""
+
+
 class Line(msgspec.Struct, frozen=True):
     """One complete line. A record has `example` (content id), `record` (canonical JSON) and the tier it asks for, if
     any; a bad line has `reason`, its length, hash and the file in which its bytes are kept."""
@@ -21,6 +30,10 @@ class Line(msgspec.Struct, frozen=True):
     kept: str = ""
     origin: Origin = Origin()
     removed: tuple[Removed, ...] = ()
+    responses: tuple[Response, ...] = ()
+    """all that the record teaches, in order"""
+    signature: str = ""
+    """of the text that is learned, by which texts that are nearly the same are found; empty: it is too short"""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -43,13 +56,19 @@ class Batch(msgspec.Struct, frozen=True):
     """what gave no line: see `SourceConsumed`"""
     tracked: bool = True
     tier: Tier = "bulk"
+    near_duplicate: float = 0.0
+    """similarity to a known text from which one is not learned; 0: not compared"""
 
 
 class LinesRead(Input, frozen=True):
-    """A batch of complete lines from a file or a caller. `known`: ids in it that the journal holds already."""
+    """A batch of complete lines from a file or a caller, and what the journal knows of it. `known`: ids in it that it
+    holds already; `responses`: the example that learned an answer of it (empty: one of an archive), by the answer's
+    key; `signatures`: of examples that one of it may resemble, by their ids."""
 
     batch: Batch
     known: frozenset[str]
+    responses: dict[str, str] = {}
+    signatures: dict[str, str] = {}
 
 
 class WithdrawRequested(Input, frozen=True):

@@ -4,6 +4,7 @@ Law: nothing is read or parsed here. Adapters hand over complete lines, already 
 this file says which facts follow, and that an example is accepted once, however often its line comes.
 """
 
+from collections.abc import Mapping
 from itertools import chain
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -18,8 +20,10 @@ from apollod.core.state import State
 WITHDRAWN_MAX = 10_000  # examples named by one event
 
 
-def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
-    """The facts of a batch, to be appended in one transaction. `known`: ids in it that the journal holds already.
+def intake_events(
+    batch: inp.Batch, known: set[str], responses: Mapping[str, str] = {}, signatures: Mapping[str, str] = {}
+) -> list[ev.Event]:
+    """The facts of a batch, to be appended in one transaction. The rest: see `LinesRead`.
 
     The position comes last and in the same transaction as what its lines became, so that a line is taken exactly once
     whatever crashes.
@@ -27,19 +31,23 @@ def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
     events: list[ev.Event] = []
     if batch.new:
         events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
-    seen = set(known)
+    told = Known(known, responses, signatures)
     accepted = duplicates = rejected = 0
     for line in batch.lines:
         if not line.example:
             rejected += 1
             events.append(_quarantined(batch, line))
-        elif line.example in seen:
+        elif isinstance(sifted := told.sift(line, batch.near_duplicate), Repeated):
             duplicates += 1
-            events.append(ev.ExampleDuplicate(example=line.example, source=batch.source, line=line.number))
+            events.append(
+                ev.ExampleDuplicate(
+                    example=line.example, source=batch.source, line=line.number, of=sifted.of,
+                    resembles=sifted.resembles, similarity=sifted.similarity,
+                )
+            )  # fmt: skip
         else:
             accepted += 1
-            seen.add(line.example)
-            events.append(_accepted(batch, line))
+            events.append(_accepted(batch, *sifted))
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -51,10 +59,11 @@ def intake_events(batch: inp.Batch, known: set[str]) -> list[ev.Event]:
     return events
 
 
-def _accepted(batch: inp.Batch, line: inp.Line) -> ev.ExampleAccepted:
+def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> ev.ExampleAccepted:
     return ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
+        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, repeated=repeated,
     )  # fmt: skip
 
 
@@ -66,7 +75,7 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
-    events = intake_events(input_.batch, set(input_.known))
+    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures)
     fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted)]
     return Outcome(events, _begin_encoding(state, fresh))
 

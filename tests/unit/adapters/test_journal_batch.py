@@ -95,4 +95,4 @@ def test_examples_that_were_accepted_are_told() -> None:
     waiting, _ = waiting_for(2, 1)
     caller = waiting.pop()[3]
     waiting.append((event, encode_body(event), 5, caller))
-    assert take(waiting, 0, GENESIS).accepted == [("a", 3)]
+    assert take(waiting, 0, GENESIS).accepted == [(event, 3)]

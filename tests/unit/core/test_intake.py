@@ -1,13 +1,18 @@
 """What lines become."""
 
+import json
+from base64 import b64encode
+from hashlib import blake2b
+
 import msgspec
 from support.world import World
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
-from apollod.core.inputs import Batch, Line
+from apollod.core.inputs import Batch, Line, Response
 from apollod.core.intake.policy import WITHDRAWN_MAX, intake_events
+from apollod.core.intake.repeats import BINS, SCHEME
 from apollod.core.intake.state import Position
 from apollod.core.state import State
 
@@ -126,3 +131,54 @@ def test_a_long_queue_is_withdrawn_in_events_of_bounded_length() -> None:
     world.give(inp.WithdrawRequested(tuple(one.example for one in world.state.intake.untokenised), "ctl"))
     assert [len(e.examples) for e in world.of(ev.ExampleWithdrawn)] == [WITHDRAWN_MAX, 1]
     assert not world.state.intake.pending and not list(world.state.intake.untokenised)
+
+
+def lesson(number: int, name: str, *keys: str, signature: str = "") -> Line:
+    """A record of turns that teaches these answers."""
+    record, responses = b'{"messages":[', list[Response]()
+    for key in keys:
+        record += b'{"content":"%s","role":"assistant"},' % key.encode()
+        responses.append(Response(key, len(record) - 2))
+    made = record[:-1] + b"]}"
+    return Line(number=number, example=name, record=made, responses=tuple(responses), signature=signature)
+
+
+def signed(*numbers: int) -> str:
+    """A signature whose bytes are zero but for these."""
+    return SCHEME + b64encode(bytes(n if n in numbers else 0 for n in range(BINS))).decode()
+
+
+def test_an_example_whose_answers_are_all_known_is_a_duplicate_that_names_the_first() -> None:
+    lines = lesson(1, "a", "k1", "k2"), lesson(2, "b", "k2", "k1"), lesson(3, "c", "k0")
+    first, second, third, consumed = intake_events(batch(*lines), set(), {"k0": ""})
+    assert isinstance(first, ev.ExampleAccepted) and first.responses == ("k1", "k2") and first.repeated == ()
+    assert second == ev.ExampleDuplicate(example="b", source="s1", line=2, of="a")
+    assert third == ev.ExampleDuplicate(example="c", source="s1", line=3), "that of an archive has no name"
+    assert isinstance(consumed, ev.SourceConsumed) and (consumed.accepted, consumed.duplicates) == (1, 2)
+
+
+def test_answers_that_are_known_are_context_and_the_example_has_the_id_of_what_is_left() -> None:
+    accepted, again, _ = intake_events(
+        batch(lesson(1, "a", "k1", "k2"), lesson(2, "a", "k1", "k2")), set(), {"k1": "x"}
+    )
+    assert isinstance(accepted, ev.ExampleAccepted)
+    assert json.loads(bytes(accepted.record))["messages"] == [
+        {"content": "k1", "role": "assistant", "weight": 0},
+        {"content": "k2", "role": "assistant"},
+    ]
+    assert (accepted.responses, accepted.repeated) == (("k2",), ("x",))
+    assert accepted.example == blake2b(bytes(accepted.record), digest_size=16).hexdigest()
+    assert again == ev.ExampleDuplicate(example="a", source="s1", line=2, of="x")
+
+
+def test_a_text_that_is_nearly_known_names_what_it_resembles_unless_it_is_not_compared() -> None:
+    known = {"old": signed(1, 2, 3)}
+    near, far = lesson(1, "a", "k1", signature=signed(1, 2, 4)), lesson(2, "b", "k2", signature=signed(*range(9, 99)))
+    too = lesson(3, "c", "k3", signature=signed(*range(9, 100)))
+    first, second, third, _ = intake_events(batch(near, far, too, near_duplicate=0.9), set(), {}, known)
+    assert isinstance(first, ev.ExampleDuplicate) and (first.resembles, first.of) == ("old", "")
+    assert 0.98 < first.similarity < 0.99
+    assert isinstance(second, ev.ExampleAccepted) and second.signature == far.signature
+    assert isinstance(third, ev.ExampleDuplicate) and third.resembles == "b", "of the same batch"
+    events = intake_events(batch(near, far, too), set(), {}, known)
+    assert [event.kind for event in events[:3]] == ["example.accepted"] * 3

@@ -176,7 +176,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "products",
             "stall_s",
         ],
-        "inbox": ["path", "max_line_bytes", "rescan_s"],
+        "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate"],
         "watch": ["path", "format", "models", "strip", "strip_patterns", "sidechains", "tier", "settle_s"],
         "checkpoint": [
             "delay_s",

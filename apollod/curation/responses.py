@@ -1,0 +1,97 @@
+"""What a record teaches, apart from how it was written down: answers known by a key, and their text.
+
+Pure. The key of an answer is made of what was asked and of what was answered: the last message of the user and the last
+message of anybody else before the answer (often a tool's result), then its text and calls. White space, ids of calls,
+system prompts and earlier turns are no part of it, since logs and formats differ in them; nor is what was thought,
+which many logs do not keep. So "Done." after two different questions is two answers, and the same answer in the log of
+an agent and in a record given over HTTP is one.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apollod.core.inputs import Response
+from apollod.wire.records import Record
+
+_WHITE = b" \t\n\r\x0b\x0c"
+_END = b"\xff"  # in no text
+_MESSAGES_AT = len(b'{"messages":[')
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+
+
+class _Turn(msgspec.Struct):
+    role: str
+    content: str
+    weight: int = 1
+    tool_calls: list[_Call] = []
+
+
+class _Conversation(msgspec.Struct):
+    messages: list[msgspec.Raw]
+
+
+class Taught(NamedTuple):
+    """The answers that a record teaches, in order, and all their text."""
+
+    responses: tuple[Response, ...]
+    text: str
+
+
+_conversation = msgspec.json.Decoder(_Conversation).decode
+_turn = msgspec.json.Decoder(_Turn).decode
+_any = msgspec.json.Decoder().decode
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def taught(record: Record) -> Taught:
+    """What a record teaches."""
+    if record.kind == "messages":
+        return _of_turns(record.canonical)
+    form: dict[str, Any] = msgspec.json.decode(record.canonical)
+    text = form["text"] if record.kind == "text" else form["completion"]
+    question = form.get("prompt", "").encode()
+    return Taught((Response(_key(question, question, text.encode())),), text)
+
+
+def _of_turns(canonical: bytes) -> Taught:
+    """Canonical JSON has no white space, so places of turns follow from their lengths."""
+    asked = last = b""
+    responses, texts, end = list[Response](), list[str](), _MESSAGES_AT - 1
+    for raw in _conversation(canonical).messages:
+        turn = _turn(raw)
+        end += len(memoryview(raw)) + 1
+        if turn.role == "assistant":
+            if turn.weight:
+                calls = b"".join(_call(call) for call in turn.tool_calls)
+                responses.append(Response(_key(asked, last, turn.content.encode(), calls), end - 1))
+                texts += [turn.content, *_arguments(turn.tool_calls)]
+        else:
+            last = turn.content.encode()
+            asked = last if turn.role == "user" else asked
+    return Taught(tuple(responses), "\n".join(texts))
+
+
+def _key(asked: bytes, last: bytes, answer: bytes, calls: bytes = b"") -> str:
+    said = (part.translate(None, _WHITE) for part in (asked, last, answer))
+    return blake2b(_END.join((*said, calls)), digest_size=16).hexdigest()
+
+
+def _call(call: _Call) -> bytes:
+    """Keys in order: programs write the same arguments in different ones."""
+    return call.function.name.encode() + _END + _sorted(_any(call.function.arguments)) + _END
+
+
+def _arguments(calls: Sequence[_Call]) -> list[str]:
+    """As JSON, but with its escapes of white space as white space, so that words are words."""
+    return [bytes(memoryview(call.function.arguments)).decode().replace("\\n", "\n") for call in calls]

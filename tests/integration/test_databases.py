@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.agent_databases import Chats, Hermes, OpenClaw, OpenCode, Webui
 from support.polled import Polled
@@ -62,7 +62,8 @@ WORDS = st.sampled_from(["ask", "answer", "poll", "some", "lost", "restart", "se
 
 
 @each_agent
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=30, deadline=None)
+@example(steps=[("ask", "s"), ("some", "s"), ("answer", "s")])
 @given(steps=st.lists(st.tuples(WORDS, st.sampled_from("st")), max_size=25))
 def test_any_order_of_writing_polling_and_crashing_gives_each_answer_once(
     agent: Callable[[Path], Chats], steps: list[tuple[str, str]], tmp_path_factory: pytest.TempPathFactory

@@ -118,11 +118,15 @@ class DatabaseFiles:
                 database.looked = self._looked(stamp)
                 return None
             reader, queries = read
-            if not database.pending:
-                self._look(database, stamp, opened.sessions(queries), self._identify(reader, stamp), known)
-            while database.pending:
+            identify = self._identify(reader, stamp)
+            looked = False
+            while database.pending or not looked:
+                if not database.pending:
+                    self._look(database, stamp, opened.sessions(queries), identify, known)
+                    looked = True
+                    continue
                 session = database.pending[0]
-                source = self._identify(reader, stamp)(session)
+                source = identify(session)
                 batch = self._read(path, database, opened, reader, queries, session, known.get(source), source)
                 if batch is not None:
                     return batch

@@ -52,6 +52,11 @@ class Assembly:
         self.given = 0
         """line up to which moments had everything"""
 
+    @property
+    def waits(self) -> bool:
+        """Is there an answer that no moment had?"""
+        return any(_is_answer(said) for said in self._messages[self._fresh :])
+
     def copy(self) -> "Assembly":
         """An assembly that goes its own way; what is in it is shared, since it is never changed."""
         other = Assembly.__new__(Assembly)
@@ -83,7 +88,7 @@ class Assembly:
 
     def settle(self) -> list[Moment]:
         """What waits, as if nothing more belonged to it; what follows after all is another moment."""
-        if not any(_is_answer(said) for said in self._messages[self._fresh :]):
+        if not self.waits:
             return []
         line = self._lines[-1]
         moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh)

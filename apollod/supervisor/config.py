@@ -107,7 +107,7 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A directory of agent logs, with all below it."""
+    """A directory of agent logs and databases, with all below it; or one database."""
 
     path: str
     format: str = "auto"
@@ -125,6 +125,8 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """with which rate and before what its examples are learned"""
     settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
     """a conversation to which nobody added anything for so long is taken as far as it goes"""
+    poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
+    """how often databases are looked at"""
 
     def __post_init__(self) -> None:
         for pattern in self.strip_patterns:

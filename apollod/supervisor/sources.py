@@ -1,4 +1,4 @@
-"""The tasks that feed the loop with what sources have: the inbox, and each watched directory.
+"""The tasks that feed the loop with what sources have: the inbox, each watched directory, and its databases.
 
 A batch is taken before the next one is read, and each source has a task of its own, so that a backlog in one does not
 keep the others waiting.
@@ -12,16 +12,20 @@ import anyio
 import structlog
 from anyio.abc import TaskGroup
 
+from apollod.adapters.sources.database_files import DatabaseFiles
+from apollod.adapters.sources.database_tree import DatabaseTree
+from apollod.adapters.sources.foreign_database import SUFFIXES as DATABASE_SUFFIXES
 from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.adapters.sources.watched_tree import WatchedTree
 from apollod.core import inputs as inp
 from apollod.core.intake.state import Position
+from apollod.curation.databases.database_table import database_names
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
-from apollod.errors import ConfigError, SourceRefused
+from apollod.errors import ApolloError, ConfigError, SourceRefused
 from apollod.supervisor.config import Config, WatchSection
 from apollod.supervisor.loop import Loop
 
@@ -45,9 +49,11 @@ def refused(config: Config) -> ConfigError | None:
     state = config.state_dir.resolve()
     for section in config.watch:
         try:
-            ReaderTable.of(section.format)
+            if section.format not in database_names():
+                ReaderTable.of(section.format)
         except SourceRefused as error:
-            return ConfigError(f"[[watch]] {section.path}: {error}", error.hint)
+            hint = f"{error.hint}, or of databases {', '.join(database_names())}"
+            return ConfigError(f"[[watch]] {section.path}: {error}", hint)
         if section.directory.resolve().is_relative_to(state):
             return ConfigError(
                 f"[[watch]] path {section.path} lies in the state directory {state}, where the daemon writes",
@@ -60,7 +66,16 @@ def read_sources(config: Config, loop: Loop, tasks: TaskGroup) -> None:
     """Begin to read all sources of the configuration."""
     tasks.start_soon(_read_inbox, config, loop)
     for section in config.watch:
-        tasks.start_soon(_read_watched, config, section, loop)
+        if not _is_of_databases(section):
+            tasks.start_soon(_read_watched, config, section, loop)
+        if section.format in ("auto", *database_names()):
+            tasks.start_soon(_poll, config, section, loop)
+
+
+def _is_of_databases(section: WatchSection) -> bool:
+    """Is it one database, or a directory of which only databases are to be read?"""
+    one = section.directory.suffix in DATABASE_SUFFIXES and not section.directory.is_dir()
+    return one or section.format in database_names()
 
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
@@ -78,6 +93,14 @@ async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> No
     with closing(files):
         tree = WatchedTree(section.directory, files, config.state_dir)
         await _read(tree, files.read_batch, RESCAN_S, loop)
+
+
+async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
+    quarantine = Quarantine(config.state_dir / "quarantine")
+    named = _is_of_databases(section)
+    files = DatabaseFiles(quarantine, terms_of(config, section), section.format, named and section.directory.is_file())
+    tree = DatabaseTree(section.directory, files, config.state_dir)
+    await _read(tree, files.read_batch, section.poll_s, loop)
 
 
 def terms_of(config: Config, section: WatchSection) -> Terms:
@@ -131,4 +154,6 @@ def _say(refused: dict[str, str], path: str, error: Exception) -> None:
     """Say why a file is not read; once, as long as the reason stays."""
     if refused.get(path) != str(error):
         refused[path] = str(error)
-        log.warning("source.unreadable", path=path, error=str(error))
+        log.warning(
+            "source.unreadable", path=path, error=error.line() if isinstance(error, ApolloError) else str(error)
+        )

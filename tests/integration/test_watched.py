@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.agent_databases import Hermes
 from support.agent_logs import claude_line, gemini_chat, session
 
 from apollod.adapters.journal import journal_reader
@@ -218,6 +219,8 @@ def config_of(tmp_path: Path, *sections: WatchSection) -> Config:
     [
         ("state/inbox", "auto", "the state directory"),
         ("logs", "claud", "no format 'claud'"),
+        ("logs", "hermess", "or of databases openclaw, hermes"),
+        ("state/journal.db", "hermes", "the state directory"),
         ("state", "auto", "state"),
     ],
 )
@@ -227,7 +230,8 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path, path: str, format: st
 
 
 def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
-    config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), tier="direct"))
+    database = WatchSection(path=str(tmp_path / "state.db"), tier="direct", poll_s=0.1)
+    config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), tier="direct"), database)
     config.inbox_dir.mkdir(parents=True)
     (config.state_dir / "quarantine").mkdir()
     (tmp_path / "logs").mkdir()
@@ -241,8 +245,13 @@ def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
             await anyio.sleep(0.2)
             (tmp_path / "logs" / "new").mkdir()
             (tmp_path / "logs" / "new" / "s.jsonl").write_bytes(session("s", ["a", "b"]))
+            chats = Hermes(tmp_path / "state.db")
+            chats.begin("s")
+            for text in ("a", "b"):
+                chats.ask("s", text)
+                chats.answer("s", f"in a database {text}")
             with anyio.fail_after(20):
-                while not loop.state.intake.counts.accepted:
+                while loop.state.intake.counts.accepted < 2:
                     await anyio.sleep(0.05)
             tasks.cancel_scope.cancel()
         await journal.close()
@@ -250,8 +259,10 @@ def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
 
     state = anyio.run(run)
     assert state.intake.direct.waiting[0].tier == "direct"
-    accepted = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
-    assert [type(event).__name__ for event in accepted] == ["SourceDiscovered", "ExampleAccepted", "SourceConsumed"]
+    events = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
+    for name in ("s.jsonl", "state.db#s"):
+        kinds = [type(event).__name__ for event in events if getattr(event, "path", "").endswith(name)]
+        assert kinds == ["SourceDiscovered", "SourceConsumed"]
 
 
 def test_a_session_seen_by_its_log_and_by_the_inbox_is_trained_once_across_a_restart(tmp_path: Path) -> None:

@@ -102,18 +102,8 @@ class RecordStream:
         return dict(sorted(counts.items()))
 
     def lines_of(self, items: Iterable[Item]) -> list[Line]:
-        """Items as lines, without the moments of which nothing is learned; these are counted. Raises OSError."""
-        lines = []
-        for item in items:
-            if not isinstance(item, Moment):
-                lines.append(line_of(item, self._quarantine, self._rules))
-                continue
-            learned = learn(item, self._rules)
-            if isinstance(learned, str):
-                self._folding.counts[f"dropped: {learned}"] += 1
-            else:
-                lines.append(_line(item.line, learned))
-        return lines
+        """See the function of this name."""
+        return lines_of(items, self._quarantine, self._rules, self._folding.counts)
 
     def _keep_long(self, item: Bad) -> QuarantinedFile | None:
         """Move a record that is too long into quarantine as it comes; None when its end is not there yet."""
@@ -128,6 +118,21 @@ class RecordStream:
                 (item,) = (each for each in items if isinstance(each, Bad))
                 keeping.write(item.data)
             return keeping.commit()
+
+
+def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
+    """Items as lines, without the moments of which nothing is learned; these are added to `counts`. Raises OSError."""
+    lines = []
+    for item in items:
+        if not isinstance(item, Moment):
+            lines.append(line_of(item, quarantine, rules))
+            continue
+        learned = learn(item, rules)
+        if isinstance(learned, str):
+            counts[f"dropped: {learned}"] += 1
+        else:
+            lines.append(_line(item.line, learned))
+    return lines
 
 
 def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:

@@ -2,16 +2,20 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from apollod.adapters.sources.foreign_database import SUFFIXES as DATABASE_SUFFIXES
+from apollod.adapters.sources.foreign_database import is_database, open_database
 from apollod.adapters.sources.identity import open_regular, read_from
 from apollod.adapters.sources.record_stream import Folding
 from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
 from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
 from apollod.curation.conversation import Moment
-from apollod.curation.formats.reader import Bad, Cursor
+from apollod.curation.databases.database_table import recognise
+from apollod.curation.databases.session_rows import SessionCursor, read_session
+from apollod.curation.formats.reader import Bad, Cursor, Item
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Learned, learn, learn_record
 from apollod.errors import SourceRefused
@@ -32,8 +36,9 @@ class Tried(NamedTuple):
 class Trial:
     """Reads files as a source with these terms would; iterate over `read`, then look at the rest."""
 
-    def __init__(self, terms: Terms, formats: ReaderTable) -> None:
+    def __init__(self, terms: Terms, formats: ReaderTable, database_format: str = "auto") -> None:
         self._terms = terms
+        self._database_format = database_format
         self._formats = formats
         self.formats: dict[str, int] = {}
         """files by the name of their format"""
@@ -45,9 +50,12 @@ class Trial:
     def read(self, path: Path) -> Iterator[Tried]:
         """Everything in a file, or in all files below a directory. Raises SourceRefused for what cannot be read."""
         for file in files_below(path):
-            yield from self._read_file(file)
+            yield from self._read_file(file, alone=not path.is_dir())
 
-    def _read_file(self, path: str) -> Iterator[Tried]:
+    def _read_file(self, path: str, alone: bool) -> Iterator[Tried]:
+        if _is_database(path):
+            yield from self._read_database(path, alone)
+            return
         try:
             file = open_regular(path)
         except OSError as error:
@@ -61,6 +69,45 @@ class Trial:
             except DAMAGE as error:
                 yield Tried(path, 0, None, f"the compressed file is cut off or damaged ({error})")
 
+    def _read_database(self, path: str, alone: bool) -> Iterator[Tried]:
+        with open_database(path) as opened:
+            read = recognise(opened.schema(), self._database_format)
+            if read is None and not alone:
+                return
+            if read is None:
+                raise SourceRefused(
+                    f"{path} has not the tables of an agent that this apollod knows", "see docs/formats-databases.md"
+                )
+            reader, queries = read
+            self.formats[reader.name] = self.formats.get(reader.name, 0) + 1
+            for session in opened.sessions(queries):
+                cursor, more = SessionCursor(), True
+                while more:
+                    raw = opened.read(queries, session.id, cursor, self._terms.record_bytes)
+                    found = read_session(reader, raw, cursor, self._terms.record_bytes, ITEMS, settle=True)
+                    yield from self._tried(f"{path}#{session.id}", found.items)
+                    self.counts.update(found.counts)
+                    more, cursor = found.more and found.cursor != cursor, found.cursor
+                self.records += found.line
+
+    def _tried(self, path: str, items: Iterable[Item]) -> Iterator[Tried]:
+        for item in items:
+            if isinstance(item, Bad):
+                if not item.more:
+                    yield Tried(path, item.line, None, item.reason)
+                continue
+            learned = (
+                learn(item, self._terms.rules)
+                if isinstance(item, Moment)
+                else learn_record(item.record, self._terms.rules)
+            )
+            if isinstance(learned, Learned):
+                yield Tried(path, item.line, learned)
+            elif isinstance(item, Moment):
+                self.counts[f"dropped: {learned}"] += 1
+            else:
+                yield Tried(path, item.line, None, learned)
+
     def _fold(self, path: str, content: Callable[[], Read]) -> Iterator[Tried]:
         bare = path
         for suffix in PACKED_SUFFIXES:
@@ -69,24 +116,16 @@ class Trial:
         self.formats[reader.name] = self.formats.get(reader.name, 0) + 1
         folding = Folding(reader, content(), Cursor(), self._terms.record_bytes, complete=True)
         while (items := folding.next(ITEMS)) is not None:
-            for item in items:
-                if isinstance(item, Bad):
-                    if not item.more:
-                        yield Tried(path, item.line, None, item.reason)
-                    continue
-                learned = (
-                    learn(item, self._terms.rules)
-                    if isinstance(item, Moment)
-                    else learn_record(item.record, self._terms.rules)
-                )
-                if isinstance(learned, Learned):
-                    yield Tried(path, item.line, learned)
-                elif isinstance(item, Moment):
-                    folding.counts[f"dropped: {learned}"] += 1
-                else:
-                    yield Tried(path, item.line, None, learned)
+            yield from self._tried(path, items)
         self.records += folding.cursor.line
         self.counts.update(folding.counts)
+
+
+def _is_database(path: str) -> bool:
+    try:
+        return is_database(path)
+    except OSError:
+        return False
 
 
 def files_below(path: Path) -> list[str]:
@@ -99,10 +138,15 @@ def files_below(path: Path) -> list[str]:
         os.path.join(directory, name)
         for directory, _, names in os.walk(path)
         for name in names
-        if name.endswith(SUFFIXES) and not name.startswith(".") and not os.path.islink(os.path.join(directory, name))
+        if name.endswith((*SUFFIXES, *DATABASE_SUFFIXES))
+        and not name.startswith(".")
+        and not os.path.islink(os.path.join(directory, name))
     ]
     if not found:
-        raise SourceRefused(f"there is no {' or '.join(SUFFIXES)} below {path}", "name the directory with the logs")
+        raise SourceRefused(
+            f"there is no {' or '.join((*SUFFIXES, *DATABASE_SUFFIXES))} below {path}",
+            "name the directory with the logs",
+        )
     return sorted(found)
 
 

@@ -30,7 +30,7 @@ class WatchedTree:
 
     def scan(self) -> list[str]:
         """Files that may have something new, by path. Raises OSError where the directory itself cannot be read."""
-        found = dict(self._walk(str(self._directory)))
+        found = dict(files_in(str(self._directory), SUFFIXES, self._excluded))
         paths = sorted(found)
         names = self._files.found(paths)
         return [name for name, path in zip(names, paths, strict=True) if not self._files.is_idle(name, found[path])]
@@ -41,11 +41,7 @@ class WatchedTree:
         last = anyio.current_time()
         while True:
             changes = watchfiles.awatch(
-                self._directory,
-                debounce=HINT_MS,
-                rust_timeout=LOOK_MS,
-                yield_on_timeout=True,
-                watch_filter=lambda change, path: path.endswith(SUFFIXES),
+                self._directory, debounce=HINT_MS, rust_timeout=LOOK_MS, yield_on_timeout=True, watch_filter=_may_matter
             )
             try:
                 async with aclosing(changes):
@@ -57,22 +53,32 @@ class WatchedTree:
                 await anyio.sleep(every_s)
                 yield
 
-    def _walk(self, directory: str, top: bool = True) -> Iterator[tuple[str, os.stat_result]]:
-        if os.path.realpath(directory) == self._excluded:
-            return
-        below = []
-        try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        below.append(entry.path)
-                    elif entry.name.endswith(SUFFIXES) and not entry.name.startswith("."):
-                        status = entry.stat(follow_symlinks=False)
-                        if stat.S_ISREG(status.st_mode):
-                            yield entry.path, status
-        except OSError:
-            if top:
-                raise
-            return  # it went, or may not be read: what is in it is not there
-        for path in below:
-            yield from self._walk(path, top=False)
+
+def files_in(
+    directory: str, suffixes: tuple[str, ...], excluded: str = "", top: bool = True
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Regular files in a directory and all below it but `excluded` (a real path), by suffix; not what begins with a
+    dot. Raises OSError where the directory itself cannot be read."""
+    if os.path.realpath(directory) == excluded:
+        return
+    below = []
+    try:
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.path)
+                elif entry.name.endswith(suffixes) and not entry.name.startswith("."):
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        yield entry.path, status
+    except OSError:
+        if top:
+            raise
+        return  # it went, or may not be read: what is in it is not there
+    for path in below:
+        yield from files_in(path, suffixes, excluded, top=False)
+
+
+def _may_matter(change: watchfiles.Change, path: str) -> bool:
+    """A log, or a new directory, in which files may lie before anybody is told of them."""
+    return path.endswith(SUFFIXES) or (change is watchfiles.Change.added and os.path.isdir(path))

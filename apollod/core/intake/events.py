@@ -44,7 +44,10 @@ class Removed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SourceDiscovered(Event, frozen=True):
-    """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes."""
+    """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes.
+
+    Or a session in the database of an agent, with the path `DATABASE#SESSION`: device, inode, format, its id and birth.
+    """
 
     kind: ClassVar[str] = "source.discovered"
     source: str
@@ -60,6 +63,7 @@ class SourceConsumed(Event, frozen=True):
 
     `tail`: a digest of the last bytes before `offset`, by which a file that was written anew is known; empty where
     nothing is said about them (compressed files, which are taken whole, and events of before it was recorded).
+    Of a session in a database, `offset` and `line` are both records.
     `cursor`: JSON in which the format's reader says what else it needs to go on; empty for one that needs nothing.
     `counts`: what gave no example and is no bad line, by `dropped: REASON` and `unknown: TYPE`.
     """

@@ -177,7 +177,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "stall_s",
         ],
         "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate"],
-        "watch": ["path", "format", "models", "strip", "strip_patterns", "sidechains", "tier", "settle_s"],
+        "watch": ["path", "format", "models", "strip", "strip_patterns", "sidechains", "tier", "settle_s", "poll_s"],
         "checkpoint": [
             "delay_s",
             "every_s",

@@ -10,6 +10,7 @@ from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
 from apollod.cli.control.questions import example_text, rows
 from apollod.cli.render import plain
+from apollod.curation.databases.database_table import database_names
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
@@ -20,7 +21,9 @@ BAD_SHOWN = 5
 def run(args: argparse.Namespace) -> int:
     """Read everything, print what would become of it."""
     rules = Rules(tuple(args.model or ["apollo"]), args.sidechains, stripping=Stripping(args.strip))
-    trial = Trial(Terms(rules), ReaderTable.of(args.format))
+    of_databases = args.format in database_names()
+    formats = ReaderTable() if of_databases else ReaderTable.of(args.format)
+    trial = Trial(Terms(rules), formats, args.format if of_databases else "auto")
     examples, bad, total, refused = list[Tried](), list[Tried](), 0, 0
     for tried in trial.read(Path(args.path).expanduser()):
         if tried.learned is None:
@@ -32,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_object(trial, examples, bad)))
         return 0
-    formats = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in trial.formats.items())
-    print(f"format      {formats}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
+    names = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in trial.formats.items())
+    print(f"format      {names}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
     for what, count in sorted(trial.counts.items()):
         print(plain(f"{count:>11} {what}"))
     for tried in examples:

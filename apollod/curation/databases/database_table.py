@@ -1,0 +1,19 @@
+"""The table of databases. Adding one is a file beside this one and a line in it."""
+
+from apollod.curation.databases import hermes, openclaw, opencode, webui_feedback
+from apollod.curation.databases.database_reader import DatabaseReader, Queries, Schema
+
+DATABASES: tuple[DatabaseReader, ...] = (openclaw.READER, hermes.READER, opencode.READER, webui_feedback.READER)
+
+
+def database_names() -> tuple[str, ...]:
+    """What a source's format may be called."""
+    return tuple(reader.name for reader in DATABASES)
+
+
+def recognise(schema: Schema, format: str = "auto") -> tuple[DatabaseReader, Queries] | None:
+    """Who reads a database with these tables, and what is asked of it; None: nobody does."""
+    for reader in DATABASES:
+        if format in ("auto", reader.name) and (queries := reader.queries(schema)) is not None:
+            return reader, queries
+    return None

@@ -1,0 +1,200 @@
+"""Sessions of Hermes Agent: `~/.hermes/state.db`, or `state.db` of a profile, tables `sessions` and `messages`.
+
+Read by `website/docs/developer-guide/session-storage.md` of NousResearch/hermes-agent (schema 23 to 30, back to 2) and
+docs/registry/hermes.md of vshulcz/deja-vu. Rows are added at the end; old ones become inactive where the user took them
+back (`active` 0) or where they were compacted (`compacted` 1, too). Compaction writes what it kept of them again, with
+a summary, all in one go: with their own times, or with that of the summary. What was removed is not bad: what was
+compacted is learned like the rest.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apollod.curation.conversation import Dropped, Entry, Replaced, Said, Session, Signal, Unknown
+from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, listed, size_of
+from apollod.curation.formats.blocks import context_form, form, text_of_blocks
+from apollod.errors import RecordRefused
+
+NAME = "hermes"
+PARTS = "\x00json:"
+"""Before content that is a list of parts"""
+SUMMARIES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]:")
+TEXTS = ("content", "tool_calls", "reasoning", "reasoning_content")
+SHORT = (
+    "role", "tool_call_id", "effect_disposition", "timestamp", "finish_reason", "observed", "_compressed_summary",
+    "active", "compacted",
+)  # fmt: skip
+FACTS = ("id", "source", "model", "model_config", "system_prompt", "parent_session_id", "started_at")
+SILENT = frozenset({"session_meta"})
+
+
+class Hermes:
+    """Rows of `messages`, one a message."""
+
+    name = NAME
+    keys_return = False
+
+    def queries(self, schema: Schema) -> Queries | None:
+        """See `DatabaseReader.queries`."""
+        messages, sessions = schema.get("messages", frozenset()), schema.get("sessions", frozenset())
+        required = {"id", "session_id", "role", "content", "tool_call_id", "tool_calls", "timestamp"}
+        if not required <= messages or not {"id", "source"} <= sessions:
+            return None
+        texts = [column for column in TEXTS if column in messages]
+        short = [column for column in SHORT if column in messages]
+        facts = [column for column in FACTS if column in sessions]
+        born = "s.started_at" if "started_at" in sessions else "NULL"
+        size = size_of(texts, "m")
+        return Queries(
+            sessions=(
+                f"SELECT g.session_id, {born}, g.n || ' ' || g.last FROM (SELECT session_id, count(*) AS n,"
+                " max(id) AS last FROM messages GROUP BY session_id) g LEFT JOIN sessions s ON s.id = g.session_id"
+                " ORDER BY g.last"
+            ),
+            facts=(
+                f"SELECT {capped(facts, 's')}"
+                f", {int('compacted' in messages)} AS says_compacted FROM sessions s WHERE s.id = :session"
+            ),
+            records=(
+                f"SELECT m.id AS key, {size} AS size, {listed(short, 'm')}, {capped(texts, 'm')} FROM messages m"
+                " WHERE m.session_id = :session AND (:after IS NULL OR m.id > :after) ORDER BY m.id"
+            ),
+            before=f"SELECT m.id, {size} FROM messages m WHERE m.session_id = :session AND m.id <= :until"
+            " ORDER BY m.id DESC",
+            counted="SELECT count(*) FROM messages WHERE session_id = :session AND id <= :until",
+        )
+
+    def session(self, facts: Row) -> Session:
+        """See `DatabaseReader.session`."""
+        return Session(
+            id=_text(facts.get("id")),
+            agent=NAME,
+            model=_text(facts.get("model")),
+            system=_text(facts.get("system_prompt")),
+            sidechain=facts.get("source") == "subagent" or "_delegate_from" in _text(facts.get("model_config")),
+        )
+
+    def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
+        """See `DatabaseReader.hear`."""
+        rows = [record[0] for record in records]
+        again = _written_again(facts, rows)
+        heard, copies = list[Heard](), list[Said]()
+        for n, row in enumerate(rows):
+            gone = row.get("active") == 0 and not row.get("compacted")
+            if gone and not again[n]:
+                heard.append(_inactive(row, bool(facts.get("says_compacted"))))
+                continue
+            one = attempt(_entries, row)
+            if again[n] and not one.problem:
+                copies += [entry for entry in one.entries if isinstance(entry, Said) and not gone]
+                last = n + 1 == len(rows) or not again[n + 1]
+                one = Heard((Replaced(tuple(copies)),) if last else ())
+                copies = [] if last else copies
+            heard.append(one)
+        return heard
+
+
+class _When(NamedTuple):
+    """What tells copies from what was said."""
+
+    last: float
+    """time of the last message of which there may be a copy"""
+    summaries: frozenset[float]
+
+
+def _written_again(facts: Row, rows: Sequence[Row]) -> list[bool]:
+    """Which rows are a summary, or copies beside one: of rows before them, or of the session that this one goes on
+    from."""
+    when = _When(
+        _number(facts.get("started_at")) if facts.get("parent_session_id") else -1.0,
+        frozenset(_number(row.get("timestamp")) for row in rows if _is_summary(row)),
+    )
+    again: list[bool] = []
+    inside, old = when.last >= 0, when.last >= 0
+    """in a run of copies; was the row before it one of which there may be copies?"""
+    for row in rows:
+        at, archived = _number(row.get("timestamp")), row.get("active") == 0 and bool(row.get("compacted"))
+        earlier = at < when.last or (at == when.last and (inside or not archived))
+        inside = _is_summary(row) or at in when.summaries or ((inside or old) and earlier)
+        again.append(inside)
+        old = archived
+        if archived and not inside:
+            when = when._replace(last=max(when.last, at))
+    return again
+
+
+def _is_summary(row: Row) -> bool:
+    content = row.get("content")
+    return row.get("_compressed_summary") == 1 or (isinstance(content, str) and content.startswith(SUMMARIES))
+
+
+def _inactive(row: Row, says_compacted: bool) -> Heard:
+    """A row that is no part of the conversation any more."""
+    if not says_compacted:  # older versions do not say why it went
+        return Heard((Dropped("rewound or compacted"),))
+    return Heard(gone=row.get("role") == "assistant")
+
+
+def _entries(row: Row) -> Iterable[Entry]:
+    role, name, text = row.get("role"), str(row.get("key")), _content(row.get("content"))
+    if role == "user":
+        if text.strip():
+            yield Said(form("user", text), id=name, prompt=not row.get("observed") and not _is_summary(row))
+        else:
+            yield Dropped("a prompt without text")
+    elif role == "assistant":
+        thoughts = _text(row.get("reasoning_content")) or _text(row.get("reasoning"))
+        calls = _json(row.get("tool_calls"), "tool_calls")
+        said = form("assistant", text, reasoning_content=thoughts, tool_calls=calls)
+        cut = row.get("finish_reason") == "length"  # its end would be learned, too
+        yield Said(context_form(said) if cut else said, id=name)
+    elif role == "tool":
+        said = form("tool", text, tool_call_id=row.get("tool_call_id"))
+        yield Said(said, id=name, signals=_signals(row, text))
+    elif role == "system":
+        yield Said(form("system", text), id=name)
+    elif role in SILENT:
+        yield Dropped(str(role))
+    else:
+        yield Unknown(f"message: {_text(role)}")
+
+
+def _signals(row: Row, text: str) -> tuple[Signal, ...]:
+    if row.get("effect_disposition") == "denied":
+        return (Signal("refused", text[:200]),)
+    try:
+        result = msgspec.json.decode(text) if text.startswith("{") else None
+    except (msgspec.MsgspecError, RecursionError):
+        return ()
+    if isinstance(result, dict) and (result.get("exit_code") or result.get("error") or result.get("success") is False):
+        return (Signal("tool-error", text[:200]),)
+    return ()
+
+
+def _content(value: object) -> str:
+    text = _text(value)
+    if not text.startswith(PARTS):
+        return text
+    return text_of_blocks(_json(text[len(PARTS) :], "content"), "text")
+
+
+def _json(value: object, name: str) -> Any:
+    if value is None or value == "":
+        return None
+    try:
+        return msgspec.json.decode(_text(value))
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RecordRefused(f"{name} is no JSON: {error}", "nothing to do; it is kept as it is") from error
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+READER = Hermes()

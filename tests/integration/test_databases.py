@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,6 +18,7 @@ from support.polled import Polled
 from apollod.adapters.sources import database_files, foreign_database
 from apollod.cli.main import main
 from apollod.core import events as ev
+from apollod.curation.databases.session_rows import RawSession
 from apollod.errors import SourceRefused
 
 AGENTS: dict[str, Callable[[Path], Chats]] = {"hermes": Hermes, "openclaw": OpenClaw, "opencode": OpenCode}
@@ -389,6 +391,52 @@ def test_a_replaced_database_begins_anew_and_doubles_nothing(tmp_path: Path) -> 
     polled.settle()
     assert polled.learned() == ["a0", "a1", "a2", "a9"] and len(polled.of(ev.ExampleDuplicate)) == 3
     assert len(polled.of(ev.SourceDiscovered)) == 2
+
+
+def test_another_database_of_the_same_shape_at_the_same_place_is_read(tmp_path: Path) -> None:
+    polled = Polled(tmp_path / "agents")
+    for answer in ("one", "two"):
+        chats = Hermes(tmp_path / f"{answer}.db", wal=False)
+        chats.begin("s")
+        chats.ask("s", "how?")
+        chats.answer("s", answer)
+        chats.close()
+        of(tmp_path).parent.mkdir(exist_ok=True)
+        os.replace(tmp_path / f"{answer}.db", of(tmp_path))
+        polled.settle()
+    assert polled.learned() == ["one", "two"]
+
+
+@each_agent
+def test_a_long_session_is_fetched_piece_by_piece_from_near_its_position(
+    agent: Callable[[Path], Chats], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_database, "FETCH_BYTES", 4000)
+    monkeypatch.setattr(foreign_database, "CONTEXT_BYTES", 1000)
+    sizes: list[int] = []
+    real = foreign_database.ForeignDatabase.read
+
+    def read(*args: Any) -> RawSession:
+        raw = real(*args)
+        sizes.append(len(raw.records))
+        return raw
+
+    monkeypatch.setattr(foreign_database.ForeignDatabase, "read", read)
+    chats, polled = agent(of(tmp_path)), Polled(tmp_path / "agents")
+    chats.begin("s")
+    for n in range(120):
+        chats.ask("s", f"q{n} " + "x" * 100)
+        chats.answer("s", f"a{n} " + "y" * 100)
+    polled.settle()
+    chats.ask("s", "last?")
+    chats.answer("s", "a120 last")
+    polled.settle()
+    assert [turn.split()[0] for turn in polled.learned()] == [f"a{n}" for n in range(121)]
+    assert max(sizes) < 100, "of 240 records"
+    assert polled.of(ev.ExampleAccepted)[-1].line >= 242
+    asked = [message.content for message in polled.records()[-1].messages if message.role == "user"]
+    assert asked[-1] == "last?" and 1 < len(asked) < 60, "with what is near its position as context"
+    assert not polled.of(ev.ExampleDuplicate)
 
 
 def test_what_is_no_database_of_an_agent(tmp_path: Path) -> None:

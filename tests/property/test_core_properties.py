@@ -176,7 +176,7 @@ def test_the_weights_are_those_of_a_life_without_crashes(actions):
     world = finish(play(actions))
     memory, optimizer = "base", "fresh"
     for done in world.of(ev.StepCompleted):
-        step = fx.RunStep(done.step, (done.example,), (digest(done.example),), done.lr)
+        step = fx.RunStep(done.step, (done.example,), (digest(done.example),), done.lr, products="bf16")
         memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
@@ -229,7 +229,9 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
     assert training.trainer.schedule == "constant" or all(in_window[window] <= planned[window] for window in planned)
     for done in world.of(ev.StepCompleted):
         examples = ev.all_examples(done)
-        step = fx.RunStep(done.step, examples, tuple(map(digest, examples)), done.lr, started[done.step].loss_limit)
+        step = fx.RunStep(
+            done.step, examples, tuple(map(digest, examples)), done.lr, started[done.step].loss_limit, products="bf16"
+        )
         memory = digest(f"{memory} {optimizer} {step}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {step.examples} {step.step}")
         assert done.fingerprint == memory
@@ -280,7 +282,9 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
     memory, optimizer = "base", "fresh"
     for one in reversed(way):
         examples = ev.all_examples(one)
-        ran = fx.RunStep(one.step, examples, tuple(map(digest, examples)), one.lr, started[one.step].loss_limit)
+        ran = fx.RunStep(
+            one.step, examples, tuple(map(digest, examples)), one.lr, started[one.step].loss_limit, products="bf16"
+        )
         memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
         optimizer = digest(f"{optimizer} {examples} {one.step}")
         assert one.fingerprint == memory

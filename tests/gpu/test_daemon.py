@@ -68,7 +68,7 @@ def start(model: Path, root: Path) -> Daemon:
 
 def learn(daemon: Daemon) -> str:
     """The fingerprint after the lesson."""
-    daemon.drop("learn.jsonl", *[chat_line(QUESTION + " " * i, ANSWER) for i in range(STEPS)])
+    daemon.drop("learn.jsonl", *[chat_line(QUESTION + "?" * i, ANSWER) for i in range(STEPS)])
     return str(daemon.wait_learned(STEPS)["weights"]["fingerprint"])
 
 

@@ -40,9 +40,7 @@ def test_the_served_model_learns_a_dropped_file_in_the_same_process_and_memory(r
     before = running.status()
     ids = ids_of(running, "what is it called?", "it is called miso.")
     logprob = running.logprob(ids)
-    running.drop(
-        "learn.jsonl", *[chat_line("what is it called?" + " " * i, "it is called miso.") for i in range(1, 13)]
-    )
+    running.drop("learn.jsonl", *[chat_line("what is it called" + "?" * i, "it is called miso.") for i in range(1, 13)])
     after = running.wait_learned(before["queue"]["trained"] + 12)
     assert running.logprob(ids) > logprob + 1.0
     assert after["engine"]["pid"] == before["engine"]["pid"] and after["engine"]["restarts"] == 0
@@ -305,9 +303,12 @@ def test_bad_lines_are_kept_named_and_cost_nothing_else(running):
         assert stored.read_bytes().strip() == bad
 
 
+NUMBERS = " ".join(map(str, range(600)))  # unlike any other long answer here
+
+
 def test_an_answer_longer_than_max_tokens_is_rejected_and_a_long_prompt_is_cut(running):
     before = running.status()["queue"]
-    running.drop("long.jsonl", chat_line("short?", "so long " * 400), chat_line("so long " * 400, "short."))
+    running.drop("long.jsonl", chat_line("short?", NUMBERS), chat_line("so long " * 400, "short."))
     after = running.wait_learned(before["trained"] + 1)
     assert after["queue"]["rejected"] == before["rejected"] + 1
     reason = running.query("SELECT json_extract(body, '$.reason') FROM events WHERE kind = 'example.rejected'")[-1][0]

@@ -111,7 +111,7 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
         context_tokens=config.trainer.max_tokens,
         stripping=Stripping(section.strip, section.strip_patterns),
     )
-    return Terms(rules, section.tier, config.inbox.max_line_bytes, section.settle_s, True, config.inbox.near_duplicate)
+    return Terms(rules, section.tier, config.inbox.max_line_bytes, section.settle_s, config.inbox.near_duplicate)
 
 
 async def _read(place: _Place, read_batch: ReadBatch, every_s: float, loop: Loop) -> None:

@@ -125,17 +125,6 @@ def test_a_file_renamed_in_is_taken_once(daemon: Daemon) -> None:
     assert daemon.texts() == ["1", "2"]
 
 
-def test_a_json_document_of_no_known_format_is_refused_as_a_whole(daemon: Daemon) -> None:
-    daemon.write("settings.json", b'{"theme": "dark"}')
-    daemon.now = time.time()
-    assert daemon.take() == [], "somebody may be writing it"
-    daemon.now += source_files.SETTLE_S + 1
-    daemon.take()
-    (bad,) = daemon.bad()
-    assert bad.line == 0 and "of no known format" in bad.reason
-    assert daemon.take() == []
-
-
 def test_a_torn_last_line_waits_for_its_newline(daemon: Daemon) -> None:
     whole = text_line(2)
     daemon.write("a.jsonl", text_line(1), whole[:9])

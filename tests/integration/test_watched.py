@@ -179,7 +179,7 @@ def turns(log: bytes) -> list[str]:
 
 
 def test_a_document_is_taken_when_nobody_writes_it_any_more_and_again_as_it_grows(tmp_path: Path) -> None:
-    watch = Watch(tmp_path, Terms(rules=Rules(models=("*",)), only_known=True))
+    watch = Watch(tmp_path, Terms(rules=Rules(models=("*",))))
     chat, other = watch.directory / "session-1.json", watch.directory / "settings.json"
     chat.write_bytes(gemini_chat("a"))
     other.write_text('{"theme": "dark"}')

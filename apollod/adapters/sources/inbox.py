@@ -11,7 +11,7 @@ import watchfiles
 from watchfiles._rust_notify import WatchfilesRustInternalError
 
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.source_files import SUFFIXES, SourceFiles, Terms
+from apollod.adapters.sources.source_files import LINES_SUFFIXES, SourceFiles, Terms
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
 from apollod.curation.formats.table import ReaderTable
@@ -39,7 +39,9 @@ class Inbox:
         """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at."""
         try:
             with os.scandir(self._directory) as entries:
-                names = [e.name for e in entries if e.name.endswith(SUFFIXES) and e.is_file(follow_symlinks=False)]
+                names = [
+                    e.name for e in entries if e.name.endswith(LINES_SUFFIXES) and e.is_file(follow_symlinks=False)
+                ]
         except FileNotFoundError:
             return []
         return self._files.found([str(self._directory / name) for name in sorted(names) if not name.startswith(".")])

@@ -28,8 +28,9 @@ from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
 from apollod.failpoints import failpoint
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", DOCUMENT_SUFFIX)
-"""of files that may be logs or data sets"""
+LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+SUFFIXES = (*LINES_SUFFIXES, DOCUMENT_SUFFIX)
+"""of files that may be logs"""
 LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
 BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one chunk completes
@@ -48,8 +49,6 @@ class Terms(msgspec.Struct, frozen=True):
     record_bytes: int = LINE_BYTES_MAX
     """a longer record is refused"""
     settle_s: float = SETTLED_S
-    only_known: bool = False
-    """documents (.json) of no known format are not looked at, instead of refused"""
     near_duplicate: float = NEAR_DUPLICATE
     """see `Batch.near_duplicate`"""
 
@@ -184,8 +183,7 @@ class SourceFiles:
             if self._clock() - it.status.st_mtime < SETTLE_S:
                 return None, False
             if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)):
-                why = "the document is of no known format; `apollod ctl source test` names those there are"
-                return (None if self._terms.only_known else self._refuse_file(it, why)), True
+                return None, True  # programs keep all kinds of things in documents
         try:
             unfolding = self._unfolding
             if unfolding is None or (unfolding.source, unfolding.offset) != (it.position.source, it.position.offset):

@@ -223,7 +223,7 @@ def test_weights_that_somebody_writes_are_not_loaded_and_what_a_crash_left_is_fi
         assert not (daemon.model / ".apollod" / "redo").exists()
         assert (daemon.model / "model.safetensors").read_bytes() == bytes(weights)
         # It reads them for a moment only: who held the lock may not any more when that is looked up.
-        with pytest.raises(WeightsLocked, match="reads|another process"), WeightsLock(daemon.model):
+        with pytest.raises(WeightsLocked, match=r"reads|another process"), WeightsLock(daemon.model):
             pass
         assert (daemon.model / ".apollod" / "daemon").read_text().strip() == str(daemon.socket)
 

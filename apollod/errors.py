@@ -64,13 +64,6 @@ class ModelRefused(ApolloError):
     """A model directory or engine setting whose weights cannot be shared."""
 
 
-class EngineError(ApolloError):
-    """The engine did not do what it was asked for."""
-
-    hint = "see the engine's log"
-    retryable = True
-
-
 class LlmError(ApolloError):
     """A model that was asked over HTTP did not give an answer that can be used."""
 

@@ -3,20 +3,18 @@
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import watchfiles
-from watchfiles._rust_notify import WatchfilesRustInternalError
 
+from apollod.adapters.sources.hints import looks
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import LINES_SUFFIXES, SourceFiles, Terms
 from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
 from apollod.curation.formats.table import ReaderTable
 
-HINT_MS = 200  # changes are gathered this long
+GATHER_MS = 200  # changes are gathered this long
 
 
 class Inbox:
@@ -50,27 +48,9 @@ class Inbox:
         """See `SourceFiles.read_batch`."""
         return self._files.read_batch(path, known)
 
-    async def watch(self, every_s: float = 2.0) -> AsyncIterator[None]:
-        """Yields at once, after something changed in the directory, and at least every `every_s` seconds.
-
-        Notifications are only hints: if there are none (no such directory, no watches left), the rescan has to do.
-        """
-        yield
-        while True:
-            changes = watchfiles.awatch(
-                self._directory,
-                debounce=HINT_MS,
-                rust_timeout=int(every_s * 1000),
-                yield_on_timeout=True,
-                recursive=False,
-            )
-            try:
-                async with aclosing(changes):
-                    async for _ in changes:
-                        yield
-            except (OSError, WatchfilesRustInternalError):
-                await anyio.sleep(every_s)
-                yield
+    def watch(self, every_s: float = 2.0) -> AsyncIterator[None]:
+        """See `hints.looks`."""
+        return looks(self._directory, every_s, GATHER_MS, watchfiles.DefaultFilter(), recursive=False)
 
     def close(self) -> None:
         """See `SourceFiles.close`."""

@@ -1,23 +1,19 @@
 """A watched directory with all below it: logs that agents write and nobody drops.
 
-Law: hints are not trusted. Notifications say where to look soon; a slow scan of everything finds what they missed, and
-costs a stat of each file. Links are not followed, pipes and devices not opened.
+Law: a scan looks at everything and costs a stat of each file. Links are not followed, pipes and devices not opened.
 """
 
 import os
 import stat
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import watchfiles
-from watchfiles._rust_notify import WatchfilesRustInternalError
 
+from apollod.adapters.sources.hints import looks
 from apollod.adapters.sources.source_files import SUFFIXES, SourceFiles
 
-HINT_MS = 500  # changes are gathered this long
-LOOK_MS = 1000  # a thread waits for notifications at most this long; a stop waits for that thread
+GATHER_MS = 500  # changes are gathered this long
 
 
 class WatchedTree:
@@ -35,23 +31,9 @@ class WatchedTree:
         names = self._files.found(paths)
         return [name for name, path in zip(names, paths, strict=True) if not self._files.is_idle(name, found[path])]
 
-    async def watch(self, every_s: float) -> AsyncIterator[None]:
-        """Yields at once, soon after something changed, and at least every `every_s` seconds."""
-        yield
-        last = anyio.current_time()
-        while True:
-            changes = watchfiles.awatch(
-                self._directory, debounce=HINT_MS, rust_timeout=LOOK_MS, yield_on_timeout=True, watch_filter=_may_matter
-            )
-            try:
-                async with aclosing(changes):
-                    async for changed in changes:
-                        if changed or anyio.current_time() - last >= every_s:
-                            last = anyio.current_time()
-                            yield
-            except (OSError, WatchfilesRustInternalError):  # it is gone, or there are no watches left
-                await anyio.sleep(every_s)
-                yield
+    def watch(self, every_s: float) -> AsyncIterator[None]:
+        """See `hints.looks`."""
+        return looks(self._directory, every_s, GATHER_MS, _may_matter, recursive=True)
 
 
 def files_in(

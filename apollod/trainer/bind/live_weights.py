@@ -12,7 +12,6 @@ from apollod.trainer.bind import live_fingerprint
 from apollod.trainer.bind.device_fingerprint import DeviceFingerprint, Share
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.bind.tensor_stream import located
-from apollod.trainer.kernels.device_to_host import in_host_memory
 
 _MASK = (1 << 64) - 1
 
@@ -44,12 +43,6 @@ class Weights:
         if name not in self.views:
             return self.source.read(name)
         return self.views[name].to(getattr(torch, self.source.tensors[name].dtype))
-
-    def read_here(self, name: str) -> torch.Tensor:
-        """As `read`, contiguous and in host memory."""
-        if name not in self.views:
-            return self.source.read(name)
-        return in_host_memory(self.views[name].detach(), getattr(torch, self.source.tensors[name].dtype))
 
     def write_all(self, origin: ModelDir) -> None:
         """Copy every tensor that has a view from the files of `origin` (same names and shapes) into memory."""

@@ -74,6 +74,9 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
                 world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+            case "look":
+                blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
+                world.give(inp.PlaceLooked("tail", "/in", blocked))
             case "time":
                 world.pass_time(700)
             case "clock back":
@@ -242,7 +245,7 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "withdraw", "pause fails", "step refused", "checkpoint fails", "clock back",
+                       "withdraw", "look", "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(
     changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),

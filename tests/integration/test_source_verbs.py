@@ -50,11 +50,15 @@ def test_a_watched_directory_is_added_and_removed_and_everything_else_stays(
     before = config.read_text()
     logs = tmp_path / "logs"
     assert (
-        source(config, "add", str(logs), "--format", "claude-code", "--model", "*", "--model", "b", "--sidechains") == 0
-    )
+        source(config, "add", str(logs), "--format", "claude-code", "--model", "*", "--model", "b", "--sidechains",
+               "--mode", "tail", "--context-tokens", "512", "--strip-pattern", "a+", "--poll-s", "5") == 0
+    )  # fmt: skip
     assert "it is not there yet; the daemon takes it up when it is started again" in capsys.readouterr().out
     assert config.read_text().startswith(before) and config.stat().st_mode & 0o777 == 0o640
-    table = {"path": str(logs), "format": "claude-code", "models": ["*", "b"], "sidechains": True}
+    table = {
+        "path": str(logs), "format": "claude-code", "mode": "tail", "models": ["*", "b"], "strip_patterns": ["a+"],
+        "sidechains": True, "context_tokens": 512, "poll_s": 5.0,
+    }  # fmt: skip
     assert watched(config) == [{"path": "/logs/night", "strip": "all"}, table]
     assert main(["config", "show", "--config", str(config), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["watch"]) == 2
@@ -85,6 +89,9 @@ def test_a_file_behind_a_link_with_other_line_ends_is_edited_in_its_place(config
         (["add", "/logs/day", "--format", "claud"], "there is no format 'claud'"),
         (["add", "/logs/../logs/night/"], "is watched already"),
         (["add", "/logs/day", "--settle-s", "0.1"], "settle_s"),
+        (["add", "/logs/day", "--context-tokens", "0"], "context_tokens"),
+        (["add", "/logs/day", "--mode", "poll", "--format", "codex"], 'use mode = "tail"'),
+        (["add", "/logs/day", "--strip-pattern", "("], "is no regular expression"),
         (["remove", "/logs/day"], "is not watched; watched in"),
     ],
 )

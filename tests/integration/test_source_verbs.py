@@ -180,6 +180,33 @@ def test_states_of_the_examples_of_a_source(journal: Path, capsys: pytest.Captur
     assert told["sources"][0]["bytes"] is None and told["accepted"] == sum(told["states"].values())
 
 
+BLOCKED = [
+    ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in"),
+    ev.SourceBlocked(path="/in/c", reason="it may not be read", hint="ask", mode="inbox", place="/in"),
+    ev.SourceUnblocked(path="/in/b"),
+    ev.SourceBlocked(path="/in/c", reason="it is not there", hint="make it", mode="inbox", place="/in"),
+]
+
+
+def test_what_cannot_be_read_now_is_listed_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "journal.db", [*STORY, *BLOCKED])
+    told = {
+        "path": "/in/c", "reason": "it is not there", "hint": "make it", "mode": "inbox", "place": "/in",
+        "since": "2023-11-14T22:13:20.123Z",
+    }  # fmt: skip
+    assert main(["ctl", "source", "list", "--file", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["blocked"] == [told]
+    assert main(["ctl", "source", "list", "--file", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "/in/c cannot be read: it is not there; make it" in out and "/in/b" not in out
+    assert main(["ctl", "source", "list", "--file", str(path), "--jsonl"]) == 0
+    assert "cannot be read" not in capsys.readouterr().out
+    assert show(path, "/in", capsys)["blocked"] == [told] and show(path, "/in/a.jsonl", capsys)["blocked"] == []
+    assert show(path, "/in/c", capsys)["sources"] == []
+    assert main(["ctl", "source", "show", "/in/c", "--file", str(path)]) == 0
+    assert "blocked     /in/c: it is not there; make it (since 2023-11-14T22:13:20.123Z)" in capsys.readouterr().out
+
+
 def test_what_nothing_was_read_of(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for named in ("/in/a.json", "/in/a", os.sep + "x'; DROP TABLE events; --"):
         assert main(["ctl", "source", "show", named, "--file", str(journal)]) == 1

@@ -278,6 +278,24 @@ def test_a_last_line_without_an_end_is_told_and_taken_when_it_has_one(
     assert state.intake.counts.rejected == 0
 
 
+def test_text_in_another_encoding_is_told_as_a_whole_with_the_way_to_convert_it(place: Path) -> None:
+    """As Windows writes it: line by line it would be a quarantine full of halves of characters."""
+    config = watching(place)
+    files = [place / "logs" / "s.jsonl", config.inbox_dir / "a.jsonl", config.inbox_dir / "b.jsonl"]
+    texts = [session("s", ["a", "b"]), b'{"text": "one"}\n', b'{"text": "two"}\n']
+    for file, text, encoding in zip(files, texts, ("utf-16", "utf-16", "utf-8-sig"), strict=True):
+        file.write_text(text.decode(), encoding=encoding)
+
+    async def during(state: State) -> None:
+        await until(lambda: len(state.intake.blocked) == 2 and state.intake.counts.accepted == 1)
+        assert all("UTF-16" in one.reason and "iconv" in one.hint for one in state.intake.blocked.values())
+        for file, text in zip(files, texts, strict=True):
+            file.write_bytes(text)
+        await until(lambda: not state.intake.blocked and state.intake.counts.accepted == 3)
+
+    assert live(config, during).intake.counts.rejected == 0
+
+
 # --- a loop -------------------------------------------------------------------------------------------------------
 
 

@@ -193,6 +193,29 @@ def test_a_document_is_taken_when_nobody_writes_it_any_more_and_again_as_it_grow
     assert watch.read() == 0
 
 
+BAD = [
+    (b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"\n", "recursion depth"),
+    (b'{"type":"user","message":{"content":' + b"[" * 50_000 + b"]" * 50_000 + b"}}\n", "deep"),
+    (session("x", ["\xe4"]).decode().replace("\\u00e4", "\xe4").encode("latin-1").splitlines(True)[0], "utf-8"),
+    (session("x", ["a"]).splitlines()[0].decode().encode("utf-16-le") + b"\n", "JSON"),
+    (b'{"type":"user","message":"' + b"x" * (2 << 20) + b'"}\n', "longer than 1048576 bytes"),
+    (b"\x00" * 5000 + b"\n", "JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), BAD, ids=["braces", "lists", "latin-1", "utf-16", "long", "zeros"])
+def test_a_bad_line_in_a_session_is_kept_with_the_reason_and_the_turns_around_it_are_learned(
+    tmp_path: Path, line: bytes, said: str
+) -> None:
+    watch = Watch(tmp_path)
+    append(watch.directory / "s.jsonl", session("s", ["a"]) + line + session("s", ["b", "c"], first=3))
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b"]
+    (bad,) = watch.of(ev.SourceQuarantined)
+    assert said in bad.reason and "; " in bad.reason and (bad.line, bad.bytes) == (3, len(line))
+    assert Path(bad.kept).read_bytes() == line
+
+
 # --- the daemon's task --------------------------------------------------------------------------------------------
 
 

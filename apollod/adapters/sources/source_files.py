@@ -8,6 +8,7 @@ thread, one `read_batch` at a time.
 
 import os
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -144,6 +145,8 @@ class SourceFiles:
             )
         if self.is_idle(path, status):
             return None
+        if os.pread(file.fileno(), len(BOM_UTF16_LE), 0) in (BOM_UTF16_LE, BOM_UTF16_BE):
+            raise SourceRefused(f"{path} is UTF-16 and not UTF-8", "convert it: `iconv -f utf-16 -t utf-8`")
         whole = path.endswith(WHOLE_SUFFIXES)
         self._unended.pop(path, None)
         if not whole and status.st_size and os.pread(file.fileno(), 1, status.st_size - 1) != b"\n":

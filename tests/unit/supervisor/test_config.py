@@ -184,7 +184,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "products",
             "stall_s",
         ],
-        "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate"],
+        "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate", "review"],
         "watch": [
             "path",
             "format",
@@ -197,7 +197,9 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "context_tokens",
             "settle_s",
             "poll_s",
+            "review",
         ],
+        "review": ["hold_days"],
         "checkpoint": [
             "delay_s",
             "every_s",

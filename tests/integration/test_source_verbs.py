@@ -51,13 +51,14 @@ def test_a_watched_directory_is_added_and_removed_and_everything_else_stays(
     logs = tmp_path / "logs"
     assert (
         source(config, "add", str(logs), "--format", "claude-code", "--model", "*", "--model", "b", "--sidechains",
-               "--mode", "tail", "--context-tokens", "512", "--strip-pattern", "a+", "--poll-s", "5") == 0
+               "--mode", "tail", "--context-tokens", "512", "--strip-pattern", "a+", "--poll-s", "5",
+               "--review", "hold") == 0
     )  # fmt: skip
     assert "it is not there yet; the daemon takes it up when it is started again" in capsys.readouterr().out
     assert config.read_text().startswith(before) and config.stat().st_mode & 0o777 == 0o640
     table = {
         "path": str(logs), "format": "claude-code", "mode": "tail", "models": ["*", "b"], "strip_patterns": ["a+"],
-        "sidechains": True, "context_tokens": 512, "poll_s": 5.0,
+        "sidechains": True, "context_tokens": 512, "poll_s": 5.0, "review": "hold",
     }  # fmt: skip
     assert watched(config) == [{"path": "/logs/night", "strip": "all"}, table]
     assert main(["config", "show", "--config", str(config), "--json"]) == 0

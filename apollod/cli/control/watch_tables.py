@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context-tokens", type=int, metavar="N", help="of conversation before what is learned, roughly"
     )
+    parser.add_argument(
+        "--review", metavar="RULE", help="hold, sample:0.1 or auto: does an example wait for a decision?"
+    )
     parser.add_argument("--poll-s", type=float, metavar="S", help="how often databases are looked at")
     parser.add_argument(
         "--settle-s", type=float, metavar="S", help="a conversation to which nothing was added for so long is over"
@@ -68,7 +71,7 @@ def add(args: argparse.Namespace) -> int:
         raise ConfigError(f"{place} is watched already", f"see [[watch]] in {file}; `ctl source remove` takes it out")
     names = (
         "format", "mode", "models", "strip", "strip_patterns", "sidechains", "tier", "context_tokens", "settle_s",
-        "poll_s",
+        "poll_s", "review",
     )  # fmt: skip
     given = {"path": str(place)} | {name: value for name in names if (value := getattr(args, name)) is not None}
     lines = ["[[watch]]", *(f"{name} = {toml_value(value)}" for name, value in given.items())]

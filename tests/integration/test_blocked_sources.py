@@ -333,3 +333,21 @@ def test_the_state_directory_below_a_watched_one_is_left_out_and_told(place: Pat
     assert [e.path for e in events_of(config) if isinstance(e, ev.SourceDiscovered)] == [
         str(place / "logs" / "s.jsonl")
     ]
+
+
+# --- many files ---------------------------------------------------------------------------------------------------
+
+
+def test_a_backlog_in_one_file_does_not_keep_the_others_waiting(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "TURNS", 1)
+    config = watching(place)
+    lines = [b'{"text": "%d"}\n' % n for n in range(4 * source_files.BATCH_LINES_MAX)]
+    (config.inbox_dir / "long.jsonl").write_bytes(b"".join(lines))
+    (config.inbox_dir / "short.jsonl").write_bytes(b'{"text": "short"}\n')
+
+    async def during(state: State) -> None:
+        await until(lambda: state.intake.counts.accepted == len(lines) + 1)
+
+    live(config, during)
+    order = [Path(e.path).stem for e in events_of(config) if isinstance(e, ev.SourceConsumed)]
+    assert order[:3] == ["long", "short", "long"] and len(order) > 4

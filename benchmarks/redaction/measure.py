@@ -31,7 +31,7 @@ class Share(NamedTuple):
 
     @property
     def value(self) -> float:
-        return self.hits / self.total if self.count else 0.0
+        return self.hits / self.total if self.total else 0.0
 
 
 @dataclass

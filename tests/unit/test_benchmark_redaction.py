@@ -2,6 +2,7 @@
 
 import pytest
 
+from apollod.curation.redaction import redact
 from benchmarks.redaction.draw import Sample
 from benchmarks.redaction.measure import Share, count, taken_out
 from benchmarks.redaction.sample import sample
@@ -50,3 +51,8 @@ def test_an_interval_is_the_one_of_wilsons_paper() -> None:
     low, high = Share(81, 263).interval()  # E. B. Wilson, 1927; figures of R. Newcombe, 1998, table I
     assert (round(low, 4), round(high, 4)) == (0.2553, 0.3662)
     assert Share(0, 20).interval()[0] == 0.0 and round(Share(0, 20).interval()[1], 4) == 0.1611
+
+
+def test_redaction_finds_most_of_the_half_that_nobody_looked_at_and_little_else() -> None:
+    counted = count(sample(14, 1, each=6), redact)
+    assert counted.recall.value > 0.9 and counted.precision.value > 0.97 and counted.specificity.value > 0.97

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import anyio
 from support.journals import opened
+from support.no_effects import NoEffects
 from support.other_user import NOBODY
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
-from apollod.core import inputs as inp
-from apollod.core.effects import Effect
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.supervisor import sources
@@ -20,14 +19,6 @@ from apollod.supervisor.config import Config, InboxSection, ModelSection, StateS
 from apollod.supervisor.loop import Loop
 
 WAIT_S = 20
-
-
-class NoEffects:
-    def __init__(self) -> None:
-        self.exit = anyio.Event()
-
-    async def run(self, effect: Effect) -> list[inp.Input]:
-        return []
 
 
 def config_of(root: Path, *sections: WatchSection, rescan_s: float = 5.0) -> Config:

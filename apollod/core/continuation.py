@@ -46,6 +46,7 @@ class Notes:
         self._committed: dict[str, Dated] = {}
         self._discovered: dict[str, Dated] = {}
         self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
+        self._blocked: dict[str, Dated] = {}
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
@@ -57,6 +58,8 @@ class Notes:
                 self._discovered.setdefault(source, dated)
             case ev.SourceConsumed():
                 self._consumed[event.source] = recorded.at_ns, self._with_totals(event)
+            case ev.SourceBlocked(path=path):
+                self._blocked[path] = dated
             case _ if type(event) in _ONE_OF_A_KIND:
                 self._newest[_ONE_OF_A_KIND[type(event)]] = dated
 
@@ -81,6 +84,7 @@ class Notes:
             if position.source in self._discovered:
                 yield self._discovered[position.source]
             yield self._consumed[position.source]
+        yield from (self._blocked[path] for path in state.intake.blocked)
         if ev.BaseKept in self._newest:
             yield self._newest[ev.BaseKept]
         if checkpoints.removed:

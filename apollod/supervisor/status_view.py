@@ -50,6 +50,7 @@ def status_view(
         trainer=_process(state.children.trainer),
         weights=_weights(state, served),
         queue=_queue(state),
+        blocked=_blocked(state),
         optimizer=_optimizer(state),
         checkpoint=_checkpoint(state, now_ns),
         running=_running(state, now_ns),
@@ -199,6 +200,13 @@ def _queue(state: State) -> st.Queue:
         undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), rejected=lines.rejected,
         duplicates=lines.duplicates, accepted=lines.accepted,
     )  # fmt: skip
+
+
+def _blocked(state: State) -> dict[str, st.Blocked]:
+    return {
+        path: st.Blocked(reason=one.reason, hint=one.hint, mode=one.mode, since=one.since_ns / SECOND_NS)
+        for path, one in state.intake.blocked.items()
+    }
 
 
 def _schedule(state: State) -> st.Schedule:

@@ -112,6 +112,18 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int = 0
 
 
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """A path of a source that cannot be read now."""
+
+    reason: str
+    hint: str
+    """what can be done about it"""
+    mode: str
+    """where it was found: `inbox`, `tail` (files of a watched directory) or `poll` (databases)"""
+    since: float
+    """Unix time at which it was found"""
+
+
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
     """What makes the steps; before the first start, nothing."""
 
@@ -260,6 +272,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     trainer: Process
     weights: Weights
     queue: Queue
+    blocked: dict[str, Blocked] = {}
+    """paths of sources that cannot be read now"""
     optimizer: Optimizer
     checkpoint: Checkpoint
     running: Running | None = None

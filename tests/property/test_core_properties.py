@@ -74,6 +74,9 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
                 world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+            case "look":
+                blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
+                world.give(inp.PlaceLooked("tail", "/in", blocked))
             case "held lines":
                 world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0)
                 serial += 3
@@ -271,7 +274,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "withdraw", "held lines", "approve", "decline", "hold", "edit", "a month", "night",
+                       "withdraw", "look", "held lines", "approve", "decline", "hold", "edit", "a month",
+                       "night",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(

@@ -100,6 +100,38 @@ class SourceQuarantined(Event, frozen=True):
         return self.source
 
 
+SourceMode = Literal["inbox", "tail", "poll"]
+"""How a place is read: files dropped into the inbox, files of a watched directory, databases."""
+
+
+class SourceBlocked(Event, frozen=True):
+    """A path that cannot be read now, and what can be done about it: recorded when it is found, and again when the
+    reason is another one. Nothing of it is taken; it is tried with every look.
+
+    `mode` and `place`: where it was found.
+    """
+
+    kind: ClassVar[str] = "source.blocked"
+    path: str
+    reason: str
+    hint: str
+    mode: SourceMode
+    place: str
+
+    def key(self) -> str:
+        return self.path
+
+
+class SourceUnblocked(Event, frozen=True):
+    """It can be read again, is gone, or is not watched any more."""
+
+    kind: ClassVar[str] = "source.unblocked"
+    path: str
+
+    def key(self) -> str:
+        return self.path
+
+
 Tier = Literal["direct", "bulk", "dream"]
 """How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`,
 feedback), read from a file or log, imagined."""

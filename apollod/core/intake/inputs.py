@@ -2,7 +2,7 @@
 
 import msgspec
 
-from apollod.core.intake.events import Origin, Removed, Tier
+from apollod.core.intake.events import Origin, Removed, SourceMode, Tier
 from apollod.core.kernel.input import Input
 
 
@@ -71,6 +71,24 @@ class LinesRead(Input, frozen=True):
     known: frozenset[str]
     responses: dict[str, str] = {}
     signatures: dict[str, str] = {}
+
+
+class Obstruction(msgspec.Struct, frozen=True):
+    """Why a path cannot be read now, and what can be done about it. `passing_s`: of what ends by itself, such as a
+    lock, how long it has been so (seconds)."""
+
+    reason: str
+    hint: str = ""
+    passing_s: float | None = None
+
+
+class PlaceLooked(Input, frozen=True):
+    """What could not be read of a place of sources, by path. `complete`: the look is over, so that all else could."""
+
+    mode: SourceMode
+    place: str
+    blocked: dict[str, Obstruction]
+    complete: bool = True
 
 
 class WithdrawRequested(Input, frozen=True):

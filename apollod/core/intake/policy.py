@@ -13,6 +13,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
 from apollod.core.kernel.outcome import Outcome
@@ -134,6 +135,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
+    inp.PlaceLooked: on_look,
     inp.WithdrawRequested: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,

@@ -22,7 +22,10 @@ METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text()
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY + TAKEN_BACK), A)
+    signal = ev.SignalFlagged(
+        "s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "no, use pnpm", "k"
+    )
+    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", [*STORY, *TAKEN_BACK, signal]), A)
 
 
 def columns(path: Path, kind: str) -> dict[str, list[str]]:

@@ -78,7 +78,11 @@ _PASSED = re.compile(
     ),
     re.MULTILINE,
 )  # fmt: skip
-TAIL = 4000  # characters at the end of an output in which its verdict stands
+_FAILED_HINTS = ("ail", "AIL", "rror", "problem", "***", "Traceback", "not found")
+_PASSED_HINTS = ("pass", "PASS", "ok", "OK", "no issues", "0 ", "Finished", "SUCCESS", "succeeded")
+_EXIT_HINTS = ("exit", "Exit", "returncode")
+"""Some of it is in what the patterns find, and looking for it is a hundred times faster"""
+TAIL = 2000  # characters at the end of an output in which its verdict stands
 HEAD = 600
 NO_OUTPUT = ("(no output", "(empty", "Tool ran without output")
 """What agents write where there is none"""
@@ -114,6 +118,8 @@ def check_in(command: str) -> str:
 
 def exit_code(output: str) -> int | None:
     """As agents write it around the output of a command; None: it does not stand there."""
+    if not any(hint in output for hint in _EXIT_HINTS):
+        return None
     found = _EXIT_CODE.search(output, 0, HEAD)
     if found is None and len(output) > HEAD:
         found = _EXIT_CODE.search(output, len(output) - HEAD)
@@ -123,14 +129,17 @@ def exit_code(output: str) -> int | None:
 def outcome(output: str, failed: bool, told: bool) -> bool | None:
     """Did the check pass? `failed`: the log says that the call did; `told`: it would say it. Words go before the exit
     code, which in a pipe is that of another program. None: nothing says it."""
-    if _FAILED.search(output[-TAIL:]):
+    end = output[-TAIL:]
+    if any(hint in end for hint in _FAILED_HINTS) and _FAILED.search(end):
         return False
     code = exit_code(output)
     if failed or code:
         return False
     said = output.strip()
     silent = not said or said.startswith(NO_OUTPUT)
-    return True if told or silent or code == 0 or _PASSED.search(output[-TAIL:]) else None
+    if told or silent or code == 0:
+        return True
+    return True if any(hint in end for hint in _PASSED_HINTS) and _PASSED.search(end) else None
 
 
 def _unwrapped(command: str) -> str:

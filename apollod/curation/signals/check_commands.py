@@ -8,6 +8,7 @@ import re
 
 COMMAND_KEYS = ("command", "cmd", "script", "commands")
 """Arguments of shell tools that hold a command line, or its words"""
+COMMAND_MAX = 4000  # characters; what comes later is a script
 SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh"})
 
 _HINT = re.compile(
@@ -102,6 +103,7 @@ def command_of(arguments: dict[str, object]) -> str:
 
 def check_in(command: str) -> str:
     """The check that a command line runs, "" if it runs none."""
+    command = command[:COMMAND_MAX]
     if not _HINT.search(command):
         return ""
     bare = _QUOTED.sub("''", command.partition("<<")[0])

@@ -16,7 +16,7 @@ LOOKED_AT = 400  # characters: people say at once what they do not like
 
 
 def _any(pieces: Sequence[str], before: str = "", after: str = "") -> re.Pattern[str]:
-    return re.compile(f"{before}(?:{'|'.join(pieces)}){after}", re.IGNORECASE)
+    return re.compile(f"{before}(?:{'|'.join(pieces)}){after}")
 
 
 _OF_OTHERS = re.compile(
@@ -29,7 +29,7 @@ _PRAISE = _any(phrases.PRAISE, r"\b", r"\b")
 _NEGATED = _any(phrases.NEGATED, r"\b", r"\b")
 _WRONG_AT_FIRST = _any(phrases.WRONG_AT_FIRST)
 _WRONG = _any(phrases.WRONG)
-_ACTUALLY = re.compile(phrases.ACTUALLY, re.IGNORECASE)
+_ACTUALLY = re.compile(phrases.ACTUALLY)
 _INSTEAD = _any(phrases.INSTEAD, r"\b", r"\b")
 _UNDO = _any(phrases.UNDO, phrases.UNDO_ASKED)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
@@ -52,8 +52,9 @@ def follow_ups(moment: Moment) -> Iterable[Flag]:
 
 
 def own_words(text: str) -> str:
-    """The beginning of what the user says, without what is quoted and without words that say nothing."""
-    own = _OF_OTHERS.sub(" ", text[: 4 * LOOKED_AT].replace("\u2019", "'")).strip()
+    """The beginning of what the user says, without what is quoted and without words that say nothing; in small
+    letters."""
+    own = _OF_OTHERS.sub(" ", text[: 4 * LOOKED_AT].replace("\u2019", "'")).strip().lower()
     return own[_FILLERS.match(own).end() :][:LOOKED_AT]  # type: ignore[union-attr]
 
 

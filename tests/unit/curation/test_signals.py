@@ -1,6 +1,7 @@
 """Cues: what logs show about answers. Precision and recall of each are in docs/benchmarks, of the same sample."""
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -221,3 +222,14 @@ def test_the_last_run_of_a_check_says_most() -> None:
     (moment,) = read(codex.READER, META, said("user", "q"), *run(1, "1 failed"), *run(2, "9 passed")).moments
     found = {one.polarity: one.strength for one in evidence_of(moment, "", ALL)}
     assert found["good"] > found["bad"] and len(found) == 2
+
+
+@pytest.mark.parametrize(
+    "piece", ["no ", "hm ", "'", '"', "`", "<a>", "make -j 4 ", "a/", "timeout -k 1 ", "1 error", "^\n", "you "]
+)
+def test_hostile_text_costs_no_time(piece: str) -> None:
+    text = piece * 50_000
+    begin = time.process_time()
+    own = own_words(text)
+    is_undo(own), correction(own), check_in(text), check_in(f"pytest {text}"), outcome(text, False, False)
+    assert time.process_time() - begin < 1.0

@@ -7,10 +7,10 @@ from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
 from apollod.core.intake.evidence import Evidence
-from apollod.curation.conversation import Moment
+from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
-from apollod.curation.moments import Learned, Rules, learn, learn_record
+from apollod.curation.moments import Learned, Rules, learn_item
 from apollod.curation.responses import taught
 from apollod.curation.signals.evidence_of import evidence_of
 
@@ -123,33 +123,26 @@ class RecordStream:
 
 
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
-    """Items as lines. Moments of which nothing is learned are added to `counts`, and are lines only where they show
-    something about answers. Raises OSError."""
+    """Items as lines of a batch, after the bytes of bad ones are kept. Moments of which nothing is learned are added to
+    `counts`, and are lines only where they show something about answers. Raises OSError."""
     lines = []
     for item in items:
-        if isinstance(item, Found | Bad):
-            lines.append(line_of(item, quarantine, rules))
-            continue
-        learned = learn(item, rules) if isinstance(item, Moment) else ""
-        evidence = evidence_of(item, learned, rules)
+        if isinstance(item, Moment | Remark):
+            learned = learn_item(item, rules) if isinstance(item, Moment) else ""
+            evidence = evidence_of(item, learned, rules)
+        else:
+            learned, evidence = item.reason if isinstance(item, Bad) else learn_item(item, rules), ()
         if isinstance(learned, Learned):
             lines.append(_line(item.line, learned, evidence))
-            continue
-        if learned:
-            counts[f"dropped: {learned}"] += 1
-        if evidence:
-            lines.append(Line(number=item.line, evidence=evidence))
+        elif isinstance(item, Found | Bad):
+            bad = item if isinstance(item, Bad) else Bad(item.line, learned, item.record.canonical)
+            lines.append(_bad_line(bad, quarantine.keep(bad.data)))
+        else:
+            if learned:
+                counts[f"dropped: {learned}"] += 1
+            if evidence:
+                lines.append(Line(number=item.line, evidence=evidence))
     return lines
-
-
-def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
-    """An item as a line of a batch, after its bytes are kept if it is a bad one. Raises OSError."""
-    if isinstance(item, Found):
-        learned = learn_record(item.record, rules)
-        if not isinstance(learned, str):
-            return _line(item.line, learned)
-        item = Bad(item.line, learned, item.record.canonical)
-    return _bad_line(item, quarantine.keep(item.data))
 
 
 def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = ()) -> Line:

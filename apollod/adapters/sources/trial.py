@@ -18,7 +18,7 @@ from apollod.curation.databases.database_table import recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Item
 from apollod.curation.formats.table import ReaderTable
-from apollod.curation.moments import Learned, learn, learn_record
+from apollod.curation.moments import Learned, learn_item
 from apollod.curation.responses import taught
 from apollod.curation.signals.evidence_of import evidence_of
 from apollod.errors import SourceRefused
@@ -116,11 +116,7 @@ class Trial:
             if isinstance(item, Remark):
                 self._note(path, item, "")
                 continue
-            learned = (
-                learn(item, self._terms.rules)
-                if isinstance(item, Moment)
-                else learn_record(item.record, self._terms.rules)
-            )
+            learned = learn_item(item, self._terms.rules)
             if isinstance(item, Moment):
                 self._note(path, item, learned)
             if isinstance(learned, Learned):

@@ -124,10 +124,11 @@ def continuation(
     lessons: Lessons,
     at_ns: int,
     responses: Iterable[str] = (),
+    signals: Iterable[str] = (),
 ) -> Iterator[Dated]:
     """The events of the next journal, in order. `state`: at the end of the archive, where nothing is an `obstacle`;
     `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`;
-    `responses`: keys of the answers that those have learned."""
+    `responses`: keys of the answers that those have learned; `signals`: ids of those that the archive has."""
     newest, training, intake = state.checkpoints.newest, state.training, state.intake
     assert newest is not None
     yield at_ns, ev.JournalContinued(
@@ -145,6 +146,8 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=named)
     for keys in _parts(responses):
         yield at_ns, ev.ExampleCarried(examples=(), responses=keys)
+    for ids in _parts(signals):
+        yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield at_ns, _totals(state)
 
 

@@ -41,6 +41,7 @@ class Assembly:
 
     def __init__(self) -> None:
         self._session = Session()
+        self._told = Session()  # what was said of it last; most records say the same again
         self._messages: list[Said] = []
         self._lines: list[int] = []
         self._sizes: list[int] = []
@@ -75,7 +76,8 @@ class Assembly:
                 self._link(entry)
             elif isinstance(entry, Session):
                 closed += self._begin() if entry.begins else []
-                self._session = _merged(self._session, entry)
+                if entry != self._told:
+                    self._session, self._told = _merged(self._session, entry), entry
             elif isinstance(entry, Rewound):
                 closed += self._rewound(entry)
             elif isinstance(entry, Replaced):
@@ -116,7 +118,7 @@ class Assembly:
         closed = self.settle()
         self._cut(0)
         self._links.clear()
-        self._session = Session()
+        self._session = self._told = Session()
         return closed
 
     def _is_long(self, said: Said) -> bool:

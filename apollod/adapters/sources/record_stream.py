@@ -10,7 +10,6 @@ from apollod.curation.conversation import Moment
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules, learn, learn_record
-from apollod.curation.responses import taught
 
 CHUNK_BYTES = 64 << 10
 
@@ -146,8 +145,7 @@ def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
 
 
 def _line(number: int, learned: Learned) -> Line:
-    record = learned.record
-    responses, text = taught(record)
+    record, (responses, text) = learned.record, learned.taught
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),

@@ -32,7 +32,7 @@ SILENT = frozenset(
 """Types that the program keeps for itself."""
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     role: str = ""
     content: Any = None
     id: str = ""
@@ -40,7 +40,7 @@ class _Message(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Line(msgspec.Struct, rename="camel"):
+class _Line(msgspec.Struct, rename="camel", gc=False):
     """What is read of a record; all other fields are left alone."""
 
     type: str = ""

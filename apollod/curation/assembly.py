@@ -157,6 +157,8 @@ class Assembly:
     def _branch(self, said: Said) -> list[Moment]:
         """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
         id that is not known cuts nothing."""
+        if self._messages and self._messages[-1].id == said.after and said.after not in self._links:
+            return []  # as nearly always
         place = self._place(said.after or "")
         behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
         return self._take_back(place or 0, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []

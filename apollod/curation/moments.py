@@ -105,7 +105,7 @@ def _is_answer(form: Form) -> bool:
 
 def _is_empty(form: Form) -> bool:
     """Nothing was said or called; thinking alone is a turn that was cut off."""
-    return form["role"] == "assistant" and not (form["content"].strip() or form.get("tool_calls"))
+    return form["role"] == "assistant" and not (form.get("tool_calls") or form["content"].strip())
 
 
 def _may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:

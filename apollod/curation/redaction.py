@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from apollod.curation.sieve import Sieve
@@ -50,7 +51,7 @@ def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
     names = words.intersection(_NAMES)
     places = _places(names, data) if names else ()
     for kind, pattern, refused in _BESIDE_NAMES if names else ():
-        spans = [match.span(1) for at in places if (match := pattern.match(data, at))]
+        spans = [match.span(1) for match in map(pattern.match, repeat(data), places) if match]
         data, found = _without(kind, data, spans, refused)
         if found:
             counts[kind] += found

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
@@ -24,6 +25,8 @@ from apollod.core.settings import (
     OptimizerSettings,
     Products,
     Recompute,
+    ReviewSettings,
+    ScheduleSettings,
     Settings,
     TrainerSettings,
     narrowed,
@@ -32,6 +35,24 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.model.layers import parse_layers
 from apollod.permission import denied
+
+
+def review_share(rule: str) -> float:
+    """Share of a source's examples that wait for a person: of "auto" none, of "hold" all, of "sample:0.1" a tenth.
+    Raises ValueError."""
+    if rule in _SHARES:
+        return _SHARES[rule]
+    name, _, share = rule.partition(":")
+    try:
+        found = float(share) if name == "sample" else -1.0
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= 1.0:
+        raise ValueError(f'review = "{rule}" is none of "auto", "hold", and "sample:0.1" with any share from 0 to 1')
+    return found
+
+
+_SHARES = {"auto": 0.0, "hold": 1.0}
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +125,11 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
     """a text of 40 words or more that has so much in common with one that was accepted is not learned (share of its
     groups of three words, estimated); 0: only what is the same. For watched directories, too"""
+    review: str = "auto"
+    """what waits for `apollod ctl example approve`: "hold" all, "sample:0.1" a tenth, "auto" nothing"""
+
+    def __post_init__(self) -> None:
+        review_share(self.review)
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,8 +153,11 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """a conversation to which nobody added anything for so long is taken as far as it goes"""
     poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
     """how often databases are looked at"""
+    review: str = "auto"
+    """as in [inbox]"""
 
     def __post_init__(self) -> None:
+        review_share(self.review)
         for pattern in self.strip_patterns:
             try:
                 re.compile(pattern)
@@ -138,6 +167,19 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def directory(self) -> Path:
         return Path(self.path).expanduser().absolute()
+
+
+class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
+    """What waits for a person."""
+
+
+class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
+    """When what is not urgent is learned."""
+
+    def __post_init__(self) -> None:
+        zone_of(self.zone)
+        if self.nightly:
+            hours_of(self.nightly)
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
@@ -167,6 +209,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trainer: TrainerSection = TrainerSection()
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
+    review: ReviewSection = ReviewSection()
+    schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -202,6 +246,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             model_path=str(Path(self.model.path).expanduser().absolute()),
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
+            review=narrowed(self.review, ReviewSettings),
+            schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 

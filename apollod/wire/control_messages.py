@@ -4,7 +4,7 @@ A file of its own, since `apollod ctl status` needs these and nothing else of th
 they are the protocol, class names are not.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -53,6 +53,31 @@ class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
     source: str = ""
 
 
+class DecisionWanted(msgspec.Struct, frozen=True):
+    """`only_held`: nothing is done if somebody else has decided meanwhile."""
+
+    example: str
+    choice: Literal["approve", "decline", "hold"]
+    reason: str = ""
+    only_held: bool = False
+
+
+class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
+    """Approve, decline or hold examples; `by`: who says so, in their own words."""
+
+    decisions: list[DecisionWanted]
+    by: str = ""
+
+
+class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
+    """Learn `record` (a line as for the inbox) instead of an example."""
+
+    example: str
+    record: bytes
+    by: str = ""
+    only_held: bool = False
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -79,5 +104,7 @@ Request = (
     | RollbackRequest
     | RelearnRequest
     | WithdrawRequest
+    | DecideRequest
+    | EditRequest
 )
 Answer = Reply | Failure

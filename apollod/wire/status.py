@@ -97,7 +97,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     """accepted and not yet learned, the running step's included"""
     held: int
-    """their step could not be run"""
+    """somebody has to decide about them, or their step could not be run"""
     trained: int
     skipped: int = 0
     """their step wrote nothing"""
@@ -228,6 +228,22 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """until the disk of the state directory is full; null: nothing grows"""
 
 
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """When what is not urgent is learned. Times are seconds since 1970."""
+
+    nightly: str = ""
+    """hours of the day; empty: at any time"""
+    zone: str = ""
+    """empty: this machine's"""
+    open: bool = True
+    """is it learned now?"""
+    opens_at: float | None = None
+    closes_at: float | None = None
+    """of the hours that it is in, or of the next ones"""
+    steps: int = 0
+    """of this night, or of the last one"""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon at a moment."""
 
@@ -258,6 +274,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """nothing measures it yet"""
     paths: dict[str, str] = {}
     """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
+    schedule: Schedule = Schedule()
     uptime_s: float
     activities: dict[str, str] = {}
     """activity -> why it cannot begin now; empty when it can"""

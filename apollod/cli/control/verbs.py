@@ -27,7 +27,11 @@ VERBS = (
         f"{_HERE}.questions.why_verb",
     ),
     Command("journal", "the journal itself", f"{_HERE}.questions.journal_verb"),
-    Command("example", "the examples that were accepted: list, show, withdraw", f"{_HERE}.questions.example_verb"),
+    Command(
+        "example",
+        "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw",
+        f"{_HERE}.questions.example_verb",
+    ),
     Command(
         "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
     ),
@@ -42,6 +46,7 @@ VERBS = (
         "give one example to the daemon, as POST /train does; it is learned with the rate of direct corrections",
         f"{_HERE}.train_verb",
     ),
+    Command("schedule", "when examples are learned, and what comes next: show", f"{_HERE}.schedule_verb"),
     Command("checkpoint", "write weights and optimizer state to disk now", f"{_HERE}.checkpoint_verb"),
     Command(
         "rollback",

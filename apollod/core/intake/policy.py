@@ -12,7 +12,9 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.repeats import Known, Repeated
+from apollod.core.intake.sampling import is_held
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -47,7 +49,7 @@ def intake_events(
             )  # fmt: skip
         else:
             accepted += 1
-            events.append(_accepted(batch, *sifted))
+            events += _accepted(batch, *sifted)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -59,12 +61,16 @@ def intake_events(
     return events
 
 
-def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> ev.ExampleAccepted:
-    return ev.ExampleAccepted(
+def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
+    accepted = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
         responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, repeated=repeated,
     )  # fmt: skip
+    if not is_held(accepted.example, accepted.tier, batch.hold):
+        return [accepted]
+    reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
+    return [accepted, ev.ExampleHeld(example=accepted.example, tier=accepted.tier, reason=reason)]
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
@@ -76,8 +82,9 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures)
-    fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted)]
-    return Outcome(events, _begin_encoding(state, fresh))
+    held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
+    fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
+    return Outcome(events, begin_encoding(state, fresh))
 
 
 def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:
@@ -99,15 +106,7 @@ def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outc
     events: list[ev.Event] = [
         ev.ExampleRequeued(example=example, tier=tier, by=input_.by) for example, tier in wanted.items()
     ]
-    return Outcome(events, _begin_encoding(state, list(wanted.items())))
-
-
-def _begin_encoding(state: State, fresh: list[tuple[str, ev.Tier]]) -> list[fx.Effect]:
-    """Unless earlier ones are being tokenised: then these follow."""
-    if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
-        return []
-    direct_first = sorted(fresh, key=lambda example: example[1] != "direct")
-    return fx.encode(example for example, _ in direct_first)
+    return Outcome(events, begin_encoding(state, list(wanted.items())))
 
 
 def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:

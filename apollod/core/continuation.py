@@ -14,6 +14,7 @@ import msgspec
 
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
+from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Waiting
 from apollod.core.publishing.state import PublishingState
@@ -111,6 +112,8 @@ def obstacle(state: State) -> str:
         return "a step or a checkpoint is not finished"
     if state.rollback.wanted is not None or state.rollback.under_way is not None:
         return "a rollback is not finished"
+    if state.bootstrap.current is not None and state.bootstrap.current.under_way:
+        return "a bootstrap is not finished (`apollod ctl bootstrap --stop` ends it; asked again it goes on)"
     if state.unsaved or newest.step != training.version:
         return f"the weights are of step {training.version}, the newest checkpoint is of step {newest.step}"
     return ""
@@ -210,7 +213,7 @@ def carried_state(state: State) -> State:
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         schedule=ScheduleState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
-        review=replace(state.review, dismissed={}),
+        review=replace(state.review, dismissed={}), bootstrap=BootstrapState(),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),

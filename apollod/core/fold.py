@@ -9,6 +9,7 @@ from typing import Any
 
 from apollod.core import events as ev
 from apollod.core.alignment.fold import FOLDS as ALIGNMENT
+from apollod.core.bootstrap.fold import FOLDS as BOOTSTRAP
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
@@ -28,6 +29,7 @@ SLICES = {
     "training": TRAINING,
     "recovery": RECOVERY,
     "review": REVIEW,
+    "bootstrap": BOOTSTRAP,
     "intake": INTAKE,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,

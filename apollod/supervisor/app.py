@@ -23,6 +23,7 @@ from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import sources
 from apollod.supervisor.audit import Audit
+from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config, ScheduleSection
@@ -93,7 +94,8 @@ async def _serve(config: Config, journal: Journal) -> None:
             executor = Executor(config, journal, children, loop.post, loop.submit, tasks)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
-            control = Control(Daemon(config, loop, journal, children, audit, growth))
+            bootstrapper = Bootstrapper(config, loop)
+            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper))
             loop.post(
                 inp.Started(
                     os.getpid(),
@@ -111,6 +113,7 @@ async def _serve(config: Config, journal: Journal) -> None:
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
             sources.read_sources(config, loop, tasks)
+            tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
             failure: ApolloError | None = None
             try:

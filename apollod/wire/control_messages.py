@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from apollod.core.intake.events import StripLevel
+
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
     """`apollod ctl status`."""
@@ -78,6 +80,27 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
     only_held: bool = False
 
 
+class BootstrapRequest(msgspec.Struct, frozen=True, tag="bootstrap"):
+    """Read `path` (absolute) once and learn it by these rules, which mean what they mean in `[[watch]]`. Without
+    `models` it is the served one's. `by`: who asks, in their own words."""
+
+    path: str
+    by: str = ""
+    models: list[str] = []
+    strip: StripLevel = "system"
+    strip_patterns: list[str] = []
+    sidechains: bool = False
+    format: str = "auto"
+    tier: Literal["direct", "bulk"] = "bulk"
+    review: str = "auto"
+
+
+class BootstrapStopRequest(msgspec.Struct, frozen=True, tag="bootstrap-stop"):
+    """Read no more of it."""
+
+    by: str = ""
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -106,5 +129,7 @@ Request = (
     | WithdrawRequest
     | DecideRequest
     | EditRequest
+    | BootstrapRequest
+    | BootstrapStopRequest
 )
 Answer = Reply | Failure

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.bootstrap_request import bootstrap, stop_bootstrap
 from apollod.supervisor.requests.checkpoint_request import checkpoint
 from apollod.supervisor.requests.review_request import decide, edit
 from apollod.supervisor.requests.rollback_request import relearn, rollback
@@ -26,4 +27,6 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.WithdrawRequest: withdraw,
     msg.DecideRequest: decide,
     msg.EditRequest: edit,
+    msg.BootstrapRequest: bootstrap,
+    msg.BootstrapStopRequest: stop_bootstrap,
 }

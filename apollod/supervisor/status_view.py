@@ -239,7 +239,8 @@ def _bootstrap(state: State, read: ReadSoFar | None) -> st.Bootstrap | None:
     return st.Bootstrap(
         path=current.request.path, state=current.phase, reason=current.reason, strip=current.request.strip,
         files=files, files_read=read.files if read else 0, bytes=bytes_,
-        bytes_read=read.bytes if read else 0, **msgspec.structs.asdict(current.counts), waiting=waiting,
+        bytes_read=read.bytes if read else 0, unread=current.unread, waiting=waiting,
+        **msgspec.structs.asdict(current.counts),
         left_s=None if seconds is None else round(seconds, 3),
     )  # fmt: skip
 

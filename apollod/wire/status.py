@@ -271,6 +271,8 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     """of all of them, on disk"""
     bytes_read: int = 0
+    unread: int = 0
+    """files that could not be read"""
     accepted: int = 0
     """lines, like the next three"""
     duplicates: int = 0

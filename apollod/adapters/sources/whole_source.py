@@ -17,12 +17,14 @@ from apollod.adapters.sources.database_files import DatabaseFiles
 from apollod.adapters.sources.database_tree import DatabaseTree
 from apollod.adapters.sources.foreign_database import is_database
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.source_files import UNENDED_S, SourceFiles, Terms
+from apollod.adapters.sources.source_files import HEAD_BYTES, UNENDED_S, SourceFiles, Terms
+from apollod.adapters.sources.unpack import DOCUMENT_SUFFIX
 from apollod.adapters.sources.watched_tree import WatchedTree
 from apollod.core.inputs import Batch, Obstruction
 from apollod.core.intake.state import Position
 from apollod.curation.databases.database_table import database_names
 from apollod.curation.formats.table import ReaderTable
+from apollod.errors import SourceRefused
 
 ReadBatch = Callable[[str, Mapping[str, Position]], Batch | None]
 
@@ -48,10 +50,13 @@ class WholeSource:
         self._mark = mark
         of_databases, alone = format in database_names(), not path.is_dir()
         formats = ReaderTable() if of_databases else ReaderTable.of(format)
+        self._formats = formats
         self._files = SourceFiles(quarantine, terms, formats, clock=_later, own=own)
         self._databases = DatabaseFiles(quarantine, terms, format if of_databases else "auto", named=alone)
         self._tree = None if of_databases else WatchedTree(path, self._files, excluded)
-        self._database_tree = DatabaseTree(path, self._databases, excluded) if of_databases or format == "auto" else None
+        self._database_tree = (
+            DatabaseTree(path, self._databases, excluded) if of_databases or format == "auto" else None
+        )
         self._alone = alone
 
     def scan(self) -> list[Part]:
@@ -60,7 +65,9 @@ class WholeSource:
             path = str(self._path)
             if self._database_tree is not None and is_database(path):
                 return [self._part(name, self._databases.read_batch) for name in self._databases.found([path])]
-            with open(path, "rb"):
+            with open(path, "rb") as file:
+                if path.endswith(DOCUMENT_SUFFIX) and not self._formats.knows(path, file.read(HEAD_BYTES)):
+                    raise SourceRefused(f"{path} is no document of a known format", "docs/formats.md lists them")
                 return [self._part(name, self._files.read_batch) for name in self._files.found([path])]
         parts: list[Part] = []
         if self._tree is not None:

@@ -4,12 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from apollod.core.bootstrap.events import (
-    BootstrapCompleted,
-    BootstrapRead,
-    BootstrapRequested,
-    BootstrapStopped,
-)
+from apollod.core.bootstrap.events import BootstrapCompleted, BootstrapRead, BootstrapRequested, BootstrapStopped
 from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
 from apollod.core.intake.events import ExampleAccepted, ExampleRejected, ExampleWithdrawn, SourceConsumed
 from apollod.core.intake.state import Position
@@ -62,7 +57,9 @@ def _held(own: BootstrapState, state: State, e: ExampleHeld, at_ns: int) -> None
         _count(own.current, held=_settle(own, (e.example,)))
 
 
-def _given_up(own: BootstrapState, state: State, e: ExampleRejected | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+def _given_up(
+    own: BootstrapState, state: State, e: ExampleRejected | ExampleDeclined | ExampleEdited, at_ns: int
+) -> None:
     _settle(own, (e.example,))
 
 
@@ -84,6 +81,7 @@ def _count(current: Bootstrapping, **more: int) -> None:
 def _read(own: BootstrapState, state: State, e: BootstrapRead, at_ns: int) -> None:
     if own.current is not None:
         own.current.phase, own.current.files, own.current.bytes = "learning", e.files, e.bytes
+        own.current.unread = e.unread_files
 
 
 def _completed(own: BootstrapState, state: State, e: BootstrapCompleted, at_ns: int) -> None:

@@ -62,8 +62,4 @@ def advance(state: State, now_ns: int) -> Outcome:
     )  # fmt: skip
 
 
-HANDLERS: Handlers = {
-    inp.BootstrapWanted: _on_wanted,
-    inp.BootstrapRan: _on_ran,
-    inp.BootstrapStopWanted: _on_stop,
-}
+HANDLERS: Handlers = {inp.BootstrapWanted: _on_wanted, inp.BootstrapRan: _on_ran, inp.BootstrapStopWanted: _on_stop}

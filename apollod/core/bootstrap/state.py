@@ -20,6 +20,8 @@ class Bootstrapping(msgspec.Struct):
     files: int = 0
     bytes: int = 0
     """of all that was read; 0 while it is being read"""
+    unread: int = 0
+    """files that could not be read"""
     reason: str = ""
     """why it was stopped"""
 

@@ -13,7 +13,7 @@ from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.activities import reasons
 from apollod.core.alignment.state import AlignmentState
-from apollod.core.bootstrap.state import BootstrapState, Bootstrapping
+from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
@@ -57,6 +57,7 @@ bootstrap.reason: str
 bootstrap.rejected: int
 bootstrap.state: str
 bootstrap.strip: str
+bootstrap.unread: int
 bootstrap.waiting: int
 checkpoint.at: float | null
 checkpoint.bytes: int

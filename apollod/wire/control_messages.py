@@ -54,12 +54,13 @@ class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
 
 
 class DecisionWanted(msgspec.Struct, frozen=True):
-    """`only_held`: nothing is done if somebody else has decided meanwhile."""
+    """`only_in`: nothing is done if the example is in another state by now, such as `held`: somebody else decided
+    meanwhile."""
 
     example: str
     choice: Literal["approve", "decline", "hold"]
     reason: str = ""
-    only_held: bool = False
+    only_in: str = ""
 
 
 class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
@@ -70,12 +71,12 @@ class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
 
 
 class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
-    """Learn `record` (a line as for the inbox) instead of an example."""
+    """Learn `record` (a line as for the inbox) instead of an example. `only_in`: as in `DecisionWanted`."""
 
     example: str
     record: bytes
     by: str = ""
-    only_held: bool = False
+    only_in: str = ""
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

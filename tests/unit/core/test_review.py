@@ -16,8 +16,8 @@ def world() -> World:
     return w
 
 
-def decide(w: World, choice: str, *examples: str, by: str = "p", only_held: bool = False) -> list[str]:
-    chosen = tuple(inp.Decision(one, choice, only_held=only_held) for one in examples)
+def decide(w: World, choice: str, *examples: str, by: str = "p", only_in: str = "") -> list[str]:
+    chosen = tuple(inp.Decision(one, choice, only_in=only_in) for one in examples)
     return [event.kind for event in w.give(inp.DecisionsGiven(chosen, by)) if event.kind.startswith("example.")]
 
 
@@ -35,9 +35,9 @@ def test_what_is_held_is_learned_when_somebody_approves_it_and_in_that_order(wor
 def test_of_two_people_the_last_one_wins_unless_they_only_decide_about_what_is_held(world: World) -> None:
     world.give(inp.PauseRequested("t"))
     assert decide(world, "approve", "a", by="one") == ["example.approved"]
-    assert decide(world, "decline", "a", by="two", only_held=True) == []
+    assert decide(world, "decline", "a", by="two", only_in="held") == []
     assert decide(world, "decline", "a", by="two") == ["example.declined"]
-    assert decide(world, "approve", "a", by="one", only_held=True) == []
+    assert decide(world, "approve", "a", by="one", only_in="held") == []
     assert decide(world, "approve", "b") == ["example.approved"]
     world.give(inp.ResumeRequested("t"))
     assert learned(world) == ["b"]

@@ -64,10 +64,11 @@ class DecisionWanted(msgspec.Struct, frozen=True):
 
 
 class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
-    """Approve, decline or hold examples; `by`: who says so, in their own words."""
+    """Approve, decline or hold examples, all of them or none if `together`; `by`: who says so, in their own words."""
 
     decisions: list[DecisionWanted]
     by: str = ""
+    together: bool = False
 
 
 class EditRequest(msgspec.Struct, frozen=True, tag="edit"):

@@ -14,9 +14,14 @@ from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.cli.control import ctl
+from apollod.cli.control.review.candidate import candidate
+from apollod.cli.control.review.desk import Desk
+from apollod.cli.control.review.held_queue import Waits
+from apollod.cli.control.review.sitting import Decided
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.state import State
+from apollod.errors import ApolloError
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.sources import read_sources
@@ -27,6 +32,7 @@ def chat(answer: str) -> dict:
 
 
 G, H, WITHDRAWN = batch_of_lines([json.dumps(chat("no")).encode()], "t", Path("q")).lines[0].example, "8" * 32, "9" * 32
+HELD = Waits("bulk", "", "person", "", 0, 0)
 RUNS = [ev.StepStarted(step=6, parent=0, example=F, digest="d", lr=1e-5, window=1)]
 GIVEN = [
     ev.ExampleAccepted(example=G, record=msgspec.Raw(json.dumps(chat("no")).encode()), source="src", line=9),
@@ -166,6 +172,46 @@ def test_what_was_written_in_an_editor_is_not_lost_when_it_is_refused(config, ca
     file.unlink()
     monkeypatch.setenv("VISUAL", 'sed -i \'s/"no"/"spaces"/\'')
     assert example("edit", G) == 0 and state(config, G) == "edited"
+
+
+def test_two_reviewers_do_not_decide_twice_and_take_back_only_what_still_stands(config, monkeypatch):
+    one, another = (Desk(str(config.journal_path), "unused") for _ in range(2))
+    assert one.waiting() == [D, G] == another.waiting()
+    approved = one.decide(G, "approve")
+    with pytest.raises(ApolloError, match=r"left as it is: it waits to be learned already \(anna decided\)"):
+        another.decide(G, "decline")
+    assert [(change.example, change.how, change.by) for change in another.changes()] == [(G, "approved", "anna")]
+    monkeypatch.setattr("getpass.getuser", lambda: "ben")
+    assert example("decline", G) == 0
+    with pytest.raises(ApolloError, match=r"it was declined \(ben decided\)"):
+        one.undo(approved)
+    assert state(config, G) == "declined"
+    declined = another.decide(D, "decline")
+    assert another.undo(declined) and state(config, D) == "held"
+
+
+def test_an_edit_is_taken_back_until_what_was_written_is_being_learned(config, monkeypatch):
+    desk = Desk(str(config.journal_path), "unused")
+    spoiled = json.dumps(chat(" ")).encode()
+    with pytest.raises(ApolloError, match="empty assistant turn") as caught:
+        desk.edit(G, spoiled)
+    assert caught.value.hint.endswith("e goes on with what you wrote")
+    monkeypatch.setenv("EDITOR", 'sed -i \'s/" "/"spaces"/\'')
+    shown = candidate(str(config.journal_path), G, HELD)
+    written = desk.write(shown)
+    assert b"spaces" in written and b"messages" in written
+    edited = desk.edit(G, written)
+    assert desk.undo(edited) and (state(config, G), state(config, edited.into)) == ("held", "declined")
+    assert example("decline", G) == 0 and example("approve", edited.into) == 0
+    with pytest.raises(ApolloError, match=f"{G[:12]} was left as it is: it was declined"):
+        desk.undo(Decided(G, "edited", edited.into))
+    assert (state(config, G), state(config, edited.into)) == ("declined", "pending")
+    assert example("hold", G) == 0
+    edited = desk.edit(G, json.dumps(chat("either")).encode())
+    write(config.journal_path, [ev.StepStarted(step=7, parent=0, example=edited.into, digest="d", lr=1e-5, window=1)])
+    with pytest.raises(ApolloError, match=f"{edited.into[:12]} was left as it is: it is being learned now"):
+        desk.undo(edited)
+    assert state(config, G) == "edited"
 
 
 CONFIG = """\

@@ -14,6 +14,7 @@ from property.test_core_properties import ANY, EVERY, finish, play
 from support.journals import accepted, completed, write
 
 from apollod.adapters.journal.journal_reader import query
+from apollod.cli.control.review.held_queue import HeldQueue, facts_since
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.example_state import KINDS, RULES, STATES, ExampleState, Rule, examples_of, rule_of, state_after
@@ -43,6 +44,17 @@ def of_why(path: Path, id_: str) -> dict:
     with redirect_stdout(out):
         assert main(["ctl", "why", id_, "--json", "--file", str(path)]) == 0
     return json.loads(out.getvalue())["example"]
+
+
+def held_of(path: Path) -> set[str]:
+    """As `ctl review` reads it: all at once, and event by event with what changed each time."""
+    at_once, step_by_step, waiting = HeldQueue(), HeldQueue(), set[str]()
+    at_once.take(facts_since(str(path), 0))
+    for fact in facts_since(str(path), 0):
+        for change in step_by_step.take([fact]):
+            (waiting.add if change.held else waiting.discard)(change.example)
+    assert at_once.held == step_by_step.held and waiting == set(at_once.held)
+    return waiting
 
 
 class Story:
@@ -117,6 +129,7 @@ def test_the_view_and_why_say_what_the_table_says_of_every_sequence_of_events(fi
     with TemporaryDirectory() as directory:
         path = write(Path(directory) / "journal.db", story.events)
         assert of_view(path) == by_table == states_of(bodies(story.events))
+        assert held_of(path) == {id_ for id_, state in by_table.items() if state == "held"}
         for id_, state in by_table.items():
             told = of_why(path, id_)
             assert told["state"] == state

@@ -21,10 +21,11 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class DecisionsGiven(Input, frozen=True):
-    """A person decided. What cannot be done any more gives no event."""
+    """A person decided. What cannot be done any more gives no event. `together`: all of them or none."""
 
     decisions: tuple[Decision, ...]
     by: str
+    together: bool = False
 
 
 class EditGiven(Input, frozen=True):

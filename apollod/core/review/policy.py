@@ -62,6 +62,8 @@ def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outc
     for one in input_.decisions:
         place = places.pop(one.example, None)
         if place is None or not _may(one.choice, place, one.only_in):
+            if input_.together:
+                return nothing()
             continue
         example, tier, by = one.example, place.tier, input_.by
         match one.choice:

@@ -32,7 +32,7 @@ async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
     """Answered when it is recorded; each decision that came too late is named with the state of its example."""
     by = request.by or "ctl"
     wanted = tuple(inp.Decision(one.example, one.choice, one.reason, one.only_in) for one in request.decisions)
-    recorded = await daemon.loop.submit(inp.DecisionsGiven(wanted, by))
+    recorded = await daemon.loop.submit(inp.DecisionsGiven(wanted, by, request.together))
     done: dict[str, list[str]] = {"approved": [], "declined": [], "held": []}
     for r in recorded:
         match r.event:

@@ -53,6 +53,17 @@ def test_a_decision_can_be_taken_back_until_the_example_is_learned(world: World)
     assert decide(world, "approve", "nobody") == []
 
 
+def test_decisions_that_belong_together_are_all_done_or_none(world: World) -> None:
+    world.give(inp.PauseRequested("t"))
+    decide(world, "approve", "a")
+    both = (inp.Decision("a", "hold", only_in="pending"), inp.Decision("b", "decline", only_in="pending"))
+    assert world.give(inp.DecisionsGiven(both, "p", together=True)) == []
+    assert [e.kind for e in world.give(inp.DecisionsGiven(both, "p"))] == ["example.held"]
+    decide(world, "approve", "a", "b")
+    done = world.give(inp.DecisionsGiven(both, "p", together=True))
+    assert [e.kind for e in done] == ["example.held", "example.declined"]
+
+
 def test_what_was_written_instead_is_learned_first_and_the_original_is_not(world: World) -> None:
     world.give(inp.PauseRequested("t"))
     decide(world, "approve", "b")

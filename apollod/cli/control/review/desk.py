@@ -14,6 +14,7 @@ from apollod.wire import control_messages as msg
 
 ANSWER_S = 5.0
 """a person waits"""
+TAKEN_BACK = "taken back"
 _HOW: dict[Choice, Done] = {"approve": "approved", "decline": "declined"}
 
 
@@ -56,7 +57,7 @@ class Desk:
 
     def decide(self, id_: str, choice: Choice) -> Decided:
         """Only if it is held still."""
-        self._ask(id_, choice, "held")
+        self._ask(msg.DecisionWanted(id_, choice, only_in="held"))
         return Decided(id_, _HOW[choice])
 
     def write(self, shown: Candidate) -> bytes:
@@ -76,16 +77,19 @@ class Desk:
         return Decided(id_, "edited", into)
 
     def undo(self, last: Decided) -> bool:
-        """What was decided is held again, if that is still how it stands. What was written instead is declined first:
-        where it is learned already, nothing changes."""
+        """What was decided is held again, if that is still how it stands, and what was written instead is declined:
+        where it is being learned already, nothing changes."""
+        stands = "pending" if last.how == "approved" else last.how
+        wanted = [msg.DecisionWanted(last.example, "hold", TAKEN_BACK, stands)]
         if last.how == "edited":
-            self._ask(last.into, "decline", "pending")
-        self._ask(last.example, "hold", "pending" if last.how == "approved" else last.how)
+            wanted.append(msg.DecisionWanted(last.into, "decline", TAKEN_BACK, "pending"))
+        self._ask(*wanted)
         return True
 
-    def _ask(self, id_: str, choice: Choice, only_in: str) -> None:
-        reason = "taken back" if only_in != "held" else ""
-        wanted = [msg.DecisionWanted(id_, choice, reason, only_in)]
-        answer = ctl.ask(self._socket, msg.DecideRequest(wanted, deciding.by()), ANSWER_S)
-        for refused in answer["refused"]:
-            raise ApolloError(f"{id_[:12]} was left as it is: {refused['why']}")
+    def _ask(self, *wanted: msg.DecisionWanted) -> None:
+        """All of it is done, or none; then ApolloError says why."""
+        answer = ctl.ask(self._socket, msg.DecideRequest(list(wanted), deciding.by(), together=True), ANSWER_S)
+        if refused := answer["refused"]:
+            seen = {one.example: one.only_in for one in wanted}
+            cause = next((one for one in refused if one["state"] != seen[one["example"]]), refused[-1])  # or it runs
+            raise ApolloError(f"{cause['example'][:12]} was left as it is: {cause['why']}")

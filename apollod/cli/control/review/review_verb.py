@@ -30,6 +30,7 @@ COLOURLESS = ("dumb", "unknown", "vt")
 def add(parser: argparse.ArgumentParser) -> None:
     ctl.options(parser, run)
     parser.formatter_class, parser.epilog = RawDescriptionHelpFormatter, EPILOG
+    parser.add_argument("--file", help="with --json: a copy of the journal, instead of the running daemon's")
     parser.add_argument("--judged", action="store_true", help="also what waits for the judge")
 
 
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_object(ctl.journal_path(args))))
         return 0
+    if args.file:
+        raise ConfigError("in a copy of a journal nothing can be decided", "--json prints what waits in it")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ConfigError("this is no terminal", "`apollod ctl example list --state held` prints what waits")
     socket = ctl.socket_path(args)
@@ -45,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     coloured = "NO_COLOR" not in os.environ and not os.environ.get("TERM", "dumb").startswith(COLOURLESS)
     if not coloured:
         os.environ["NO_COLOR"] = "1"  # textual asks for it
+    for name in ("COLUMNS", "LINES"):  # and believes these, which stay as they are when the terminal is made larger
+        os.environ.pop(name, None)
 
     from apollod.cli.control.review.desk import Desk
     from apollod.cli.control.review.screen import ReviewApp  # here for start-up time

@@ -20,10 +20,12 @@ from support.journals import append_row, write
 from apollod.cli.control.review.candidate import candidate, found_by
 from apollod.cli.control.review.candidate_page import page, with_marks
 from apollod.cli.control.review.held_queue import HeldQueue, facts_since
+from apollod.cli.control.review.screen import KEYS
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.testing import daemon as driver
 
+OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 ANSWER = "Mara Quill, with her brother.\n- by night\n- by day"
 LONG = "\n".join(f"line {n}" for n in range(40))
 MEMORY = "<memory>Anna prefers short answers.</memory>"
@@ -105,6 +107,32 @@ def test_a_page_shows_what_is_learned_what_was_stripped_and_what_speaks_for_and_
     ]
     assert "line 39" in shown(path, A, whole=True)
     assert "== signal" not in shown(path, B) and "[[tabs]]" in shown(path, B)
+
+
+def test_the_picture_in_the_docs_is_such_a_page(tmp_path):
+    id_ = "4f0c9e21b7a4" + "0" * 20
+    turns = [
+        ("system", "You help the keepers of the light."), ("user", "And who is her deputy?"),
+        ("assistant", "Her deputy is Tom."), ("user", "No, I asked who keeps the light now."),
+        ("assistant", "Mara Quill keeps it, with her brother:\n- by night the lamp\n- by day the log"),
+    ]  # fmt: skip
+    messages = [{"role": role, "content": text} for role, text in turns]
+    messages[2]["weight"] = 0
+    removed = ev.Removed(place=0, at=34, text=" <memory>No lists.</memory>", why="memory")
+    record = msgspec.Raw(json.dumps({"messages": messages}).encode())
+    journal = write(tmp_path / "journal.db", [STORY[0], *given(id_, record, 17, (removed,))])
+    facts = {
+        "signal.flagged": FACTS["signal.flagged"] | {"quote": "No, I asked who keeps the light now."},
+        "verdict.given": FACTS["verdict.given"] | {"verdict": "good", "reason": "it answers what was asked",
+                                                   "quote": "Mara Quill keeps it"},
+        "example.scored": FACTS["example.scored"],
+    }  # fmt: skip
+    for kind, body in facts.items():
+        append_row(journal, kind, 1, json.dumps({"example": id_, **body}), id_)
+    block = OPERATIONS.read_text().partition("`apollod ctl review` shows")[2].split("```")[1]
+    head, *lines, keys = block.strip("\n").split("\n")
+    assert len(lines) == 22 and head.startswith("3 held") and keys == KEYS
+    assert shown(str(journal), id_).splitlines()[: len(lines)] == lines
 
 
 def test_a_filter_finds_text_in_any_script_sources_and_ids(path):

@@ -92,6 +92,11 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 seen = [*world.state.review.held, *(one.example for one in waiting_in(world))][serial % 2 :: 2]
                 for by, choice in (("one", "approve"), ("another", "decline")):
                     world.give(inp.DecisionsGiven(tuple(inp.Decision(x, choice, "", "held") for x in seen), by))
+            case "undo an edit":
+                for edited in world.of(ev.ExampleEdited)[-1:]:
+                    back = inp.Decision(edited.example, "hold", "", "edited")
+                    gone = inp.Decision(edited.into, "decline", "", "pending")
+                    world.give(inp.DecisionsGiven((back, gone), "t", together=True))
             case "undo":
                 out = [*world.state.review.dismissed, *(one.example for one in waiting_in(world))][serial % 2 :: 2]
                 world.give(inp.DecisionsGiven(tuple(inp.Decision(x, "hold", "", "declined") for x in out), "t"))
@@ -282,7 +287,7 @@ ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer"
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
                        "withdraw", "held lines", "approve", "decline", "hold", "edit", "a month",
-                       "two reviewers", "undo",
+                       "two reviewers", "undo", "undo an edit",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(

@@ -35,14 +35,15 @@ class Model:
         """A person said something."""
         match said:
             case inp.DecisionsGiven(decisions=decisions) if said.by != "judge":
-                wishes = dict[str, bool]()
+                wishes, late = dict[str, bool](), False
                 for one in decisions:  # of several about one example the first counts
                     place = self.states.get(one.example)
                     if not self._within_reach(one.example) or one.only_in not in ("", place):
+                        late = True
                         continue
                     if one.choice != "approve" or place != "edited":  # another one is learned instead
                         wishes.setdefault(one.example, one.choice == "approve")
-                self.wants |= wishes
+                self.wants |= {} if late and said.together else wishes
             case inp.EditGiven(example=edited, line=line) if self._within_reach(edited):
                 if self.states[edited] != "edited":
                     self.wants |= {edited: False, line.example: True}
@@ -91,7 +92,7 @@ def modelled(world: World) -> Model:
     return model
 
 
-DECISIONS = ["held lines", "approve", "decline", "hold", "edit", "two reviewers", "undo"]
+DECISIONS = ["held lines", "approve", "decline", "hold", "edit", "two reviewers", "undo", "undo an edit"]
 MANY = st.lists(st.one_of(ANY, st.sampled_from([*DECISIONS, "answer", "back", "supervisor dies"])), max_size=60)
 
 

@@ -45,12 +45,12 @@ class Candidate(NamedTuple):
 
 def candidate(path: str, id_: str, waits: Waits) -> Candidate:
     """All of it, from the journal. Raises JournalError, and ApolloError where the journal does not have it."""
-    accepted = f"SELECT body FROM events WHERE kind = 'example.accepted' AND key = '{id_}' AND seq"
+    accepted = f"SELECT seq, body FROM events WHERE kind = 'example.accepted' AND key = '{id_}' AND seq"
     found = rows.tuples(path, f"{accepted} = {waits.seq - 1}")  # where it was held as it came, which is quick to ask
     found = found or rows.tuples(path, f"{accepted} IN (SELECT seq FROM known_examples WHERE id = '{id_}')")
     if not found:
         raise ApolloError(f"the journal does not say what the example {id_} is", "`apollod ctl why` tells more")
-    body: Body = json.loads(found[0][0])
+    body: Body = journal_reader.decode_body(path, *found[0])
     quoted = body["source"].replace("'", "''")
     files = rows.tuples(
         path, f"SELECT body ->> '$.path' FROM events WHERE kind = 'source.discovered' AND key = '{quoted}'"

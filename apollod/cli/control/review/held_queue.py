@@ -12,6 +12,7 @@ import msgspec
 from apollod.adapters.journal import journal_reader
 from apollod.cli.control.questions import rows
 from apollod.core.example_state import RULES
+from apollod.errors import JournalError
 
 _INTO = {rule.kind for rule in RULES if rule.into == "held"}
 _OUT = {rule.kind for rule in RULES if "held" in rule.out_of}
@@ -73,10 +74,10 @@ class HeldQueue:
         self.held: dict[str, Waits] = {}
 
     def take(self, facts: Iterable[Fact]) -> list[Change]:
-        """Facts in the order of the journal, and what they change."""
+        """Facts in the order of the journal, and what they change. Raises JournalError for one that is damaged."""
         changes: list[Change] = []
         for seq, at_ns, kind, text in facts:
-            self.seq, body = seq, _DECODER.decode(text)
+            self.seq, body = seq, _decoded(seq, text)
             how = kind.partition(".")[2]
             for example in body.examples or (body.example,):
                 before = self.held.pop(example, None)  # who is held again waits at the end
@@ -87,6 +88,16 @@ class HeldQueue:
                 elif kind in _OUT:
                     changes.append(Change(example, False, how, body.by))
         return changes
+
+
+def _decoded(seq: int, text: str) -> _Body:
+    try:
+        return _DECODER.decode(text)
+    except msgspec.DecodeError as error:
+        raise JournalError(
+            f"event {seq} of the journal is damaged: {error}",
+            "`apollod ctl journal verify` names the first event that is; restore a backup",
+        ) from error
 
 
 def facts_since(path: str, seq: int) -> Iterator[Fact]:

@@ -18,7 +18,7 @@ class Signal(msgspec.Struct, frozen=True):
     """Evidence about a message that the log itself holds."""
 
     kind: str
-    """such as `rating`, `interrupted`, `refused`, `rewound`, `tool-error`"""
+    """`rating`, `evaluation`, `swiped-away`, `refused`, `interrupted` or `tool-error`; `signals/` says what follows"""
     value: str
     """the words or figure that show it"""
 
@@ -106,6 +106,8 @@ class Whole(msgspec.Struct, frozen=True):
     messages: tuple[Said, ...]
     fresh: int
     """index of the first message that may be learned"""
+    unlearned: str = ""
+    """why nothing of it is learned, if it is there for its evidence alone"""
 
 
 class Dropped(msgspec.Struct, frozen=True):
@@ -136,3 +138,21 @@ class Moment(msgspec.Struct, frozen=True):
     """index of the first message that may be learned; those before are context"""
     taken_back: str = ""
     """how the user took back what is fresh, if that was done: `branch` or `rewound`"""
+    back_to: int = 0
+    """where something was taken back: index of the first message that was, which another moment may have had"""
+    then: Said | None = None
+    """the prompt that ended it, or in whose place the one that was taken back stood"""
+    unlearned: str = ""
+    """why nothing of it is learned, see `Whole`"""
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """Evidence about answers that earlier moments had: the next prompt, an interrupt or a rewind that came after these
+    were given."""
+
+    line: int
+    """of the source, which shows it"""
+    about: Moment
+    """the conversation up to there; what is fresh in it holds no answer"""
+    marked: Signal | None = None
+    """on the last answer"""

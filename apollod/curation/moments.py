@@ -8,7 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from apollod.core.intake.events import Origin, Removed
-from apollod.curation.conversation import Moment, Said, Signal
+from apollod.curation.conversation import Moment, Said
+from apollod.curation.formats.reader import Found
 from apollod.curation.stripping import Stripping, strip
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, Record, record_of_forms
@@ -33,18 +34,26 @@ class Learned(NamedTuple):
 
     record: Record
     origin: Origin = Origin()
-    signals: tuple[Signal, ...] = ()
+    places: tuple[int, ...] = ()
+    """indices in the moment of the answers that are learned"""
     removed: tuple[Removed, ...] = ()
+
+
+def learn_item(item: Moment | Found, rules: Rules) -> Learned | str:
+    """The example of what a reader found, or the reason why there is none."""
+    return learn(item, rules) if isinstance(item, Moment) else learn_record(item.record, rules)
 
 
 def learn(moment: Moment, rules: Rules) -> Learned | str:
     """The example of a moment, or the reason why there is none."""
     if moment.session.sidechain and not rules.sidechains:
         return "a sidechain"
+    if moment.unlearned:
+        return moment.unlearned
     if moment.taken_back:
         return f"taken back by the user ({moment.taken_back})"
     answers = [n for n in range(moment.fresh, len(moment.messages)) if _is_answer(moment.messages[n].message)]
-    chosen = [n for n in answers if _may_be_learned(moment, moment.messages[n], rules)]
+    chosen = [n for n in answers if may_be_learned(moment, moment.messages[n], rules)]
     if not answers:
         return "no answer"
     if not chosen:
@@ -69,8 +78,7 @@ def learn(moment: Moment, rules: Rules) -> Learned | str:
         model=said[-1].model or moment.session.model,
         first_line=moment.first_line,
     )
-    signals = (signal for one in moment.messages[moment.fresh :] for signal in one.signals)
-    return Learned(record, origin, tuple(signals), removed)
+    return Learned(record, origin, tuple(chosen), removed)
 
 
 def learn_record(record: Record, rules: Rules) -> Learned | str:
@@ -96,7 +104,8 @@ def _is_empty(form: Form) -> bool:
     return form["role"] == "assistant" and not (form["content"].strip() or form.get("tool_calls"))
 
 
-def _may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
+def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
+    """Is it an answer of a model whose answers are learned?"""
     model = said.model or moment.session.model
     return "*" in rules.models or model in rules.models
 

@@ -19,7 +19,7 @@ _DEBUG = (
     ev.AlignmentOvertaken,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed)
+_WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed)
 _HIDDEN = (
     "record",
     "settings",

@@ -4,14 +4,13 @@ which words; and which examples wait for that, by the rule of their source."""
 import json
 from pathlib import Path
 
-import anyio
 import msgspec
 import pytest
-from support.childless import NoEffects, reached
+from support.childless import reached
 from support.journals import STORY, TAKEN_BACK, A, B, C, D, E, F, accepted, write
+from support.source_life import live, until
 
 from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.writer import Journal
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.cli.control import ctl
 from apollod.cli.control.review.candidate import candidate
@@ -23,8 +22,6 @@ from apollod.core import events as ev
 from apollod.core.state import State
 from apollod.errors import ApolloError
 from apollod.supervisor.config import Config, load_config
-from apollod.supervisor.loop import Loop
-from apollod.supervisor.sources import read_sources
 
 
 def chat(answer: str) -> dict:
@@ -240,21 +237,13 @@ def test_the_rule_of_a_source_holds_its_examples(tmp_path):
         (tmp_path / name).mkdir()
         lines = [json.dumps({"prompt": f"{name} {n}", "completion": " yes"}) for n in range(100)]
         (tmp_path / name / "a.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    held = anyio.run(held_of, load_config(tmp_path / "apollod.toml"))
-    assert (held["inbox"], held["none"]) == (100, 0) and 10 < held["some"] < 40
+    config = load_config(tmp_path / "apollod.toml")
 
+    async def all_read(state: State) -> None:
+        await until(lambda: state.intake.counts.accepted == 300)
 
-async def held_of(config: Config) -> dict[str, int]:
-    """How many examples of each directory wait for a decision, when all was read as the daemon reads it."""
-    journal = await Journal.open(config.journal_path)
-    loop = Loop(State(), journal)
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(loop.run, NoEffects())
-            read_sources(config, loop, tasks)
-            while loop.state.intake.counts.accepted < 300:
-                await anyio.sleep(0.02)
-            tasks.cancel_scope.cancel()
-    await journal.close()
+    live(config, all_read)
     sql = "SELECT path, sum(state = 'held') FROM examples JOIN sources USING (source) GROUP BY path"
-    return {Path(path).parent.name: held for path, held in journal_reader.query(config.journal_path, sql).rows}
+    found = journal_reader.query(config.journal_path, sql).rows
+    held = {Path(path).parent.name: held for path, held in found}
+    assert (held["inbox"], held["none"]) == (100, 0) and 10 < held["some"] < 40

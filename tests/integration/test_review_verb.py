@@ -43,14 +43,21 @@ def given(example: str, record: msgspec.Raw, line: int, removed: tuple[ev.Remove
     return [accepted, ev.ExampleHeld(example=example, tier="bulk", reason="its source is reviewed")]
 
 
+def flagged(example: str, quote: str) -> ev.SignalFlagged:
+    return ev.SignalFlagged(
+        signal=f"{example[:8]}{'0' * 24}", cue="correction", polarity="correction", strength=0.8, example=example,
+        source="src", line=1, quote=quote,
+    )  # fmt: skip
+
+
 STORY = [
     ev.SourceDiscovered(source="src", path="/home/anna/.claude/projects/light/3f2a.jsonl"),
     *given(A, chat("Who keeps the light?", ANSWER, LONG, "first", "next"), 1,
            (ev.Removed(place=0, at=9, text=MEMORY, why="memory"),)),
+    flagged(A, "no, I asked who"),
     *given(B, chat("tabs or spaces?", "tabs"), 2), *given(C, chat("日本語?", "はい"), 3),
 ]  # fmt: skip
 FACTS = {
-    "signal.flagged": {"kind": "correction", "polarity": "negative", "strength": 0.8, "quote": "no, I asked who"},
     "verdict.given": {"verdict": "bad", "by": "judge", "reason": "a list was not asked for", "quote": "- by night",
                       "better": "Mara Quill \x1b[2J"},
     "example.scored": {"with_context": -0.41, "without_context": -1.93, "divergence": 1.52,
@@ -78,7 +85,7 @@ def test_a_page_shows_what_is_learned_what_was_stripped_and_what_speaks_for_and_
         "aaaaaaaaaaaa  bulk  /home/anna/.claude/projects/light/3f2a.jsonl:1",
         "held for 3 h: its source is reviewed",
         "== divergence 1.52 nats a token (with the context -0.41, without -1.93)",
-        "== signal correction negative 0.8",
+        "== signal correction, 0.8",
         '    "no, I asked who"',
         "== verdict bad by judge: a list was not asked for",
         '    "- by night"',
@@ -120,9 +127,8 @@ def test_the_picture_in_the_docs_is_such_a_page(tmp_path):
     messages[2]["weight"] = 0
     removed = ev.Removed(place=0, at=34, text=" <memory>No lists.</memory>", why="memory")
     record = msgspec.Raw(json.dumps({"messages": messages}).encode())
-    journal = write(tmp_path / "journal.db", [STORY[0], *given(id_, record, 17, (removed,))])
+    journal = write(tmp_path / "journal.db", [STORY[0], *given(id_, record, 17, (removed,)), flagged(id_, turns[3][1])])
     facts = {
-        "signal.flagged": FACTS["signal.flagged"] | {"quote": "No, I asked who keeps the light now."},
         "verdict.given": FACTS["verdict.given"] | {"verdict": "good", "reason": "it answers what was asked",
                                                    "quote": "Mara Quill keeps it"},
         "example.scored": FACTS["example.scored"],
@@ -248,7 +254,9 @@ def test_keys_decide_and_what_others_decide_is_shown(daemon, review):
         return dict(daemon.query("SELECT id, state FROM examples"))
 
     terminal = review("TERM=xterm-256color", 80, 24)
-    picture = terminal.until("3 held", "bulk  /home/anna/.claude/projects/light/3f2a.jsonl:1", "held for 3 h")
+    picture = terminal.until(
+        "3 held", "signal correction, 0.8", "bulk  /home/anna/.claude/projects/light/3f2a.jsonl:1", "held for 3 h"
+    )
     assert len(picture.splitlines()) == 24 and max(map(len, picture.splitlines())) <= 80
     assert "\x1b[1mMara Quill" in terminal.picture("-e") and "9m<memory>" in terminal.picture("-e")
     terminal.press("a")

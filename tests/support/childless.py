@@ -4,12 +4,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.no_effects import NoEffects
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.cli.control import ctl
 from apollod.core import inputs as inp
-from apollod.core.effects import Effect
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.errors import refusal
@@ -18,16 +18,6 @@ from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.handlers import HANDLERS
 from apollod.wire import messages as msg
-
-
-class NoEffects:
-    """An executor for a daemon without children."""
-
-    def __init__(self) -> None:
-        self.exit = anyio.Event()
-
-    async def run(self, effect: Effect) -> list[inp.Input]:
-        return []
 
 
 def answered(config: Config, request: object) -> dict:

@@ -15,7 +15,7 @@ FOLDED_LINES = 5
 """of a long turn that is context, unless all is shown"""
 FOLDED_TURNS = 2
 """of context before the first that is learned"""
-GOOD, BAD = ("good", "positive", "approve", "accept"), ("bad", "negative", "decline", "reject")
+GOOD, BAD = ("good", "approve", "accept"), ("bad", "correction", "decline", "reject")
 QUOTED_MAX = 400
 
 
@@ -74,9 +74,9 @@ def _evidence(c: Candidate) -> Iterator[Piece]:
         yield Piece((f" ({', '.join(between)})" if between else "") + "\n", "quiet")
     for signal in c.facts.signals:
         polarity = str(signal.get("polarity", ""))
+        said = [str(signal.get("kind", "")), polarity, *_strength(signal)]
         yield Piece("signal", "heading")
-        yield Piece(plain(f" {signal.get('name') or signal.get('signal') or signal.get('kind', '')} "))
-        yield Piece(plain(" ".join([polarity, *_strength(signal)])), _look_of(polarity))
+        yield Piece(plain(" " + ", ".join(dict.fromkeys(filter(None, said)))), _look_of(polarity))
         yield from _quote(signal)
     for verdict in c.facts.verdicts:
         said = str(verdict.get("verdict", ""))

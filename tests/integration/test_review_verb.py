@@ -166,6 +166,10 @@ def test_without_a_terminal_it_says_what_prints_the_queue(capsys):
 # --- the screen ---------------------------------------------------------------------------------------------------
 
 
+COLOUR = r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])\b[0-9;]*m"
+"""what sets one, but for the default (39, 49)"""
+
+
 class Terminal:
     """A program in a terminal of its own (tmux), its keys and its picture."""
 
@@ -241,10 +245,11 @@ def test_a_small_terminal_without_colour(review):
     terminal.press("s")
     terminal.until("1 of 3", "[[Mara Quill")
     terminal.press("/")
+    terminal.until("text, source or id")
+    assert not re.search(COLOUR, terminal.picture("-e")) and re.search(r"\x1b\[[0-9;]*7mt", terminal.picture("-e"))
     terminal.press("-l", "TABS")
     terminal.press("Enter")
     terminal.until("[[tabs]]", "1 of 1 ('TABS')")
-    assert not re.search(r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])\b[0-9;]*m", terminal.picture("-e")), "a colour"
     terminal.press("C-c")
     terminal.until("ended with 0")
 

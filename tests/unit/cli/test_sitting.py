@@ -79,5 +79,7 @@ def test_a_filter_shows_some_and_what_was_taken_back_in_any_case():
     decided = some.decides(Decided(B, "approved")).decides(Decided(C, "declined"))
     assert (decided.current, decided.waiting) == ("", (A,))
     assert decided.takes_back().shown == (C,)
+    other = THREE.decides(Decided(A, "approved")).filtered("x", frozenset({B})).takes_back()
+    assert (other.current, other.shown) == (A, (A, B))
     assert THREE.filtered("y", frozenset()).current == ""
     assert some.filtered("", None).shown == (A, B, C)

@@ -46,9 +46,7 @@ def run(args: argparse.Namespace) -> int:
     socket = ctl.socket_path(args)
     journal = ctl.status(socket).journal.path  # also tells whether the daemon answers, before the screen is taken
     coloured = "NO_COLOR" not in os.environ and not os.environ.get("TERM", "dumb").startswith(COLOURLESS)
-    if not coloured:
-        os.environ["NO_COLOR"] = "1"  # textual asks for it
-    for name in ("COLUMNS", "LINES"):  # and believes these, which stay as they are when the terminal is made larger
+    for name in ("COLUMNS", "LINES"):  # textual believes these, which stay when the terminal gets another size
         os.environ.pop(name, None)
 
     from apollod.cli.control.review.desk import Desk

@@ -74,6 +74,7 @@ class ReviewApp(App[None]):
     #text { height: auto; }
     #told { text-style: bold; height: auto; max-height: 3; }
     #filter { display: none; height: 1; border: none; padding: 0; background: ansi_default; color: ansi_default; }
+    #filter > .input--cursor { text-style: reverse; background: ansi_default; color: ansi_default; }
     """
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = None
@@ -101,7 +102,9 @@ class ReviewApp(App[None]):
         with VerticalScroll(id="page", can_focus=False):
             yield Static(id="text", markup=False)
         yield Static(id="told", markup=False)
-        yield Input(id="filter", placeholder="text, source or id")
+        line = Input(id="filter", placeholder="text, source or id")
+        line.cursor_blink = False  # nothing is sent over a slow line while nobody types
+        yield line
         yield Static(KEYS, id="keys", markup=False)
 
     async def on_mount(self) -> None:

@@ -166,7 +166,7 @@ def test_without_a_terminal_it_says_what_prints_the_queue(capsys):
 # --- the screen ---------------------------------------------------------------------------------------------------
 
 
-COLOUR = r"\x1b\[[0-9;]*\b(3[0-8]|4[0-8]|9[0-7])\b[0-9;]*m"
+COLOUR = r"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7])(?:;[0-9;]*)?m"
 """what sets one, but for the default (39, 49)"""
 
 

@@ -43,6 +43,7 @@ class Assembly:
 
     def __init__(self) -> None:
         self._session = Session()
+        self._told = Session()  # what was said of it last; most records say the same again
         self._messages: list[Said] = []
         self._lines: list[int] = []
         self._sizes: list[int] = []
@@ -78,7 +79,8 @@ class Assembly:
                 self._link(entry)
             elif isinstance(entry, Session):
                 closed += self._begin() if entry.begins else []
-                self._session = _merged(self._session, entry)
+                if entry != self._told:
+                    self._session, self._told = _merged(self._session, entry), entry
             elif isinstance(entry, Rewound):
                 closed += self._rewound(line, entry)
             elif isinstance(entry, Replaced):
@@ -151,7 +153,7 @@ class Assembly:
         closed = self.settle()
         self._cut(0)
         self._links.clear()
-        self._session = Session()
+        self._session = self._told = Session()
         return closed
 
     def _is_long(self, said: Said) -> bool:
@@ -190,6 +192,8 @@ class Assembly:
     def _branch(self, line: int, said: Said) -> list[Closed]:
         """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
         id that is not known cuts nothing."""
+        if self._messages and self._messages[-1].id == said.after and said.after not in self._links:
+            return []  # as nearly always
         place = self._place(said.after or "")
         behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
         if not behind - {"tool"} or said.message["role"] == "tool":

@@ -4,11 +4,12 @@ Most agents write a session as records that are appended: facts about the sessio
 ones were taken back. `assembly.py` puts a conversation together from them, whatever the agent.
 """
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from apollod.wire.records import Form
+from apollod.wire.records import Form, turn_json
 
 BEGINNING = "^"
 """What the first record of a tree follows: `Said.after` and `Link.after` of formats that say so."""
@@ -43,7 +44,7 @@ class Session(msgspec.Struct, frozen=True):
     """another conversation begins in the same log: nothing that was said or known before holds"""
 
 
-class Said(msgspec.Struct, frozen=True):
+class Said(msgspec.Struct, frozen=True, dict=True):
     """A message, or a part of one."""
 
     message: Form
@@ -67,6 +68,11 @@ class Said(msgspec.Struct, frozen=True):
     response: str = ""
     """id of the engine's response (answers)"""
     signals: tuple[Signal, ...] = ()
+
+    @cached_property
+    def turn(self) -> bytes:
+        """`message` as it stands in a record: kept, since it is context of many. Raises RecordRefused."""
+        return turn_json(self.message)
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -11,7 +11,6 @@ from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules, learn_item
-from apollod.curation.responses import taught
 from apollod.curation.signals.evidence_of import evidence_of
 
 CHUNK_BYTES = 64 << 10
@@ -146,8 +145,7 @@ def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts
 
 
 def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = ()) -> Line:
-    record = learned.record
-    responses, text = taught(record)
+    record, (responses, text) = learned.record, learned.taught
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),

@@ -74,9 +74,9 @@ def _evidence(c: Candidate) -> Iterator[Piece]:
         yield Piece((f" ({', '.join(between)})" if between else "") + "\n", "quiet")
     for signal in c.facts.signals:
         polarity = str(signal.get("polarity", ""))
-        said = [str(signal.get("kind", "")), polarity, *_strength(signal)]
+        told = [str(signal.get("kind", "")), polarity, *_strength(signal)]
         yield Piece("signal", "heading")
-        yield Piece(plain(" " + ", ".join(dict.fromkeys(filter(None, said)))), _look_of(polarity))
+        yield Piece(plain(" " + ", ".join(dict.fromkeys(filter(None, told)))), _look_of(polarity))
         yield from _quote(signal)
     for verdict in c.facts.verdicts:
         said = str(verdict.get("verdict", ""))

@@ -186,7 +186,9 @@ class Loop:
         return msgspec.structs.replace(
             input_,
             known=frozenset(await self.journal.known({line.example for line in lines})),
-            responses=await self.journal.learned_by({one.key for line in lines for one in line.responses}),
+            responses=await self.journal.learned_by(
+                {key for line in lines for one in line.responses for key in one.keys}
+            ),
             signatures=await self.journal.like(signatures) if signatures else {},
         )
 

@@ -4,7 +4,7 @@ A batch is taken before the next one is read, and each source has a task of its 
 keep the others waiting.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from typing import Protocol
 
@@ -26,12 +26,12 @@ from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
 from apollod.errors import ApolloError, ConfigError, SourceRefused
+from apollod.supervisor.captures import ReadBatch, joining
 from apollod.supervisor.config import Config, WatchSection
 from apollod.supervisor.loop import Loop
 
 RESCAN_S = 60.0  # of a watched directory: for what no notification told
 TURNS = 16  # batches of one file before the others have their turn
-ReadBatch = Callable[[str, Mapping[str, Position]], inp.Batch | None]
 
 log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
     terms = Terms(rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate)
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms)
     with closing(inbox):
-        await _read(inbox, inbox.read_batch, config.inbox.rescan_s, loop)
+        await _read(inbox, joining(config, inbox.read_batch), config.inbox.rescan_s, loop)
 
 
 async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> None:
@@ -92,7 +92,7 @@ async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> No
     )
     with closing(files):
         tree = WatchedTree(section.directory, files, config.state_dir)
-        await _read(tree, files.read_batch, RESCAN_S, loop)
+        await _read(tree, joining(config, files.read_batch), RESCAN_S, loop)
 
 
 async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
@@ -100,7 +100,7 @@ async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
     named = _is_of_databases(section)
     files = DatabaseFiles(quarantine, terms_of(config, section), section.format, named and section.directory.is_file())
     tree = DatabaseTree(section.directory, files, config.state_dir)
-    await _read(tree, files.read_batch, section.poll_s, loop)
+    await _read(tree, joining(config, files.read_batch), section.poll_s, loop)
 
 
 def terms_of(config: Config, section: WatchSection) -> Terms:

@@ -228,6 +228,15 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """until the disk of the state directory is full; null: nothing grows"""
 
 
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of the engine's own answers."""
+
+    mode: str = ""
+    """`off`, `feedback` or `all`; empty in a state that was folded from a journal"""
+    answers: int = 0
+    """that are kept"""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon at a moment."""
 
@@ -254,6 +263,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     journal: Journal
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""
+    capture: Capture = Capture()
     quality: dict[str, Any] = {}
     """nothing measures it yet"""
     paths: dict[str, str] = {}

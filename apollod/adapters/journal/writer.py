@@ -43,6 +43,7 @@ from apollod.errors import ChainBroken, JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
+from apollod.wire.records import with_sampled
 
 log = structlog.get_logger()
 
@@ -175,7 +176,8 @@ class Journal:
         return await self._ask(self._known.like(self._reader, signatures))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Canonical records by example id; unknown ids are left out. The caller bounds how many.
+        """Canonical records, with the tokens of answers that are known, by example id; unknown ids are left out. The
+        caller bounds how many.
 
         Raises ChainBroken for one that is not as it was recorded: it is learned from next.
         """
@@ -186,7 +188,7 @@ class Journal:
             _, _, kind, version, id_, body, _, _ = row
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
-            records[id_] = bytes(event.record)
+            records[id_] = with_sampled(bytes(event.record), event.sampled)
         return records
 
     def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:

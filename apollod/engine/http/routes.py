@@ -1,6 +1,6 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
-GET /apollod/status. Each is one control request to the supervisor; bodies and errors are JSON, errors with a hint.
-vLLM's GET /metrics also shows what status says, in numbers."""
+GET /apollod/status. Each is one control request to the supervisor; bodies and errors
+are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in numbers."""
 
 import asyncio
 import hashlib
@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from apollod.adapters.ipc.link import Link
+from apollod.engine.capture.capturing_client import CapturingClient
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures
 from apollod.engine.serve.refresh import Refresher
@@ -69,6 +70,8 @@ class Routes:
         self._keys = [_digest(key) for key in keys if key]
         names = os.environ.get(NAMES, "").split(",")
         self._guard = Guard(args.host or "", [name for name in names if name], keyed=bool(self._keys))
+        if isinstance(engine_client, CapturingClient):
+            engine_client.captured_version = lambda: self._served.version
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -100,9 +103,7 @@ class Routes:
     async def _train(self, request: Request) -> JSONResponse:
         body = await _read(request)
         if body is None:
-            return _error(
-                413, f"the body is over {BODY_BYTES_MAX} bytes", "send it in parts, or drop a file into the inbox"
-            )
+            return _too_long("send it in parts, or drop a file into the inbox")
         lines = _lines(body)
         answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
         if isinstance(answer, JSONResponse):
@@ -196,6 +197,10 @@ def _lines(body: bytes) -> list[bytes]:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
+
+
+def _too_long(hint: str) -> JSONResponse:
+    return _error(413, f"the body is over {BODY_BYTES_MAX} bytes", hint)
 
 
 def _error(status: int, error: str, hint: str) -> JSONResponse:

@@ -178,6 +178,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         ],
         "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate"],
         "watch": ["path", "format", "models", "strip", "strip_patterns", "sidechains", "tier", "settle_s", "poll_s"],
+        "capture": ["mode", "max_bytes", "keep_s"],
         "checkpoint": [
             "delay_s",
             "every_s",

@@ -36,6 +36,8 @@ base.how: str | null
 base.kept: bool
 base.path: str | null
 base.reason: str
+capture.answers: int
+capture.mode: str
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null

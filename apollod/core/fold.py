@@ -33,7 +33,9 @@ SLICES = {
 """By slice of the state. Where a slice is read by others while they fold the same event, it comes after them: all see
 `children` and `daemon` as they were before the event."""
 
-IGNORED = frozenset({ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged})
+IGNORED = frozenset(
+    {ev.ConfigChanged, ev.ExampleCarried, ev.FeedbackGiven, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged}
+)
 """Facts for people only: no decision depends on them."""
 
 _FOLLOWERS: dict[type[ev.Event], list[tuple[str, Callable[[Any, State, Any, int], None]]]] = {}

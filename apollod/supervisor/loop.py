@@ -179,6 +179,8 @@ class Loop:
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
+        if isinstance(input_, inp.Rated):
+            return await self._with_former(input_)
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]
@@ -186,10 +188,27 @@ class Loop:
         return msgspec.structs.replace(
             input_,
             known=frozenset(await self.journal.known({line.example for line in lines})),
-            responses=await self.journal.learned_by(
-                {key for line in lines for one in line.responses for key in one.keys}
-            ),
+            responses=await self._learned(lines),
             signatures=await self.journal.like(signatures) if signatures else {},
+        )
+
+    async def _learned(self, lines: list[inp.Line]) -> dict[str, str]:
+        """Which answers of these are not to be learned: those that were, and those that somebody called bad."""
+        answers = [one for line in lines for one in line.responses]
+        learned = await self.journal.learned_by({key for one in answers for key in one.keys})
+        named = {one.sampled.response for one in answers if one.sampled.response}
+        rated = await self.journal.feedback(named) if named else {}
+        bad = {inp.response_key(name): said.example for name, (_, said) in rated.items() if said.rating == "bad"}
+        return learned | bad
+
+    async def _with_former(self, rated: inp.Rated) -> inp.Rated:
+        """A rating with what was said and learned of its answer before."""
+        seq, previous = (await self.journal.feedback([rated.response])).get(rated.response, (0, None))
+        key = inp.response_key(rated.response)
+        learned = await self.journal.learned_by([key])
+        known = await self.journal.known([rated.line.example]) if rated.line else set()
+        return msgspec.structs.replace(
+            rated, previous=previous, previous_seq=seq, known=bool(known), learned=learned.get(key)
         )
 
 

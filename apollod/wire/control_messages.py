@@ -4,7 +4,7 @@ A file of its own, since `apollod ctl status` needs these and nothing else of th
 they are the protocol, class names are not.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -53,6 +53,25 @@ class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
     source: str = ""
 
 
+class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
+    """What somebody thinks of an answer of the engine; answered when it is recorded. `choice`: which of several, None
+    where there is only one. `by`: where it was given."""
+
+    response: str
+    rating: Literal["good", "bad"]
+    correction: str | None = None
+    comment: str = ""
+    choice: int | None = None
+    by: str = "ctl"
+
+
+class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
+    """What was said of an answer, and whether it is kept."""
+
+    response: str
+    choice: int | None = None
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -67,6 +86,8 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     hint: str = ""
     code: int = 1
     retryable: bool = False
+    missing: bool = False
+    """what was asked for is not there"""
 
 
 # Each has a handler in `supervisor.requests`; a new one needs a line here and one there.
@@ -79,5 +100,7 @@ Request = (
     | RollbackRequest
     | RelearnRequest
     | WithdrawRequest
+    | FeedbackRequest
+    | FeedbackQuestion
 )
 Answer = Reply | Failure

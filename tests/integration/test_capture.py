@@ -125,3 +125,94 @@ def test_a_session_of_real_clients_is_learned_with_the_tokens_that_were_sampled(
         (step,) = running.query(f"SELECT 1 FROM examples WHERE id = '{accepted['example']}' AND state = 'trained'")
         assert step == (1,)
     assert not expected
+
+
+def test_every_endpoint_is_kept_streamed_or_not(running: Daemon) -> None:
+    chat, messages = apis(running)
+    ids = []
+    for stream in (False, True):
+        words = {**WORDS, "stream": stream}
+        one = chat.chat.completions.create(messages=[asked("stream?")], **words)
+        two = chat.completions.create(prompt=["one", "two"], n=2, **{**words, "temperature": 1})
+        ids += (
+            [(one.id, [0]), (two.id, [0, 1, 2, 3])]
+            if not stream
+            else [(next(iter(each)).id, None) for each in (one, two)]
+        )
+        if stream:
+            for each in (one, two):
+                list(each)
+    with messages.messages.stream(model="tiny", max_tokens=5, messages=[asked("stream?")]) as told:
+        ids.append((told.get_final_message().id, [0]))
+    events = list(chat.responses.create(model="tiny", input="stream?", max_output_tokens=5, stream=True, store=False))
+    ids.append((events[-1].response.id, [0]))
+    for id_, choices in ids:
+        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 10)
+        _, body = running.get(f"/feedback/{id_}")
+        assert body["rating"] is None and body["choices"] == (choices or body["choices"])
+    assert running.status()["capture"]["answers"] >= len(ids)
+    assert "capture     all, " in running.ctl("status").stdout
+
+
+def test_a_good_answer_is_learned_exactly_as_it_was_sampled(running: Daemon) -> None:
+    body = {**WORDS, "messages": [asked("was it good?")], "n": 2, "temperature": 1, "seed": 5, "return_token_ids": True}
+    _, answer = running.post("/v1/chat/completions", body)
+    rated = {"response_id": answer["id"], "rating": "good"}
+    code, told = running.post("/feedback", rated)
+    assert code == 400 and "0, 1" in told["hint"], "which of the two?"
+    code, told = running.post("/feedback", {**rated, "choice": 1, "comment": "just so"})
+    assert (code, told["recorded"], told["rating"]) == (200, True, "good")
+    all_learned(running)
+    before, learned = masked(running, told["example"])
+    assert (before, learned) == (answer["prompt_token_ids"], answer["choices"][1]["token_ids"])
+    sql = f"SELECT body ->> '$.tier' FROM events WHERE kind = 'example.accepted' AND key = '{told['example']}'"
+    assert running.query(sql) == [("direct",)]
+    again = running.post("/feedback", {**rated, "choice": 1, "comment": "just so"})[1]
+    assert again["recorded"] is False and again["seq"] == told["seq"] and again["state"] == "trained"
+    _, shown = running.get(f"/feedback/{answer['id']}?choice=1")
+    assert (shown["rating"], shown["comment"], shown["by"], shown["example"]) == (
+        "good", "just so", "http", told["example"],
+    )  # fmt: skip
+
+
+def test_a_correction_is_learned_after_the_tokens_that_were_asked(running: Daemon, tmp_path: Path) -> None:
+    body = {**WORDS, "messages": [asked("was it bad?")], "return_token_ids": True}
+    _, answer = running.post("/v1/chat/completions", body)
+    (tmp_path / "better").write_text("it was better.\n")
+    said = running.ctl(
+        "feedback", answer["id"], "bad", "--fix", str(tmp_path / "better"), "--comment", "sk-no-secret", "--json"
+    )
+    told = json.loads(said.stdout)
+    all_learned(running)
+    before, learned = masked(running, told["example"])
+    assert before == answer["prompt_token_ids"]
+    ((pair,),) = running.query(f"SELECT body FROM events WHERE seq = {told['seq']}")
+    given = json.loads(pair)
+    assert given["original"]["answer"] == answer["choices"][0]["token_ids"] and given["correction"] == "it was better."
+    _, tokens = running.post("/tokenize", {"model": "tiny", "prompt": "it was better.", "add_special_tokens": False})
+    assert learned[:-1] == tokens["tokens"]
+    assert given["original"].get("final", learned[-1]) == learned[-1], "it ends as the engine ends"
+    code, told = running.post("/feedback", {"response_id": answer["id"], "rating": "good"})
+    assert code == 200 and told["replaces"] == json.loads(said.stdout)["seq"]
+    all_learned(running)
+    shown = running.ctl("feedback", answer["id"]).stdout
+    assert " is good; example " in shown and "(trained)" in shown
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        ({"response_id": "chatcmpl-never", "rating": "good"}, 404, "no answer chatcmpl-never is kept"),
+        ({"response_id": "?", "rating": "good", "correction": "x"}, 400, "needs no correction"),
+        ({"response_id": "?", "rating": "bad", "correction": " "}, 400, "is empty"),
+        ({"response_id": "?", "rating": "bad", "choice": 7}, 404, "no choice 7"),
+    ],
+)
+def test_what_cannot_be_rated_is_said_with_what_to_do(
+    running: Daemon, body: dict[str, Any], code: int, words: str
+) -> None:
+    if body["response_id"] == "?":
+        body["response_id"] = running.post("/v1/completions", {**WORDS, "prompt": "rate it"})[1]["id"]
+    found, told = running.post("/feedback", body)
+    assert found == code and words in told["error"] and told["hint"]
+    assert running.get("/feedback/chatcmpl-never")[0] == 404

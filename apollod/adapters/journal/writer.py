@@ -38,7 +38,7 @@ from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.adapters.journal.trust import check_before_writing
 from apollod.adapters.system.clock import now_ns
 from apollod.adapters.system.files import fsync_dir
-from apollod.core.events import Event, ExampleAccepted, Recorded
+from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, Recorded
 from apollod.errors import ChainBroken, JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
@@ -67,6 +67,10 @@ _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads bac
 _READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
 
 _SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
+_FEEDBACK = """
+    SELECT seq, kind, version, key, CAST(body AS BLOB) FROM events
+    WHERE kind = 'feedback.given' AND key IN (SELECT value FROM json_each(?)) ORDER BY seq
+"""
 _RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
 
 
@@ -190,6 +194,16 @@ class Journal:
             assert isinstance(event, ExampleAccepted)
             records[id_] = with_sampled(bytes(event.record), event.sampled)
         return records
+
+    async def feedback(self, responses: Iterable[str]) -> dict[str, tuple[int, FeedbackGiven]]:
+        """What was said last of each of these answers, and by which event, of those that were rated."""
+        names = msgspec.json.encode(sorted(set(responses))).decode()
+        found = {}
+        for seq, kind, version, key, body in await self._fetch(_FEEDBACK, (names,)):
+            event = decode_event(kind, version, body)
+            assert isinstance(event, FeedbackGiven)
+            found[key] = (seq, event)
+        return found
 
     def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:
         """Keep a folded state for the next start. Written after the next batch or at once; nobody waits, it is a cache.

@@ -13,7 +13,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.repeats import Known, Repeated
-from apollod.core.kernel.outcome import Outcome
+from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
 
@@ -94,6 +94,28 @@ def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Ou
     return Outcome(events, [])
 
 
+def _on_rated(state: State, input_: inp.Rated, now_ns: int) -> Outcome:
+    """What a rating makes of an answer is learned; what it says against, or was made of an earlier rating, no longer
+    waits."""
+    if not input_.is_news:
+        return nothing()
+    wanted, line, before = input_.example, input_.line, input_.previous
+    waiting = {one.example for queue in state.intake.queues for one in queue.waiting}
+    others = dict.fromkeys((before.example if before else "", input_.learned or ""))
+    out = tuple(one for one in others if one in waiting and one != wanted)
+    events: list[ev.Event] = [ev.ExampleWithdrawn(examples=out, by="feedback")] if out else []
+    if line is None or not wanted:
+        return Outcome(events, [])
+    if wanted in state.intake.withdrawn:
+        events.append(ev.ExampleRequeued(example=wanted, tier="direct", by="feedback"))
+    elif wanted == line.example and not input_.known:
+        batch = inp.Batch("feedback", "", 0, 0, (line,), tracked=False, tier="direct")
+        events.append(_accepted(batch, line, ()))
+    else:
+        return Outcome(events, [])
+    return Outcome(events, _begin_encoding(state, [(wanted, "direct")]))
+
+
 def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outcome:
     """Back into the queue of their tier, at its end, if they were taken back or out of the queue."""
     out = state.intake.undone.keys() | state.intake.withdrawn.keys()
@@ -137,6 +159,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
+    inp.Rated: _on_rated,
     inp.WithdrawRequested: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,

@@ -133,6 +133,7 @@ def continuation(
     for named in _parts(intake.undone | intake.withdrawn):
         yield from (accepted for accepted, _ in lessons(named))
         yield at_ns, ev.ExampleWithdrawn(examples=named, by="archive")
+    yield from _held(state, lessons)
     for queue in intake.queues:
         yield from _waiting(list(queue.waiting), lessons)
     for named in _parts(settled):
@@ -145,7 +146,7 @@ def continuation(
 def kept_examples(state: State) -> set[str]:
     """Examples that go over with their records: those that wait, and those that can be asked for again."""
     waiting = (one.example for queue in state.intake.queues for one in queue.waiting)
-    return {*waiting, *state.intake.undone, *state.intake.withdrawn}
+    return {*waiting, *state.review.held, *state.intake.undone, *state.intake.withdrawn}
 
 
 def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
@@ -154,6 +155,14 @@ def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
         yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
         if one.digest and encoded is not None:
             yield encoded
+
+
+def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
+    """What waits for a decision; what was decided against is settled."""
+    held = state.review.held
+    for (id_, one), (accepted, _) in zip(held.items(), lessons(list(held)), strict=True):
+        yield accepted
+        yield one.since_ns, ev.ExampleHeld(example=id_, tier=one.tier, reason=one.reason, waits_for=one.waits_for)
 
 
 def _parts(examples: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -191,6 +200,7 @@ def carried_state(state: State) -> State:
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
+        review=replace(state.review, dismissed={}),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),

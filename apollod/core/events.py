@@ -14,6 +14,7 @@ from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
 from apollod.core.publishing.events import *
 from apollod.core.recovery.events import *
+from apollod.core.review.events import *
 from apollod.core.rollback.events import *
 from apollod.core.settings import Settings as Settings
 from apollod.core.training.events import *

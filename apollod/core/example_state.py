@@ -8,11 +8,14 @@ three. Events are given as kind and body, so that those of a newer apollod can b
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-ExampleState = Literal["pending", "trained", "rejected", "skipped", "held", "undone", "withdrawn"]
+ExampleState = Literal[
+    "pending", "trained", "rejected", "skipped", "held", "undone", "withdrawn", "declined", "edited", "expired"
+]
 STATES: tuple[ExampleState, ...] = get_args(ExampleState)
 """pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its
-loss was not finite or above its limit, nothing was written; held: its step could not be run; undone: its step was
-taken back; withdrawn: somebody took it out of the queue"""
+loss was not finite or above its limit, nothing was written; held: somebody has to decide about it, or its step could
+not be run; undone: its step was taken back; withdrawn: somebody took it out of the queue; declined: somebody decided
+against it; edited: another one is learned in its place; expired: nobody decided in time"""
 
 
 class Rule(NamedTuple):
@@ -40,6 +43,11 @@ RULES = (
     Rule("rollback.started", ("trained",), "undone"),
     Rule("example.withdrawn", ("pending",), "withdrawn"),
     Rule("example.requeued", ("undone", "withdrawn"), "pending"),
+    Rule("example.held", ("pending", "declined", "edited", "expired"), "held"),
+    Rule("example.approved", ("held", "declined", "expired"), "pending"),
+    Rule("example.declined", ("held", "pending", "expired"), "declined"),
+    Rule("example.edited", ("held", "pending", "declined", "expired"), "edited"),
+    Rule("example.expired", ("held",), "expired"),
 )
 KINDS = tuple(dict.fromkeys(rule.kind for rule in RULES))
 

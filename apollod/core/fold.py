@@ -15,6 +15,7 @@ from apollod.core.daemon.fold import FOLDS as DAEMON
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
+from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
@@ -24,6 +25,7 @@ SLICES = {
     "publishing": PUBLISHING,
     "training": TRAINING,
     "recovery": RECOVERY,
+    "review": REVIEW,
     "intake": INTAKE,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,

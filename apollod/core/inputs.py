@@ -15,5 +15,6 @@ from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick
 from apollod.core.publishing.inputs import *
 from apollod.core.recovery.inputs import *
+from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *
 from apollod.core.training.inputs import *

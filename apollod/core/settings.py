@@ -133,12 +133,20 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     """write one anyway after this many steps: it bounds what a recovery has to run again"""
 
 
+class ReviewSettings(msgspec.Struct, frozen=True):
+    """What waits for a person."""
+
+    hold_days: NotNegativeFloat = 30.0
+    """an example about which nobody decided for so long is given up; 0: never"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
     model_path: str
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    review: ReviewSettings = ReviewSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
 

@@ -13,6 +13,7 @@ from apollod.core.daemon.state import DaemonState
 from apollod.core.intake.state import IntakeState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
+from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.training.state import TrainingState
 
@@ -26,6 +27,7 @@ class State(msgspec.Struct):
     children: ChildrenState = msgspec.field(default_factory=ChildrenState)
     intake: IntakeState = msgspec.field(default_factory=IntakeState)
     training: TrainingState = msgspec.field(default_factory=TrainingState)
+    review: ReviewState = msgspec.field(default_factory=ReviewState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

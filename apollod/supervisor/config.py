@@ -24,6 +24,7 @@ from apollod.core.settings import (
     OptimizerSettings,
     Products,
     Recompute,
+    ReviewSettings,
     Settings,
     TrainerSettings,
     narrowed,
@@ -32,6 +33,24 @@ from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.model.layers import parse_layers
 from apollod.permission import denied
+
+
+def review_share(rule: str) -> float:
+    """Share of a source's examples that wait for a person: of "auto" none, of "hold" all, of "sample:0.1" a tenth.
+    Raises ValueError."""
+    if rule in _SHARES:
+        return _SHARES[rule]
+    name, _, share = rule.partition(":")
+    try:
+        found = float(share) if name == "sample" else -1.0
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found <= 1.0:
+        raise ValueError(f'review = "{rule}" is none of "auto", "hold", and "sample:0.1" with any share from 0 to 1')
+    return found
+
+
+_SHARES = {"auto": 0.0, "hold": 1.0}
 
 
 class StateSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +123,11 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     near_duplicate: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.9
     """a text of 40 words or more that has so much in common with one that was accepted is not learned (share of its
     groups of three words, estimated); 0: only what is the same. For watched directories, too"""
+    review: str = "auto"
+    """what waits for `apollod ctl example approve`: "hold" all, "sample:0.1" a tenth, "auto" nothing"""
+
+    def __post_init__(self) -> None:
+        review_share(self.review)
 
 
 class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,8 +151,11 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """a conversation to which nobody added anything for so long is taken as far as it goes"""
     poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
     """how often databases are looked at"""
+    review: str = "auto"
+    """as in [inbox]"""
 
     def __post_init__(self) -> None:
+        review_share(self.review)
         for pattern in self.strip_patterns:
             try:
                 re.compile(pattern)
@@ -149,6 +176,10 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """of disk; the oldest answers go first"""
     keep_s: Annotated[float, Meta(gt=0.0)] = 86400.0
     """older answers are forgotten"""
+
+
+class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
+    """What waits for a person."""
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +210,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
     capture: CaptureSection = CaptureSection()
+    review: ReviewSection = ReviewSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -218,6 +250,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             model_path=str(Path(self.model.path).expanduser().absolute()),
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
+            review=narrowed(self.review, ReviewSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 

@@ -181,6 +181,8 @@ class Loop:
         """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
         if isinstance(input_, inp.Rated):
             return await self._with_former(input_)
+        if isinstance(input_, inp.EditGiven):
+            return msgspec.structs.replace(input_, known=bool(await self.journal.known({input_.line.example})))
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]

@@ -27,7 +27,7 @@ from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
 from apollod.errors import ApolloError, ConfigError, SourceRefused
 from apollod.supervisor.captures import ReadBatch, joining
-from apollod.supervisor.config import Config, WatchSection
+from apollod.supervisor.config import Config, WatchSection, review_share
 from apollod.supervisor.loop import Loop
 
 RESCAN_S = 60.0  # of a watched directory: for what no notification told
@@ -80,7 +80,10 @@ def _is_of_databases(section: WatchSection) -> bool:
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
     rules = Rules(models=(config.engine.served_name,), context_tokens=config.trainer.max_tokens)
-    terms = Terms(rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate)
+    terms = Terms(
+        rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate,
+        hold=review_share(config.inbox.review),
+    )  # fmt: skip
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms)
     with closing(inbox):
         await _read(inbox, joining(config, inbox.read_batch), config.inbox.rescan_s, loop)
@@ -111,7 +114,10 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
         context_tokens=config.trainer.max_tokens,
         stripping=Stripping(section.strip, section.strip_patterns),
     )
-    return Terms(rules, section.tier, config.inbox.max_line_bytes, section.settle_s, config.inbox.near_duplicate)
+    return Terms(
+        rules, section.tier, config.inbox.max_line_bytes, section.settle_s, config.inbox.near_duplicate,
+        review_share(section.review),
+    )  # fmt: skip
 
 
 async def _read(place: _Place, read_batch: ReadBatch, every_s: float, loop: Loop) -> None:

@@ -72,6 +72,31 @@ class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
     choice: int | None = None
 
 
+class DecisionWanted(msgspec.Struct, frozen=True):
+    """`only_held`: nothing is done if somebody else has decided meanwhile."""
+
+    example: str
+    choice: Literal["approve", "decline", "hold"]
+    reason: str = ""
+    only_held: bool = False
+
+
+class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
+    """Approve, decline or hold examples; `by`: who says so, in their own words."""
+
+    decisions: list[DecisionWanted]
+    by: str = ""
+
+
+class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
+    """Learn `record` (a line as for the inbox) instead of an example."""
+
+    example: str
+    record: bytes
+    by: str = ""
+    only_held: bool = False
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -102,5 +127,7 @@ Request = (
     | WithdrawRequest
     | FeedbackRequest
     | FeedbackQuestion
+    | DecideRequest
+    | EditRequest
 )
 Answer = Reply | Failure

@@ -97,7 +97,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     """accepted and not yet learned, the running step's included"""
     held: int
-    """their step could not be run"""
+    """somebody has to decide about them, or their step could not be run"""
     trained: int
     skipped: int = 0
     """their step wrote nothing"""

@@ -133,9 +133,9 @@ def test_views_and_questions_know_what_was_carried_over_and_where_the_rest_is(
     ((counts,),) = journal_reader.query(journal, sql).rows
     assert json.loads(counts) == {"dropped: short": 5, "unknown: x": 1}
     found = dict(journal_reader.query(journal, "SELECT id, state FROM examples").rows)
-    assert found == {C: "withdrawn", D: "withdrawn", F: "pending"}
+    assert found == {C: "withdrawn", D: "withdrawn", E: "held", F: "pending"}
     assert {id_ for (id_,) in journal_reader.query(journal, "SELECT id FROM known_examples").rows} == set(EXAMPLES)
-    for question in (["why", "1"], ["why", "2"], ["why", A[:8]], ["example", "show", E], ["replay", "--at", "1"],
+    for question in (["why", "1"], ["why", "2"], ["why", A[:8]], ["example", "show", B], ["replay", "--at", "1"],
                      ["replay", "--at", "2001-01-01"]):  # fmt: skip
         capsys.readouterr()
         assert main(["ctl", *question, "--file", str(journal)]) == 1, question

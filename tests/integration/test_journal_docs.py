@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.journals import STORY, TAKEN_BACK, A, dream_of, write
+from support.journals import STORY, TAKEN_BACK, A, B, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
@@ -17,12 +17,13 @@ from apollod.core import events as ev
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
 QUERIES = re.findall(r"^```sql\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+DECIDED: list[ev.Event] = [ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed")]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY + TAKEN_BACK), A)
+    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY + TAKEN_BACK + DECIDED), A)
 
 
 def columns(path: Path, kind: str) -> dict[str, list[str]]:

@@ -74,8 +74,22 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
                 world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+            case "held lines":
+                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0)
+                serial += 3
+            case "approve" | "decline" | "hold":
+                out = [*world.state.review.held, *world.state.review.dismissed]
+                out += [one.example for queue in world.state.intake.queues for one in queue.waiting]
+                chosen = tuple(inp.Decision(one, action) for one in out[serial % 2 :: 2])
+                world.give(inp.DecisionsGiven(chosen, "t"))
+            case "edit" if world.state.review.held:
+                serial += 1
+                line = inp.Line(number=1, example=f"w{serial}", record=b"{}")
+                world.give(inp.EditGiven(next(iter(world.state.review.held)), line, "t"))
             case "time":
                 world.pass_time(700)
+            case "a month":
+                world.pass_time(31 * 86_400)
             case "clock back":
                 world.now -= HOUR_NS
             case "clock forward":
@@ -141,11 +155,22 @@ def out_of_turn(world: World) -> None:
     direct: dict[str, bool] = {}
     for recorded in world.journal:
         match recorded.event:
-            case ev.ExampleAccepted(example=example, tier=tier) | ev.ExampleRequeued(example=example, tier=tier):
+            case (
+                ev.ExampleAccepted(example=example, tier=tier)
+                | ev.ExampleRequeued(example=example, tier=tier)
+                | ev.ExampleApproved(example=example, tier=tier)
+            ):
                 direct[example] = tier == "direct"
                 queues[direct[example]].append(example)
             case ev.ExampleRejected(example=example):
                 queues[direct[example]].remove(example)
+            case (
+                ev.ExampleHeld(example=example)
+                | ev.ExampleDeclined(example=example)
+                | ev.ExampleEdited(example=example)
+            ):
+                if example in queues[direct[example]]:
+                    queues[direct[example]].remove(example)
             case ev.ExampleWithdrawn(examples=examples):
                 for example in examples:
                     queues[direct[example]].remove(example)
@@ -242,7 +267,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "withdraw", "pause fails", "step refused", "checkpoint fails", "clock back",
+                       "withdraw", "held lines", "approve", "decline", "hold", "edit", "a month",
+                       "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(
     changed, st.just(SETTINGS), publish=st.sampled_from(["hogwild", "fenced"]), align_every=st.integers(0, 2),
@@ -290,12 +316,12 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
         assert one.fingerprint == memory
     assert world.memory == memory == world.state.training.fingerprint and world.optimizer == optimizer
     learned = [example for one in way for example in ev.all_examples(one)]
-    out = {*world.state.intake.undone, *world.state.intake.withdrawn}
+    review = world.state.review
+    out = {*world.state.intake.undone, *world.state.intake.withdrawn, *review.held, *review.dismissed}
     assert len(set(learned)) == len(learned) and not set(learned) & out
     accepted = {e.example for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")}
-    held = {e.example for e in world.of(ev.StepFailed) if not e.apart}
     too_long = {example for example in out if example.startswith("long")}  # withdrawn before anybody saw that
-    assert set(learned) | out | held == accepted | too_long
+    assert set(learned) | out == accepted | too_long
     out_of_turn(world)
     assert sorted(done) == list(range(1, len(done) + 1)) or set(started) - set(done) <= {
         e.step for e in world.of(ev.StepFailed)

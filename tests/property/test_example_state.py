@@ -56,7 +56,7 @@ class Story:
     def add(self, rule: Rule, wanted: list[str]) -> None:
         """An event of this rule over those of the wanted that it can be about, if there are any."""
         able = tuple(id_ for id_ in dict.fromkeys(wanted) if self.states[id_] in rule.out_of)
-        if rule.kind not in ("step.completed", "rollback.started", "example.withdrawn") and not (
+        if rule.kind not in ("step.completed", "rollback.started", "example.withdrawn", "example.expired") and not (
             rule.kind == "step.failed" and rule.value
         ):
             able = able[:1]
@@ -76,6 +76,16 @@ class Story:
                 return ev.ExampleRejected(example=first, reason="too long")
             case "example.withdrawn":
                 return ev.ExampleWithdrawn(examples=able, by="t")
+            case "example.held":
+                return ev.ExampleHeld(example=first, tier="bulk", reason="its source is reviewed")
+            case "example.approved":
+                return ev.ExampleApproved(example=first, tier="bulk", by="t")
+            case "example.declined":
+                return ev.ExampleDeclined(example=first, tier="bulk", by="t")
+            case "example.edited":
+                return ev.ExampleEdited(example=first, tier="bulk", into="f" * 32, by="t")
+            case "example.expired":
+                return ev.ExampleExpired(examples=able, days=30.0)
             case "example.requeued":
                 return ev.ExampleRequeued(example=first, tier="bulk", by="t")
             case "rollback.started":
@@ -125,7 +135,12 @@ def test_the_core_moves_examples_as_the_table_allows_and_counts_what_it_says(act
     states = states_of(bodies([item.event for item in world.journal])).values()
     count = {state: list(states).count(state) for state in STATES}
     steps, intake = world.state.training.counts, world.state.intake
-    assert (steps.trained, steps.skipped, steps.held) == (count["trained"], count["skipped"], count["held"])
+    assert (steps.trained, steps.skipped) == (count["trained"], count["skipped"])
+    held, dismissed = world.state.review.held, world.state.review.dismissed.values()
+    assert len(held) == count["held"]
+    assert [one.how for one in dismissed].count("declined") == count["declined"]
+    assert [one.how for one in dismissed].count("edited") == count["edited"]
+    assert [one.how for one in dismissed].count("expired") == count["expired"]
     assert (world.state.queued, len(intake.undone)) == (count["pending"], count["undone"])
     assert len(intake.withdrawn) == count["withdrawn"]
     assert intake.counts.accepted == len(states)
@@ -143,7 +158,7 @@ def test_kinds_and_fields_of_the_table_are_those_of_events():
         fields = {field.name: field for field in msgspec.structs.fields(ev.KINDS[rule.kind])}
         assert not rule.field or fields[rule.field].type is bool
         assert "example" in fields or "examples" in fields
-    assert len(KINDS) == 7 and {rule.into for rule in RULES} == set(STATES)
+    assert len(KINDS) == 12 and {rule.into for rule in RULES} == set(STATES)
 
 
 @pytest.mark.parametrize(

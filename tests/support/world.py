@@ -35,7 +35,7 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint"):
+    for section in ("trainer", "checkpoint", "review"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
@@ -396,9 +396,11 @@ class World:
             self.asked = deque(e for e in self.asked if isinstance(e, fx.PauseEngine) or not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
 
-    def lines(self, *examples: str, source: str = "file", tier: ev.Tier = "bulk") -> None:
+    def lines(self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0) -> None:
         lines = tuple(Line(number=i + 1, example=e, record=b"{}") for i, e in enumerate(examples))
-        self.give(inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier), frozenset()))
+        self.give(
+            inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier, hold=hold), frozenset())
+        )
 
     def pass_time(self, seconds: float) -> None:
         self.now += int(seconds * SECOND_NS)

@@ -51,6 +51,8 @@ class Terms(msgspec.Struct, frozen=True):
     settle_s: float = SETTLED_S
     near_duplicate: float = NEAR_DUPLICATE
     """see `Batch.near_duplicate`"""
+    hold: float = 0.0
+    """see `Batch.hold`"""
 
 
 @dataclass
@@ -276,6 +278,7 @@ class SourceFiles:
             counts=stream.take_counts(),
             tier=self._terms.tier,
             near_duplicate=self._terms.near_duplicate,
+            hold=self._terms.hold,
         )
 
 

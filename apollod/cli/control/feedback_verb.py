@@ -54,6 +54,6 @@ def _sentence(answer: dict[str, Any]) -> str:
         said += ", with a correction"
     if answer["example"]:
         said += f"; example {answer['example']} ({answer['state']})"
-    if withdrawn := answer.get("withdrawn"):
-        said += f"; no longer waits: {', '.join(map(str, withdrawn))}"
+    if declined := answer.get("declined"):
+        said += f"; no longer waits: {', '.join(map(str, declined))}"
     return said + ("" if answer.get("recorded", True) else "; it was said before")

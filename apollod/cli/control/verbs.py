@@ -27,7 +27,11 @@ VERBS = (
         f"{_HERE}.questions.why_verb",
     ),
     Command("journal", "the journal itself", f"{_HERE}.questions.journal_verb"),
-    Command("example", "the examples that were accepted: list, show, withdraw", f"{_HERE}.questions.example_verb"),
+    Command(
+        "example",
+        "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw",
+        f"{_HERE}.questions.example_verb",
+    ),
     Command(
         "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
     ),

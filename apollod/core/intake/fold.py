@@ -15,6 +15,7 @@ from apollod.core.intake.events import (
 )
 from apollod.core.intake.state import IntakeCounts, IntakeState, Position, Queue, Waiting
 from apollod.core.kernel.folding import Folds
+from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, all_examples
@@ -109,6 +110,14 @@ def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) ->
     own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
 
 
+def _not_waiting(own: IntakeState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+    own.queue_of(e.tier).discard(e.example)
+
+
+def _approved(own: IntakeState, state: State, e: ExampleApproved, at_ns: int) -> None:
+    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
+
+
 def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> None:
     own.counts = IntakeCounts(e.accepted, e.rejected, e.duplicates)
     alone = frozenset(e.alone)
@@ -126,6 +135,10 @@ FOLDS: Folds = {
     ExampleRejected: _rejected,
     ExampleWithdrawn: _withdrawn,
     ExampleRequeued: _requeued,
+    ExampleHeld: _not_waiting,
+    ExampleDeclined: _not_waiting,
+    ExampleEdited: _not_waiting,
+    ExampleApproved: _approved,
     StepStarted: _step_started,
     StepCompleted: _step_completed,
     StepFailed: _step_failed,

@@ -71,6 +71,8 @@ class Batch(msgspec.Struct, frozen=True):
     tier: Tier = "bulk"
     near_duplicate: float = 0.0
     """similarity to a known text from which one is not learned; 0: not compared"""
+    hold: float = 0.0
+    """share of examples that wait for a person"""
 
 
 class LinesRead(Input, frozen=True):

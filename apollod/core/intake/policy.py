@@ -12,8 +12,10 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.repeats import Known, Repeated
-from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.intake.sampling import is_held
+from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
 
@@ -47,7 +49,7 @@ def intake_events(
             )  # fmt: skip
         else:
             accepted += 1
-            events.append(_accepted(batch, *sifted))
+            events += _accepted(batch, *sifted)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -59,14 +61,18 @@ def intake_events(
     return events
 
 
-def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> ev.ExampleAccepted:
+def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
     sampled = [one.sampled for one in line.responses]
-    return ev.ExampleAccepted(
+    accepted = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
         responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
         sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated,
     )  # fmt: skip
+    if not is_held(accepted.example, accepted.tier, batch.hold):
+        return [accepted]
+    reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
+    return [accepted, ev.ExampleHeld(example=accepted.example, tier=accepted.tier, reason=reason)]
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
@@ -78,8 +84,9 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures)
-    fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted)]
-    return Outcome(events, _begin_encoding(state, fresh))
+    held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
+    fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
+    return Outcome(events, begin_encoding(state, fresh))
 
 
 def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:
@@ -94,28 +101,6 @@ def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Ou
     return Outcome(events, [])
 
 
-def _on_rated(state: State, input_: inp.Rated, now_ns: int) -> Outcome:
-    """What a rating makes of an answer is learned; what it says against, or was made of an earlier rating, no longer
-    waits."""
-    if not input_.is_news:
-        return nothing()
-    wanted, line, before = input_.example, input_.line, input_.previous
-    waiting = {one.example for queue in state.intake.queues for one in queue.waiting}
-    others = dict.fromkeys((before.example if before else "", input_.learned or ""))
-    out = tuple(one for one in others if one in waiting and one != wanted)
-    events: list[ev.Event] = [ev.ExampleWithdrawn(examples=out, by="feedback")] if out else []
-    if line is None or not wanted:
-        return Outcome(events, [])
-    if wanted in state.intake.withdrawn:
-        events.append(ev.ExampleRequeued(example=wanted, tier="direct", by="feedback"))
-    elif wanted == line.example and not input_.known:
-        batch = inp.Batch("feedback", "", 0, 0, (line,), tracked=False, tier="direct")
-        events.append(_accepted(batch, line, ()))
-    else:
-        return Outcome(events, [])
-    return Outcome(events, _begin_encoding(state, [(wanted, "direct")]))
-
-
 def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outcome:
     """Back into the queue of their tier, at its end, if they were taken back or out of the queue."""
     out = state.intake.undone.keys() | state.intake.withdrawn.keys()
@@ -123,15 +108,7 @@ def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outc
     events: list[ev.Event] = [
         ev.ExampleRequeued(example=example, tier=tier, by=input_.by) for example, tier in wanted.items()
     ]
-    return Outcome(events, _begin_encoding(state, list(wanted.items())))
-
-
-def _begin_encoding(state: State, fresh: list[tuple[str, ev.Tier]]) -> list[fx.Effect]:
-    """Unless earlier ones are being tokenised: then these follow."""
-    if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
-        return []
-    direct_first = sorted(fresh, key=lambda example: example[1] != "direct")
-    return fx.encode(example for example, _ in direct_first)
+    return Outcome(events, begin_encoding(state, list(wanted.items())))
 
 
 def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
@@ -159,7 +136,6 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
-    inp.Rated: _on_rated,
     inp.WithdrawRequested: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,

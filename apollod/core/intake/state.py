@@ -41,6 +41,14 @@ class Queue(msgspec.Struct):
             if place is not None:
                 del examples[place]
 
+    def discard(self, example: str) -> None:
+        """Remove an example if it waits: at once the last one, which was just accepted, and else as `remove`."""
+        if self.untokenised and self.untokenised[-1].example == example:
+            self.untokenised.pop()
+            self.waiting.pop()
+        elif (found := next((one for one in self.waiting if one.example == example), None)) is not None:
+            self.remove(found)
+
     def drop_untokenised(self) -> None:
         """Remove the first one without tokens; by its place, which avoids a search through all that waits."""
         del self.waiting[len(self.waiting) - len(self.untokenised)]

@@ -62,7 +62,6 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
 def _step_failed(own: TrainingState, state: State, e: StepFailed, at_ns: int) -> None:
     own.running = None
     if not e.apart:
-        own.counts.held += 1
         own.unlearned += 1
 
 

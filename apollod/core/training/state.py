@@ -40,6 +40,7 @@ class TrainingCounts(msgspec.Struct):
     skipped: int = 0
     """their step wrote nothing"""
     held: int = 0
+    """of journals before this one; those of this one are in `review`"""
 
 
 class TrainingState(msgspec.Struct):

@@ -40,11 +40,9 @@ async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Ans
         weights=answer.version, line=line,
     )  # fmt: skip
     recorded = [one.event for one in await daemon.loop.submit(rated)]
-    withdrawn = [one for e in recorded if isinstance(e, ev.ExampleWithdrawn) for one in e.examples]
+    declined = [e.example for e in recorded if isinstance(e, ev.ExampleDeclined)]
     body = await _told(daemon, captured.name, found)
-    return msg.Reply(
-        {**body, "recorded": any(isinstance(e, ev.FeedbackGiven) for e in recorded), "withdrawn": withdrawn}
-    )
+    return msg.Reply({**body, "recorded": any(isinstance(e, ev.FeedbackGiven) for e in recorded), "declined": declined})
 
 
 async def feedback_on(daemon: Daemon, request: msg.FeedbackQuestion) -> msg.Answer:

@@ -102,12 +102,12 @@ def test_what_is_said_later_holds_and_what_it_replaces_no_longer_waits() -> None
     story = Story()
     story.rate(GOOD)
     first = story.given
-    assert kinds(story.rate(FIXED)) == ["example.withdrawn", "example.accepted", "feedback.given"]
+    assert kinds(story.rate(FIXED)) == ["example.declined", "example.accepted", "feedback.given"]
     assert story.waiting == [("c", "direct")]
     assert first and story.given and story.given[1].replaces == first[0]
-    assert kinds(story.rate(GOOD)) == ["example.withdrawn", "example.requeued", "feedback.given"]
+    assert kinds(story.rate(GOOD)) == ["example.declined", "example.approved", "feedback.given"]
     assert story.waiting == [("g", "direct")]
-    assert kinds(story.rate(BAD)) == ["example.withdrawn", "feedback.given"] and story.waiting == []
+    assert kinds(story.rate(BAD)) == ["example.declined", "feedback.given"] and story.waiting == []
     story.rate(GOOD)
     assert kinds(story.rate(msgspec.structs.replace(GOOD, comment="really"))) == ["feedback.given"]
     assert story.waiting == [("g", "direct")] and story.given[1].example == "g"
@@ -132,7 +132,7 @@ def test_nor_one_that_somebody_called_bad() -> None:
     for rated, left in ((BAD, []), (FIXED, [("c", "direct")])):
         story = Story()
         from_a_log(story)
-        assert kinds(story.rate(rated))[0] == "example.withdrawn"
+        assert kinds(story.rate(rated))[0] == "example.declined"
         assert story.waiting == left
 
 
@@ -140,7 +140,7 @@ def test_a_good_one_after_all_is_learned_where_it_came_from() -> None:
     story = Story()
     from_a_log(story)
     story.rate(BAD)
-    assert kinds(story.rate(GOOD)) == ["example.requeued", "feedback.given"] and story.waiting == [("l", "direct")]
+    assert kinds(story.rate(GOOD)) == ["example.approved", "feedback.given"] and story.waiting == [("l", "bulk")]
 
 
 def test_a_log_that_comes_later_brings_nothing_new() -> None:
@@ -149,3 +149,22 @@ def test_a_log_that_comes_later_brings_nothing_new() -> None:
     batch = inp.Batch("s", "/log", 9, 1, (line("l", ORIGINAL),))
     events = story.tell(inp.LinesRead(batch, frozenset(), responses=story.learned))
     assert kinds(events) == ["example.duplicate", "source.consumed"]
+
+
+def test_an_example_that_waits_for_a_decision_is_decided_by_the_rating() -> None:
+    for rated, state in ((GOOD, "approved"), (BAD, "declined")):
+        story = Story()
+        from_a_log(story)
+        story.tell(inp.DecisionsGiven((inp.Decision("l", "hold"),), by="x"))
+        assert story.waiting == []
+        assert kinds(story.rate(rated)) == [f"example.{state}", "feedback.given"]
+        assert story.waiting == ([("l", "bulk")] if rated is GOOD else [])
+
+
+def test_what_was_withdrawn_comes_back_with_a_good_word() -> None:
+    story = Story()
+    story.rate(BAD)
+    story.examples.add("g")
+    story.learned[response_key("r")] = "g"
+    story.state.intake.withdrawn["g"] = None
+    assert kinds(story.rate(GOOD)) == ["example.requeued", "feedback.given"] and story.waiting == [("g", "direct")]

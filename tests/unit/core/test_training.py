@@ -144,7 +144,7 @@ def test_a_step_that_fails_is_taken_apart_and_only_the_example_to_blame_is_held(
     assert (first.apart, first.examples) == (True, ("a", "huge", "b", "c"))
     assert (second.apart, second.example, second.reason) == (False, "huge", "out of memory")
     assert batches(w) == [("a",), ("b",), ("c",), ("d",)]
-    assert (w.state.training.counts.held, w.state.training.counts.trained, w.state.queued) == (1, 4, 0)
+    assert (len(w.state.review.held), w.state.training.counts.trained, w.state.queued) == (1, 4, 0)
 
 
 def test_examples_taken_apart_keep_their_tier():
@@ -181,7 +181,7 @@ def test_an_example_for_which_memory_ran_out_before_anything_was_written_costs_n
     ]
     assert [(s.step, s.parent, s.example) for s in w.of(ev.StepCompleted)] == [(1, 0, "a"), (3, 1, "b")]
     assert not w.of(ev.TrainerExited) and len(w.of(ev.TrainerSpawned)) == 1 and not w.of(ev.ReplayVerified)
-    assert w.state.training.counts.held == 1 and w.memory == w.state.training.fingerprint
+    assert len(w.state.review.held) == 1 and w.memory == w.state.training.fingerprint
 
 
 def test_a_fence_around_a_step_that_wrote_nothing_is_opened():

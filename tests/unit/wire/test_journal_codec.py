@@ -42,6 +42,8 @@ def sample(field_type: Any, number: int) -> Any:
         return {"b é": 2, "a": 1}
     if field_type is ev.Origin:
         return ev.Origin(session="é", records=("r",), first_line=3)
+    if field_type is ev.Sampled:
+        return ev.Sampled("é", (1, 2), (3,), 2)
     if get_origin(field_type) is tuple:
         kind = get_args(field_type)[0]
         if kind is ev.RecordedStep:

@@ -167,7 +167,8 @@ def _became(path: str, id_: str, later: str) -> _Became:
     listed = _lists("examples", f"'{id_}'")
     # those of one example have it as their key, and need no look into the body
     among = f"body ->> '$.example' = '{id_}' OR {listed}"
-    named = f"key = '{id_}' OR ((kind NOT GLOB 'example.*' OR kind = 'example.withdrawn') AND ({among}))"
+    of_several = "kind NOT GLOB 'example.*' OR kind IN ('example.withdrawn', 'example.expired')"
+    named = f"key = '{id_}' OR (({of_several}) AND ({among}))"
     state: ExampleState | None = "pending"
     reason, step, steps = "", None, []
     for fact in _facts(path, f"{later}kind IN ({kinds}) AND ({named})"):
@@ -187,6 +188,14 @@ def _reason(fact: _Fact) -> str:
         return f"taken back by the rollback to step {fact.body['to']} (event {fact.seq})"
     if fact.kind == "example.withdrawn":
         return f"taken out of the queue by {fact.body['by']} (event {fact.seq})"
+    if fact.kind == "example.approved":
+        return f"approved by {fact.body['by']}" + (f": {fact.body['reason']}" if fact.body["reason"] else "")
+    if fact.kind == "example.declined":
+        return f"declined by {fact.body['by']}" + (f": {fact.body['reason']}" if fact.body["reason"] else "")
+    if fact.kind == "example.edited":
+        return f"{fact.body['by']} wrote {fact.body['into']} instead"
+    if fact.kind == "example.expired":
+        return f"nobody decided for {fact.body['days']:g} days"
     if fact.kind == "example.requeued":
         return "asked for again"
     return fact.body.get("reason") or fact.body.get("note") or ""

@@ -1,4 +1,4 @@
-"""`apollod ctl example list|show|withdraw`: what was given to learn, and what became of it."""
+"""`apollod ctl example list|show|approve|decline|hold|edit|withdraw`: what was given to learn."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from apollod.cli import numbers, render
-from apollod.cli.control import ctl, withdrawal
+from apollod.cli.control import ctl, deciding, withdrawal
 from apollod.cli.control.questions import example_ids, example_mask, example_text, rows
 from apollod.core.example_state import STATES
 
@@ -22,13 +22,20 @@ _EXAMPLES = """
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "the examples that were accepted"
-    listed, shown, withdrawn = ctl.actions(
+    listed, shown, approved, declined, held, edited, withdrawn = ctl.actions(
         parser,
         ("list", "the newest examples in the order in which they are learned, and what became of them", _list),
         ("show", "one example in full: what it says, where it came from, what became of it", _show),
+        ("approve", "learn examples that are held, or that were declined", deciding.approve),
+        ("decline", "do not learn examples that are held or wait", deciding.decline),
+        ("hold", "have examples that wait, or were declined, wait for a decision", deciding.hold),
+        ("edit", "learn something else instead of an example; $EDITOR opens it", deciding.edit),
         ("withdraw", "take examples that wait out of the queue; `ctl relearn` puts them back", withdrawal.run),
     )
     withdrawal.arguments(withdrawn)
+    for decided in (approved, declined, held):
+        deciding.arguments(decided)
+    deciding.edit_arguments(edited)
     listed.add_argument("--state", choices=STATES, help="only those in this state")
     listed.add_argument(
         "--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"

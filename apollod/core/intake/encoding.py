@@ -1,0 +1,14 @@
+"""Which examples are tokenised next."""
+
+from apollod.core import effects as fx
+from apollod.core.intake.events import Tier
+from apollod.core.state import State
+
+
+def begin_encoding(state: State, fresh: list[tuple[str, Tier]]) -> list[fx.Effect]:
+    """Have these (id, tier) tokenised, which are about to wait; unless earlier ones are being tokenised: then these
+    follow."""
+    if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
+        return []
+    direct_first = sorted(fresh, key=lambda example: example[1] != "direct")
+    return fx.encode(example for example, _ in direct_first)

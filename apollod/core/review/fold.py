@@ -1,0 +1,50 @@
+"""How facts change what waits for a decision."""
+
+from apollod.core.kernel.folding import Folds
+from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.review.state import Dismissed, Held, ReviewState
+from apollod.core.state import State
+from apollod.core.training.events import StepFailed
+
+
+def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
+    own.dismissed.pop(e.example, None)
+    own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
+
+
+def _approved(own: ReviewState, state: State, e: ExampleApproved, at_ns: int) -> None:
+    own.held.pop(e.example, None)
+    own.dismissed.pop(e.example, None)
+
+
+def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
+    own.held.pop(e.example, None)
+    own.dismissed[e.example] = Dismissed("declined", e.tier, e.by)
+
+
+def _edited(own: ReviewState, state: State, e: ExampleEdited, at_ns: int) -> None:
+    own.held.pop(e.example, None)
+    own.dismissed[e.example] = Dismissed("edited", e.tier, e.by)
+
+
+def _expired(own: ReviewState, state: State, e: ExampleExpired, at_ns: int) -> None:
+    for example in e.examples:
+        own.dismissed[example] = Dismissed("expired", own.held.pop(example).tier)
+
+
+def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> None:
+    """The example of a step that could not be run waits for a person."""
+    if not e.apart:
+        for one in state.intake.taken:
+            own.held[one.example] = Held(one.tier, f"its step could not be run: {e.reason}", "person", at_ns)
+
+
+FOLDS: Folds = {
+    ExampleHeld: _held,
+    ExampleApproved: _approved,
+    ExampleDeclined: _declined,
+    ExampleEdited: _edited,
+    ExampleExpired: _expired,
+    StepFailed: _step_failed,
+}
+"""Before `intake`, which forgets what a failed step was to learn."""

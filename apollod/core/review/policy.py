@@ -1,0 +1,101 @@
+"""Which decisions count, and when nobody decided for too long.
+
+Law: a decision that comes too late (the example is learned, or being learned) gives no event; of two people the last
+one wins, unless they say that they only decide about what is held.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.intake.encoding import begin_encoding
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.schedules import DAY_NS, is_due
+from apollod.core.state import State
+
+EXPIRED_MAX = 1000  # examples named by one event
+
+OUT_OF: Mapping[str, frozenset[str]] = {
+    "approve": frozenset({"held", "declined", "expired"}),
+    "decline": frozenset({"held", "pending", "expired"}),
+    "hold": frozenset({"pending", "declined", "edited", "expired"}),
+    "edit": frozenset({"held", "pending", "declined", "expired"}),
+}
+"""States (`core.example_state`) of an example about which one may still decide so."""
+
+
+class _Place(NamedTuple):
+    state: str
+    tier: ev.Tier
+
+
+def _places(state: State, examples: Iterable[str]) -> dict[str, _Place]:
+    """Where these examples are, as far as a decision can still reach them."""
+    review, places, rest = state.review, dict[str, _Place](), set[str]()
+    for example in examples:
+        if (held := review.held.get(example)) is not None:
+            places[example] = _Place("held", held.tier)
+        elif (dismissed := review.dismissed.get(example)) is not None:
+            places[example] = _Place(dismissed.how, dismissed.tier)
+        else:
+            rest.add(example)
+    if rest:
+        for queue in state.intake.queues:
+            places |= {one.example: _Place("pending", one.tier) for one in queue.waiting if one.example in rest}
+    return places
+
+
+def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outcome:
+    places = _places(state, (one.example for one in input_.decisions))
+    events: list[ev.Event] = []
+    approved: list[tuple[str, ev.Tier]] = []
+    for one in input_.decisions:
+        place = places.pop(one.example, None)
+        if place is None or place.state not in OUT_OF[one.choice] or (one.only_held and place.state != "held"):
+            continue
+        example, tier, by = one.example, place.tier, input_.by
+        match one.choice:
+            case "approve":
+                events.append(ev.ExampleApproved(example=example, tier=tier, by=by, reason=one.reason))
+                approved.append((example, tier))
+            case "decline":
+                events.append(ev.ExampleDeclined(example=example, tier=tier, by=by, reason=one.reason))
+            case "hold":
+                reason = one.reason or f"held by {by}"
+                events.append(ev.ExampleHeld(example=example, tier=tier, reason=reason, by=by))
+    return Outcome(events, begin_encoding(state, approved))
+
+
+def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
+    """What a person wrote is learned before all else, with the rate of direct corrections."""
+    line, place = input_.line, _places(state, [input_.example]).get(input_.example)
+    if place is None or place.state not in OUT_OF["edit"] or line.example == input_.example or input_.known:
+        return nothing()
+    if input_.only_held and place.state != "held":
+        return nothing()
+    written = ev.ExampleAccepted(
+        example=line.example, record=msgspec.Raw(line.record), source=f"edit:{input_.example}", line=0, tier="direct",
+        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature,
+    )  # fmt: skip
+    edited = ev.ExampleEdited(example=input_.example, tier=place.tier, into=line.example, by=input_.by)
+    return Outcome([written, edited], begin_encoding(state, [(line.example, "direct")]))
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """What waited too long is given up, the oldest first."""
+    settings = state.daemon.settings
+    days = settings.review.hold_days if settings is not None else 0.0
+    if not days or state.daemon.stopping:
+        return nothing()
+    longest_s = days * DAY_NS / 1e9
+    oldest = islice(state.review.held.items(), EXPIRED_MAX)
+    over = tuple(id_ for id_, one in oldest if is_due(now_ns, one.since_ns + int(days * DAY_NS), longest_s))
+    return Outcome([ev.ExampleExpired(examples=over, days=days)], []) if over else nothing()
+
+
+HANDLERS: Handlers = {inp.DecisionsGiven: _on_decisions, inp.EditGiven: _on_edit}

@@ -12,6 +12,7 @@ from apollod.core.alignment.fold import FOLDS as ALIGNMENT
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
+from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
@@ -26,6 +27,7 @@ SLICES = {
     "training": TRAINING,
     "recovery": RECOVERY,
     "review": REVIEW,
+    "feedback": FEEDBACK,
     "intake": INTAKE,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
@@ -35,9 +37,7 @@ SLICES = {
 """By slice of the state. Where a slice is read by others while they fold the same event, it comes after them: all see
 `children` and `daemon` as they were before the event."""
 
-IGNORED = frozenset(
-    {ev.ConfigChanged, ev.ExampleCarried, ev.FeedbackGiven, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged}
-)
+IGNORED = frozenset({ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged})
 """Facts for people only: no decision depends on them."""
 
 _FOLLOWERS: dict[type[ev.Event], list[tuple[str, Callable[[Any, State, Any, int], None]]]] = {}

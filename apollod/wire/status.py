@@ -235,6 +235,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """`off`, `feedback` or `all`; empty in a state that was folded from a journal"""
     answers: int = 0
     """that are kept"""
+    rated: int = 0
+    """answers about which somebody said something, over the life of the journal"""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,15 @@ import pytest
 from support.daemon import Daemon
 from support.log_samples import pi
 
+from apollod.adapters.journal import journal_reader
+from apollod.cli.control.questions import example_mask
+from apollod.cli.main import main
+from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.sft import SFT
+from apollod.trainer.objectives.table import encoded
+from apollod.trainer.token_texts import shown
+from apollod.wire.records import with_sampled
+
 pytestmark = pytest.mark.engine
 
 WORDS = {"model": "tiny", "max_tokens": 12, "temperature": 0}
@@ -39,11 +48,17 @@ def watched(daemon: Daemon) -> Path:
 
 
 def masked(daemon: Daemon, example: str) -> tuple[list[int], list[int]]:
-    """Token ids of what comes before the first learned token, and of all that are learned."""
-    shown = json.loads(daemon.ctl("example", "show", example, "--mask", "--json").stdout)["example"]
-    assert shown["same"], "these are the tokens that the step learned"
-    ids, mask = shown["ids"], shown["mask"]
-    return ids[: mask.index(1)], [i for i, m in zip(ids, mask, strict=True) if m]
+    """Token ids of what comes before the first learned token, and of all that are learned, as the step learned them."""
+    accepted = journal_reader.accepted(daemon.journal, example)
+    ((digest,),) = daemon.query(
+        f"SELECT body ->> '$.digest' FROM events WHERE kind = 'example.encoded' AND key = '{example}'"
+    )
+    assert accepted is not None
+    record = with_sampled(bytes(accepted.record), accepted.sampled)
+    tokens = encoded(load_tokenizer(str(daemon.model)), record, SFT, 256)
+    assert tokens.digest() == digest
+    first = tokens.mask.index(True)
+    return tokens.ids[:first], [i for i, m in zip(tokens.ids, tokens.mask, strict=True) if m]
 
 
 def all_learned(daemon: Daemon) -> None:
@@ -154,7 +169,9 @@ def test_every_endpoint_is_kept_streamed_or_not(running: Daemon) -> None:
     assert "capture     all, " in running.ctl("status").stdout
 
 
-def test_a_good_answer_is_learned_exactly_as_it_was_sampled(running: Daemon) -> None:
+def test_a_good_answer_is_learned_exactly_as_it_was_sampled(
+    running: Daemon, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = {**WORDS, "messages": [asked("was it good?")], "n": 2, "temperature": 1, "seed": 5, "return_token_ids": True}
     _, answer = running.post("/v1/chat/completions", body)
     rated = {"response_id": answer["id"], "rating": "good"}
@@ -165,12 +182,17 @@ def test_a_good_answer_is_learned_exactly_as_it_was_sampled(running: Daemon) -> 
     all_learned(running)
     before, learned = masked(running, told["example"])
     assert (before, learned) == (answer["prompt_token_ids"], answer["choices"][1]["token_ids"])
+    monkeypatch.setattr(example_mask, "tokens_of", shown)  # without a process of its own
+    config = ["--config", str(running.config)]
+    assert main(["ctl", "example", "show", told["example"], "--mask", "--json", *config]) == 0
+    seen = json.loads(capsys.readouterr().out)["example"]
+    assert seen["same"] and seen["ids"] == before + learned, "and people see these very tokens"
     sql = f"SELECT body ->> '$.tier' FROM events WHERE kind = 'example.accepted' AND key = '{told['example']}'"
     assert running.query(sql) == [("direct",)]
     again = running.post("/feedback", {**rated, "choice": 1, "comment": "just so"})[1]
     assert again["recorded"] is False and again["seq"] == told["seq"] and again["state"] == "trained"
-    _, shown = running.get(f"/feedback/{answer['id']}?choice=1")
-    assert (shown["rating"], shown["comment"], shown["by"], shown["example"]) == (
+    _, kept = running.get(f"/feedback/{answer['id']}?choice=1")
+    assert (kept["rating"], kept["comment"], kept["by"], kept["example"]) == (
         "good", "just so", "http", told["example"],
     )  # fmt: skip
 

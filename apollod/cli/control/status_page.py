@@ -49,7 +49,9 @@ def page(s: Object) -> str:
 def _capture(capture: Object) -> list[str]:
     """Whether answers of the engine are kept; nothing where the daemon does not say."""
     mode = capture.get("mode")
-    kept = "" if mode == "off" else f", {capture.get('answers', 0)} answers of the engine are kept"
+    kept = ""
+    if mode != "off":
+        kept = f", {capture.get('answers', 0)} answers of the engine are kept, {capture.get('rated', 0)} were rated"
     return [f"capture     {mode}{kept}"] if mode else []
 
 

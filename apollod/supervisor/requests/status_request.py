@@ -56,7 +56,8 @@ def status_of(daemon: Daemon) -> Status:
 
 def _capture(daemon: Daemon) -> Capture:
     mode = daemon.config.capture.mode
-    return Capture(mode=mode, answers=0 if mode == "off" else answer_store.count(daemon.config.capture_path))
+    answers = 0 if mode == "off" else answer_store.count(daemon.config.capture_path)
+    return Capture(mode=mode, answers=answers, rated=daemon.loop.state.feedback.rated)
 
 
 def _growth(daemon: Daemon) -> Growth | None:

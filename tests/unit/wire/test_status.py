@@ -38,6 +38,7 @@ base.path: str | null
 base.reason: str
 capture.answers: int
 capture.mode: str
+capture.rated: int
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null

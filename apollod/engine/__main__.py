@@ -114,16 +114,19 @@ async def _serve_and_keep(server: Any, args: Namespace, address: str, sock: Any,
     """vLLM's `run_server_worker` with a client of ours between its handlers and its engine. (The plugins of parsers
     were imported by `setup_server`.)"""
     from apollod.engine.capture.capturing_client import CapturingClient
-    from apollod.engine.capture.keeper import Keeper, Tokenizer
+    from apollod.engine.capture.keeper import started
 
     async with server.build_async_engine_client(args) as client:
-        kept = Keeper(wanted, Tokenizer(client.get_tokenizer()))
-        stopped = await server.build_and_serve(CapturingClient(client, kept.keep, kept.settle), address, sock, args)
+        kept = started(wanted, client)
+        if kept is not None:
+            client = CapturingClient(client, kept.keep, kept.settle)
+        stopped = await server.build_and_serve(client, address, sock, args)
     try:
         await stopped
     finally:
         sock.close()
-        kept.close()
+        if kept is not None:
+            kept.close()
 
 
 def _module(name: str, older: str) -> Any:

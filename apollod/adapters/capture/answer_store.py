@@ -24,7 +24,8 @@ _TABLE = """
     );
     CREATE INDEX IF NOT EXISTS answers_by_age ON answers (at_ns, bytes);
 """
-_PUT = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PUT = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_OLDEST = "rowid = (SELECT rowid FROM answers ORDER BY at_ns LIMIT 1)"
 _TAKE = """
     SELECT response, choice, at_ns, version, finish, final, prompt_ids, answer_ids, prompt, answer, redacted
     FROM answers WHERE response = ? AND at_ns >= ? ORDER BY choice
@@ -71,17 +72,19 @@ class AnswerWriter:
         """Keep these, and drop what is too old or too much, the oldest first."""
         with self._db:
             for one in answers:
+                self._drop("response = ? AND choice = ?", one.response, one.choice)
                 row = (*one[:6], one.prompt_ids.tobytes(), one.answer_ids.tobytes(), *one[8:], one.bytes)
                 self._db.execute(_PUT, row)
-            self._db.execute("DELETE FROM answers WHERE at_ns < ?", (now_ns - self._keep_ns,))
-            ((self._size,),) = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM answers")
-            while self._size > self._max_bytes:
-                self._drop_oldest()
+                self._size += one.bytes
+            self._drop("at_ns < ?", now_ns - self._keep_ns)
+            while self._size > self._max_bytes and self._drop(_OLDEST):
+                pass
 
-    def _drop_oldest(self) -> None:
-        ((row, size),) = self._db.execute("SELECT rowid, bytes FROM answers ORDER BY at_ns, choice LIMIT 1")
-        self._db.execute("DELETE FROM answers WHERE rowid = ?", (row,))
-        self._size -= size
+    def _drop(self, which: str, *values: object) -> int:
+        """How many were dropped."""
+        gone = self._db.execute(f"DELETE FROM answers WHERE {which} RETURNING bytes", values).fetchall()
+        self._size -= sum(size for (size,) in gone)
+        return len(gone)
 
     def close(self) -> None:
         self._db.close()

@@ -107,6 +107,16 @@ class Keeper:
             logger.warning("answers are not kept in %s: %s", self._terms.path, error)
 
 
+def started(terms: CaptureTerms, client: Any) -> Keeper | None:
+    """A keeper with the tokenizer of vLLM's engine client; None, and a line in the log, where that has none that can
+    be used: serving goes before."""
+    try:
+        return Keeper(terms, Tokenizer(client.get_tokenizer()))
+    except Exception:
+        logger.warning("answers are not kept: there is no tokenizer for it", exc_info=True)
+        return None
+
+
 def readable(one: Finished, tokenizer: Tokenizer) -> Answer | None:
     """The answer with its texts, without secrets; None where they cannot be taken out of its tokens."""
     prompt, answer = clean(one.prompt_ids, tokenizer), clean(one.answer_ids, tokenizer)

@@ -68,3 +68,13 @@ def test_a_file_of_something_else_makes_room(tmp_path: Path, content: bytes | No
     writer.put([answer("r")], 0)
     writer.close()
     assert answer_store.count(path) == 1
+
+
+def test_an_id_that_comes_again_is_the_last_answer_and_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "capture.db"
+    writer = AnswerWriter(path, 3 * answer("r", size=1000).bytes, 100.0)
+    for n in range(9):
+        writer.put([answer("again", at_s=n, size=1000), answer("other", at_s=1, size=1000)], n * SECOND_NS)
+    assert answer_store.find(path, "again")[0].at_ns == 8 * SECOND_NS
+    assert answer_store.count(path) == 2
+    writer.close()

@@ -12,7 +12,7 @@ import pytest
 from apollod.adapters.capture import answer_store
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.engine.capture.capturing_client import CapturingClient, Finished, response_of
-from apollod.engine.capture.keeper import Keeper, Tokenizer, clean, readable
+from apollod.engine.capture.keeper import Keeper, Tokenizer, clean, readable, started
 from apollod.wire.capture_terms import CaptureTerms
 
 TOKENIZER = Tokenizer(make_tokenizer())
@@ -166,6 +166,17 @@ def test_what_was_given_can_be_found_when_it_is_settled(tmp_path: Path) -> None:
     path = keeping(tmp_path, use)
     (found,) = answer_store.find(path, "chatcmpl-7")
     assert found.answer == "answer 7" and list(found.answer_ids) == TOKENIZER.ids("answer 7")
+
+
+def test_a_server_without_a_tokenizer_serves_all_the_same(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise ValueError("Tokenizer not available when `skip_tokenizer_init=True`")
+
+    terms = CaptureTerms(str(tmp_path / "capture.db"), 1 << 20, 100.0)
+    assert started(terms, SimpleNamespace(get_tokenizer=refuse)) is None
+    keeper = started(terms, SimpleNamespace(get_tokenizer=make_tokenizer))
+    assert keeper is not None
+    keeper.close()
 
 
 def test_a_store_that_cannot_be_written_holds_nobody_up_and_is_tried_again(tmp_path: Path) -> None:

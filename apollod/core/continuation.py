@@ -17,6 +17,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Waiting
 from apollod.core.publishing.state import PublishingState
+from apollod.core.schedule.state import ScheduleState
 from apollod.core.state import State
 
 NAMED_MAX = 1000
@@ -160,8 +161,9 @@ def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
 def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
     """What waits for a decision; what was decided against is settled."""
     held = state.review.held
-    for (id_, one), (accepted, _) in zip(held.items(), lessons(list(held)), strict=True):
-        yield accepted
+    for (id_, one), ((at_ns, accepted), _) in zip(held.items(), lessons(list(held)), strict=True):
+        assert isinstance(accepted, ev.ExampleAccepted)
+        yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
         yield one.since_ns, ev.ExampleHeld(example=id_, tier=one.tier, reason=one.reason, waits_for=one.waits_for)
 
 
@@ -200,6 +202,7 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
+        schedule=ScheduleState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
         review=replace(state.review, dismissed={}),
         training=replace(state.training, unlearned=0, recent=[]),

@@ -18,12 +18,14 @@ from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
+from apollod.core.schedule.fold import FOLDS as SCHEDULE
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
 
 SLICES = {
     "alignment": ALIGNMENT,
     "publishing": PUBLISHING,
+    "schedule": SCHEDULE,
     "training": TRAINING,
     "recovery": RECOVERY,
     "review": REVIEW,

@@ -9,6 +9,7 @@ import msgspec
 
 from apollod.core.intake.events import Origin, Removed
 from apollod.curation.conversation import Moment, Said, Signal
+from apollod.curation.formats.reader import Found
 from apollod.curation.stripping import Stripping, strip
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, Record, record_of_forms
@@ -35,6 +36,11 @@ class Learned(NamedTuple):
     origin: Origin = Origin()
     signals: tuple[Signal, ...] = ()
     removed: tuple[Removed, ...] = ()
+
+
+def learn_item(item: Moment | Found, rules: Rules) -> Learned | str:
+    """The example of what a reader found, or the reason why there is none."""
+    return learn(item, rules) if isinstance(item, Moment) else learn_record(item.record, rules)
 
 
 def learn(moment: Moment, rules: Rules) -> Learned | str:

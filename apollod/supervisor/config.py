@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
@@ -25,6 +26,7 @@ from apollod.core.settings import (
     Products,
     Recompute,
     ReviewSettings,
+    ScheduleSettings,
     Settings,
     TrainerSettings,
     narrowed,
@@ -182,6 +184,15 @@ class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
 
 
+class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
+    """When what is not urgent is learned."""
+
+    def __post_init__(self) -> None:
+        zone_of(self.zone)
+        if self.nightly:
+            hours_of(self.nightly)
+
+
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
@@ -211,6 +222,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch: tuple[WatchSection, ...] = ()
     capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
+    schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -251,6 +263,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
+            schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 

@@ -239,6 +239,22 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """answers about which somebody said something, over the life of the journal"""
 
 
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """When what is not urgent is learned. Times are seconds since 1970."""
+
+    nightly: str = ""
+    """hours of the day; empty: at any time"""
+    zone: str = ""
+    """empty: this machine's"""
+    open: bool = True
+    """is it learned now?"""
+    opens_at: float | None = None
+    closes_at: float | None = None
+    """of the hours that it is in, or of the next ones"""
+    steps: int = 0
+    """of this night, or of the last one"""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon at a moment."""
 
@@ -270,6 +286,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """nothing measures it yet"""
     paths: dict[str, str] = {}
     """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
+    schedule: Schedule = Schedule()
     uptime_s: float
     activities: dict[str, str] = {}
     """activity -> why it cannot begin now; empty when it can"""

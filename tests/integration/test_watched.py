@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import msgspec
@@ -15,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.agent_databases import Hermes
 from support.agent_logs import claude_line, gemini_chat, session
+from support.journaled_source import JournaledSource
+from support.no_effects import NoEffects
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
@@ -22,10 +23,7 @@ from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.adapters.sources.watched_tree import WatchedTree
 from apollod.core import events as ev
-from apollod.core import inputs as inp
-from apollod.core.effects import Effect
 from apollod.core.fold import fold
-from apollod.core.intake.policy import intake_events
 from apollod.core.intake.state import IntakeCounts
 from apollod.core.state import State
 from apollod.curation.moments import Rules
@@ -36,44 +34,20 @@ from apollod.supervisor.loop import Loop
 from apollod.wire.records import decode_record
 
 
-class Watch:
+class Watch(JournaledSource):
     """A watched directory and the journal's knowledge of it; `restart` forgets everything else."""
 
     def __init__(self, root: Path, terms: Terms = Terms()) -> None:  # noqa: B008
-        self.root, self.terms, self.state = root, terms, State()
-        self.directory = root / "logs"
+        super().__init__(terms)
+        self.root, self.directory = root, root / "logs"
         self.directory.mkdir(exist_ok=True)
         (root / "state").mkdir(exist_ok=True)
-        self.events: list[ev.Event] = []
-        self.now = 0.0
         self.restart()
 
     def restart(self) -> None:
         quarantine = self.root / "state" / "quarantine"
         self.files = SourceFiles(Quarantine(quarantine), self.terms, clock=lambda: self.now)
         self.tree = WatchedTree(self.directory, self.files, self.root / "state")
-
-    def read(self, most: int = 1 << 30, record: bool = True) -> int:
-        """Take up to `most` batches; without `record` the last one is lost, as in a crash."""
-        taken = 0
-        for path in self.tree.scan():
-            while taken < most and (batch := self.files.read_batch(path, self.state.intake.sources)) is not None:
-                taken += 1
-                if not record and taken == most:
-                    return taken
-                events = intake_events(batch, {e.example for e in self.events if isinstance(e, ev.ExampleAccepted)})
-                for event in events:
-                    fold(self.state, ev.Recorded(self.state.seq + 1, 0, event))
-                self.events += events
-        return taken
-
-    def learned(self) -> list[str]:
-        """What is learned of each example, in the order of acceptance."""
-        records = [decode_record(bytes(e.record)) for e in self.events if isinstance(e, ev.ExampleAccepted)]
-        return ["|".join(m.content for m in r.messages if m.role == "assistant" and m.weight) for r in records]  # type: ignore[union-attr]  # fmt: skip
-
-    def of(self, kind: type[ev.Event]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
 
 
 def append(path: Path, data: bytes) -> None:
@@ -198,14 +172,6 @@ def test_a_document_is_taken_when_nobody_writes_it_any_more_and_again_as_it_grow
 
 
 # --- the daemon's task --------------------------------------------------------------------------------------------
-
-
-class NoEffects:
-    def __init__(self) -> None:
-        self.exit = anyio.Event()
-
-    async def run(self, effect: Effect) -> list[inp.Input]:
-        return []
 
 
 def config_of(tmp_path: Path, *sections: WatchSection) -> Config:

@@ -97,6 +97,8 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 serial += 1
             case "time":
                 world.pass_time(700)
+            case "night":
+                world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
             case "a month":
                 world.pass_time(31 * 86_400)
             case "clock back":
@@ -150,6 +152,8 @@ def finish(world: World) -> World:
     """Let everything come to rest, whatever was given up meanwhile."""
     for _ in range(8):
         world.give(inp.ResumeRequested("t"))
+        if world.settings.schedule.nightly:
+            world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
         world.pass_time(70)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
@@ -276,7 +280,7 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "praise", "blame", "correct",
+                       "praise", "blame", "correct", "night",
                        "withdraw", "held lines", "approve", "decline", "hold", "edit", "a month",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
@@ -285,6 +289,7 @@ EVERY = st.builds(
     checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),
     keep_base=st.sampled_from(["auto", "off"]), keep_days=st.sampled_from([0.0, 0.005]),
     replay_max=st.sampled_from([1, 1000]),
+    nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
 )  # fmt: skip
 

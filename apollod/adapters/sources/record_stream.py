@@ -7,9 +7,9 @@ from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
 from apollod.curation.conversation import Moment
-from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
+from apollod.curation.formats.reader import Bad, Cursor, Item, Limits, Reader
 from apollod.curation.minhash import signature
-from apollod.curation.moments import Learned, Rules, learn, learn_record
+from apollod.curation.moments import Learned, Rules, learn_item
 from apollod.curation.responses import taught
 
 CHUNK_BYTES = 64 << 10
@@ -121,28 +121,19 @@ class RecordStream:
 
 
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
-    """Items as lines, without the moments of which nothing is learned; these are added to `counts`. Raises OSError."""
+    """Items as lines of a batch, after the bytes of bad ones are kept; moments of which nothing is learned are added to
+    `counts` instead. Raises OSError."""
     lines = []
     for item in items:
-        if not isinstance(item, Moment):
-            lines.append(line_of(item, quarantine, rules))
-            continue
-        learned = learn(item, rules)
-        if isinstance(learned, str):
+        learned = item.reason if isinstance(item, Bad) else learn_item(item, rules)
+        if isinstance(learned, Learned):
+            lines.append(_line(item.line, learned))
+        elif isinstance(item, Moment):
             counts[f"dropped: {learned}"] += 1
         else:
-            lines.append(_line(item.line, learned))
+            bad = item if isinstance(item, Bad) else Bad(item.line, learned, item.record.canonical)
+            lines.append(_bad_line(bad, quarantine.keep(bad.data)))
     return lines
-
-
-def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
-    """An item as a line of a batch, after its bytes are kept if it is a bad one. Raises OSError."""
-    if isinstance(item, Found):
-        learned = learn_record(item.record, rules)
-        if not isinstance(learned, str):
-            return _line(item.line, learned)
-        item = Bad(item.line, learned, item.record.canonical)
-    return _bad_line(item, quarantine.keep(item.data))
 
 
 def _line(number: int, learned: Learned) -> Line:

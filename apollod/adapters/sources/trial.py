@@ -17,7 +17,7 @@ from apollod.curation.databases.database_table import recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Item
 from apollod.curation.formats.table import ReaderTable
-from apollod.curation.moments import Learned, learn, learn_record
+from apollod.curation.moments import Learned, learn_item
 from apollod.errors import SourceRefused
 
 ITEMS = 256
@@ -96,11 +96,7 @@ class Trial:
                 if not item.more:
                     yield Tried(path, item.line, None, item.reason)
                 continue
-            learned = (
-                learn(item, self._terms.rules)
-                if isinstance(item, Moment)
-                else learn_record(item.record, self._terms.rules)
-            )
+            learned = learn_item(item, self._terms.rules)
             if isinstance(learned, Learned):
                 yield Tried(path, item.line, learned)
             elif isinstance(item, Moment):

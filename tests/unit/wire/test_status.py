@@ -20,6 +20,8 @@ from apollod.core.intake.state import IntakeCounts, IntakeState, Waiting
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.rollback.state import RollbackState
+from apollod.core.schedule.state import ScheduleState
+from apollod.core.settings import ScheduleSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -95,6 +97,12 @@ running.examples: int
 running.expected_s: float | null
 running.step: int
 running.tokens: int
+schedule.closes_at: float | null
+schedule.nightly: str
+schedule.open: bool
+schedule.opens_at: float | null
+schedule.steps: int
+schedule.zone: str
 schema_version: int
 start: object | null
 start.done: int
@@ -182,6 +190,9 @@ def shown(value: Any, path: str = "") -> dict[str, Any]:
 BOUND = ev.TrainerBound(pid=12, fingerprint="f", parameters=1, elements=1)
 
 
+NIGHTLY = ScheduleSettings("02:00-05:00", "UTC")
+
+
 def full_state() -> State:
     """Everything that can be null is there."""
     measured = ev.AlignmentMeasured(
@@ -190,7 +201,10 @@ def full_state() -> State:
         seconds=0.5, probe="p",
     )  # fmt: skip
     return State(
-        daemon=DaemonState(started_at_ns=1_000_000_000),
+        daemon=DaemonState(
+            ev.Settings("/m", schedule=ScheduleSettings("02:00-05:00", "UTC")), started_at_ns=1_000_000_000
+        ),
+        schedule=ScheduleState(ev.NightPlanned(7_200_000_000_000, 18_000_000_000_000, "02:00-05:00", "UTC")),
         children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
         intake=IntakeState(undone={"u": None}, counts=IntakeCounts(accepted=9, rejected=2, duplicates=4)),
         training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),

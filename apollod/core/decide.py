@@ -13,6 +13,7 @@ from apollod.core.alignment import policy as alignment
 from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
+from apollod.core.feedback import policy as feedback
 from apollod.core.intake import policy as intake
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
@@ -28,6 +29,7 @@ SUBJECTS = (
     children,
     intake,
     review,
+    feedback,
     recovery,
     training,
     checkpoints,

@@ -16,6 +16,8 @@ from apollod.wire.event_codec import encode_body
 
 REACHED = ("held", "pending", "declined", "edited", "expired")
 """states in which a person still decides, unless the example is being learned"""
+RATED = "its answer was rated"
+"""why an example is approved or declined by a rating, which is what a person says, too"""
 ENDED: tuple[ExampleState, ...] = ("trained", "skipped")
 
 
@@ -72,6 +74,14 @@ class Model:
             case ev.StepFailed(apart=apart) if self.running:
                 failed, self.running = self.running, set()
                 self.wants |= {} if apart else dict.fromkeys(failed)  # it cannot be learned, whoever wants it
+            case ev.ExampleAccepted(example=one, source="feedback"):
+                self.wants[one] = True
+            case ev.ExampleApproved(example=one, reason=reason) if reason.startswith(RATED):
+                self.wants[one] = True
+            case ev.ExampleDeclined(example=one, reason=reason) if reason.startswith(RATED):
+                self.wants[one] = False
+            case ev.ExampleRequeued(example=one):
+                self.wants[one] = True
             case ev.RollbackStarted(examples=examples):
                 for one in examples:
                     self.learned[one] -= 1

@@ -8,10 +8,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, finish, play
 from support.journals import accepted, completed, write
+from support.world import SETTINGS
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.cli.control.review.held_queue import HeldQueue, facts_since
@@ -55,6 +56,10 @@ def held_of(path: Path) -> set[str]:
             (waiting.add if change.held else waiting.discard)(change.example)
     assert at_once.held == step_by_step.held and waiting == set(at_once.held)
     return waiting
+
+
+RATED_AFTER_AN_EDIT = ["pause", *["praise"] * 3, "edit", *["blame"] * 5, "praise"]
+"""An answer is rated good, edited, rated bad, and rated good again."""
 
 
 class Story:
@@ -142,6 +147,7 @@ def bodies(events: list[ev.Event]) -> list[tuple[str, dict]]:
 
 
 @settings(max_examples=300, deadline=None)
+@example(RATED_AFTER_AN_EDIT, SETTINGS, False)
 @given(st.lists(ANY, max_size=50), EVERY, st.booleans())
 def test_the_core_moves_examples_as_the_table_allows_and_counts_what_it_says(actions, training, keeps_steps):
     world = finish(play(actions, training, keeps_steps))

@@ -17,6 +17,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Waiting
 from apollod.core.publishing.state import PublishingState
+from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.state import State
 
@@ -211,7 +212,7 @@ def carried_state(state: State) -> State:
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         schedule=ScheduleState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
-        review=replace(state.review, dismissed={}),
+        review=ReviewState(held=state.review.held),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),

@@ -73,28 +73,30 @@ class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
 
 
 class DecisionWanted(msgspec.Struct, frozen=True):
-    """`only_held`: nothing is done if somebody else has decided meanwhile."""
+    """`only_in`: nothing is done if the example is in another state by now, such as `held`: somebody else decided
+    meanwhile."""
 
     example: str
     choice: Literal["approve", "decline", "hold"]
     reason: str = ""
-    only_held: bool = False
+    only_in: str = ""
 
 
 class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
-    """Approve, decline or hold examples; `by`: who says so, in their own words."""
+    """Approve, decline or hold examples, all of them or none if `together`; `by`: who says so, in their own words."""
 
     decisions: list[DecisionWanted]
     by: str = ""
+    together: bool = False
 
 
 class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
-    """Learn `record` (a line as for the inbox) instead of an example."""
+    """Learn `record` (a line as for the inbox) instead of an example. `only_in`: as in `DecisionWanted`."""
 
     example: str
     record: bytes
     by: str = ""
-    only_held: bool = False
+    only_in: str = ""
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):

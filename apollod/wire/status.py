@@ -105,6 +105,12 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """their step was taken back"""
     withdrawn: int = 0
     """somebody took them out of the queue"""
+    declined: int = 0
+    """somebody decided against them"""
+    edited: int = 0
+    """another one is learned in their place"""
+    expired: int = 0
+    """nobody decided in time"""
     rejected: int
     """lines that were quarantined, and examples that cannot be learned from"""
     duplicates: int

@@ -96,6 +96,8 @@ class World:
         self.exited = False
         self.state = State()
         self.journal: list[ev.Recorded] = []
+        self.given: list[tuple[int, inp.Input]] = []
+        """every input, with the number of events before it"""
         self.asked: deque[fx.Effect | Writing] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
@@ -138,6 +140,7 @@ class World:
     # --- the loop -------------------------------------------------------------------------------------------------
 
     def give(self, input_: inp.Input) -> list[ev.Event]:
+        self.given.append((len(self.journal), input_))
         first = self._settle(input_)
         for _ in range(100):
             if not self._settle(inp.Advance()):
@@ -444,7 +447,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
-        other.versions = self.versions
+        other.versions, other.given = self.versions, self.given
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (
             self.journal,

@@ -20,7 +20,7 @@ def page(s: Object) -> str:
     """
     w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
     engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
-    error, withdrawn = s.get("error", ""), q.get("withdrawn", 0)
+    error = s.get("error", "")
     lines = [
         f"state       {s['state']}" + (f" ({error})" if error else ""),
         *_waits(s.get("activities", {})),
@@ -32,7 +32,7 @@ def page(s: Object) -> str:
         f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
         f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
-        f"{q['rejected']} rejected, {q['held']} held" + (f", {withdrawn} withdrawn" if withdrawn else ""),
+        f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q),
         *_sources(s.get("blocked", {})),
         f"optimizer   {o['name']}, lr {o.get('lr', 0.0):g}, state {size(o['state_bytes'])}" + _undo(s.get("undo", {})),
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c.get('steps_since', 0)} steps since, "
@@ -66,6 +66,11 @@ def _waits(activities: Mapping[str, str]) -> list[str]:
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
     return [f"waits       {'; '.join(waits)}"] if waits and not running.endswith("is running") else []
+
+
+def _out_of_the_queue(queue: Object) -> str:
+    """What somebody took out of it, or nobody decided about, as far as there is any."""
+    return "".join(f", {queue[how]} {how}" for how in ("withdrawn", "declined", "edited", "expired") if queue.get(how))
 
 
 def _sources(blocked: Mapping[str, Object]) -> list[str]:

@@ -33,6 +33,11 @@ VERBS = (
         f"{_HERE}.questions.example_verb",
     ),
     Command(
+        "review",
+        "decide about held examples on a screen: each with what speaks for and against it, and a key to press",
+        f"{_HERE}.review.review_verb",
+    ),
+    Command(
         "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
     ),
     Command(

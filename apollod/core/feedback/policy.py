@@ -50,7 +50,10 @@ def _reachable(state: State, example: str) -> ev.Tier | None:
 def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:
     """The fact by which the wanted example comes into the queue, if it is not there; and its tier."""
     wanted, line = input_.example, input_.line
-    place = state.review.held.get(wanted) or state.review.dismissed.get(wanted)
+    dismissed = state.review.dismissed.get(wanted)
+    if dismissed is not None and dismissed.how == "edited":
+        return None  # a person wrote what is learned instead
+    place = state.review.held.get(wanted) or dismissed
     if place is not None:
         reason = f"its answer was rated {input_.rating}"
         return ev.ExampleApproved(example=wanted, tier=place.tier, by=input_.by, reason=reason), place.tier

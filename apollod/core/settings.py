@@ -140,6 +140,16 @@ class ReviewSettings(msgspec.Struct, frozen=True):
     """an example about which nobody decided for so long is given up; 0: never"""
 
 
+class QueueSettings(msgspec.Struct, frozen=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
+
+    share_max: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """most of a window's examples that one source, one session or one topic may give while others wait; 1: they are
+    learned in the order in which they came"""
+    expire_days: NotNegativeFloat = 0.0
+    """an example that waited for so long is given up; 0: never"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
@@ -147,6 +157,7 @@ class Settings(msgspec.Struct, frozen=True):
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     review: ReviewSettings = ReviewSettings()
+    queue: QueueSettings = QueueSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
 

@@ -23,6 +23,7 @@ from apollod.core.settings import (
     NotNegative,
     OptimizerSettings,
     Products,
+    QueueSettings,
     Recompute,
     ReviewSettings,
     Settings,
@@ -171,6 +172,10 @@ class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
 
 
+class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
+
+
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
@@ -199,6 +204,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
     review: ReviewSection = ReviewSection()
+    queue: QueueSection = QueueSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -235,6 +241,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
+            queue=narrowed(self.queue, QueueSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 

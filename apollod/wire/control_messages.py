@@ -78,6 +78,12 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
     only_held: bool = False
 
 
+class QueueRequest(msgspec.Struct, frozen=True, tag="queue"):
+    """Which examples are learned next, at most `limit`, and why."""
+
+    limit: int = 20
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -106,5 +112,6 @@ Request = (
     | WithdrawRequest
     | DecideRequest
     | EditRequest
+    | QueueRequest
 )
 Answer = Reply | Failure

@@ -11,6 +11,7 @@ from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Re
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules, learn, learn_record
 from apollod.curation.responses import taught
+from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
 
@@ -150,7 +151,8 @@ def _line(number: int, learned: Learned) -> Line:
     responses, text = taught(record)
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
-        origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
+        origin=learned.origin, removed=learned.removed, responses=responses,
+        signature=signature(text), topic=topic(text),
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ VERBS = (
         "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw",
         f"{_HERE}.questions.example_verb",
     ),
+    Command("queue", "the examples that wait: show what is learned next, and why", f"{_HERE}.queue_verb"),
     Command(
         "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
     ),

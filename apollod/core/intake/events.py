@@ -124,6 +124,8 @@ class ExampleAccepted(Event, frozen=True):
     """of the text that is learned, see `core.intake.repeats`; empty: it is too short, or some answers are repeated"""
     repeated: tuple[str, ...] = ()
     """examples that learned some of its answers before; in the record these answers have weight 0"""
+    topic: str = ""
+    """what it is about, in a word (`curation.topics`); empty: that does not show, or it is of before that was kept"""
 
     def key(self) -> str:
         return self.example

@@ -190,6 +190,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "review",
         ],
         "review": ["hold_days"],
+        "queue": ["share_max", "expire_days"],
         "checkpoint": [
             "delay_s",
             "every_s",

@@ -17,6 +17,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.publishing.state import PublishingState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.state import State
 
 NAMED_MAX = 1000
@@ -204,7 +205,7 @@ def carried_state(state: State) -> State:
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
-        review=replace(state.review, dismissed={}),
+        review=replace(state.review, dismissed={}), scoring=ScoringState(),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),

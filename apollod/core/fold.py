@@ -17,6 +17,7 @@ from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
+from apollod.core.scoring.fold import FOLDS as SCORING
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
 
@@ -25,6 +26,7 @@ SLICES = {
     "publishing": PUBLISHING,
     "training": TRAINING,
     "recovery": RECOVERY,
+    "scoring": SCORING,
     "review": REVIEW,
     "intake": INTAKE,
     "checkpoints": CHECKPOINTS,

@@ -133,11 +133,18 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     """write one anyway after this many steps: it bounds what a recovery has to run again"""
 
 
+Divergence = Literal["off", "held", "all"]
+"""Whose answers are scored with and without what was stripped."""
+
+
 class ReviewSettings(msgspec.Struct, frozen=True):
     """What waits for a person."""
 
     hold_days: NotNegativeFloat = 30.0
     """an example about which nobody decided for so long is given up; 0: never"""
+    divergence: Divergence = "held"
+    """which examples of which text was stripped are scored with and without it: those that are held, all that wait, or
+    none (off)"""
 
 
 class QueueSettings(msgspec.Struct, frozen=True):

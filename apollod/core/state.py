@@ -15,6 +15,7 @@ from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.training.state import TrainingState
 
 
@@ -28,6 +29,7 @@ class State(msgspec.Struct):
     intake: IntakeState = msgspec.field(default_factory=IntakeState)
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
+    scoring: ScoringState = msgspec.field(default_factory=ScoringState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

@@ -171,6 +171,11 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
 
+    divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
+    """of the time, at most, in which the engine is asked for scores"""
+    alternate: bool = False
+    """beside a score: what the model answers without what was stripped"""
+
 
 class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
     """In which order examples are learned that come from files and logs, and for how long they wait."""
@@ -233,6 +238,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def url(self) -> str:
         return f"http://{self.engine.host}:{self.engine.port}"
+
+    @property
+    def api_url(self) -> str:
+        """Where the model itself is asked."""
+        host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
+        return f"http://{host}:{self.engine.port}/v1"
 
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""

@@ -75,7 +75,7 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
                 world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
             case "held lines":
-                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0)
+                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0, stripped=True)
                 serial += 3
             case "approve" | "decline" | "hold":
                 out = [*world.state.review.held, *world.state.review.dismissed]
@@ -276,6 +276,7 @@ EVERY = st.builds(
     keep_base=st.sampled_from(["auto", "off"]), keep_days=st.sampled_from([0.0, 0.005]),
     replay_max=st.sampled_from([1, 1000]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
+    divergence=st.sampled_from(["off", "held", "all"]),
 )  # fmt: skip
 
 

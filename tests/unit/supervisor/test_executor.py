@@ -24,6 +24,7 @@ from apollod.supervisor.executor import (
     dispatch,
     publishing_effects,
     rollback_effects,
+    scoring_effects,
     training_effects,
 )
 from apollod.supervisor.executor.context import Background
@@ -34,6 +35,7 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
+    scoring_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 
@@ -208,13 +210,14 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
     """A server that takes the question and never answers."""
 
     async def main() -> None:
-        hung_up, posted = anyio.Event(), list[inp.Input]()
+        asked, hung_up, posted = anyio.Event(), anyio.Event(), list[inp.Input]()
 
         async def serve(client: Any) -> None:
             async with client:
                 try:
                     while True:
                         await client.receive()
+                        asked.set()
                 except anyio.EndOfStream:
                     hung_up.set()
 
@@ -232,6 +235,7 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
                 while not posted:
                     await anyio.sleep(0.01)
                 assert posted == [inp.ScoreLate(7)] and not hung_up.is_set(), "it goes on"
+                await asked.wait()  # on a busy machine the client is still being imported
                 await executor.run(fx.DropScore(8))
                 await anyio.wait_all_tasks_blocked()
                 assert not hung_up.is_set(), "another one's"

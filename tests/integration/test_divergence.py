@@ -3,7 +3,7 @@ what is shown of it. What our engine says is in test_engine_share.py."""
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from support import llm_server as behave
 from support.journals import STORY, A, C, F, write
 from support.llm_server import LlmServer, conversation_tokens, serving
 
+from apollod.adapters.journal.journal_reader import query
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.answer import Tokenised
 from apollod.adapters.llm.client import HttpLlm
@@ -26,11 +27,13 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.events import Removed
+from apollod.core.state import State
 from apollod.curation.contexts import Contexts, contexts
 from apollod.curation.stripping import Stripping, strip
 from apollod.errors import ApolloError, LlmNonsense, LlmRefused, LlmUnreachable, ScoreRefused
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.loop import Loop
 from apollod.wire.records import record_of_forms
 
 SYSTEM = {"content": "You are a waiter.", "role": "system"}
@@ -233,6 +236,51 @@ def test_an_example_of_the_journal_is_scored(tmp_path: Path, args: tuple[str, ..
     assert server.requests[0].body["messages"] == [SYSTEM, QUESTION]
     assert server.requests[0].body["model"] == "apollo"
     assert [request.body.get("priority") for request in server.requests[4:]] == [priority] * 2
+
+
+def test_one_candidate_after_the_other_is_scored_by_a_daemon_without_children(tmp_path: Path) -> None:
+    """Loop, executor and journal are those of the daemon; of its effects only questions to the engine are carried out,
+    and the engine is there as soon as it is wanted."""
+
+    class Outside:
+        def __init__(self, executor: Executor) -> None:
+            self.exit = executor.exit
+            self._executor = executor
+
+        async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
+            if isinstance(effect, fx.SpawnEngine):
+                return [
+                    inp.EngineStarted(7, "/m"),
+                    inp.EngineUp(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}),
+                ]
+            return await self._executor.run(effect) if isinstance(effect, fx.ScoreExample) else ()
+
+    async def main() -> list[str]:
+        journal = await Journal.open(tmp_path / "journal.db")
+        async with serving() as server, anyio.create_task_group() as tasks:
+            environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
+            config = load_config(None, environ=environ | {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0"})
+            loop = Loop(State(), journal)
+            executor = Executor(config, journal, cast(Any, None), loop.post, loop.submit, tasks)
+            tasks.start_soon(loop.run, cast(Any, Outside(executor)))
+            loop.post(inp.Started(1, "test", config.settings(), str(tmp_path)))
+            one = stripped_example()
+            lines = tuple(
+                inp.Line(number=n, example=f"{n}" * 32, record=bytes(one.record), removed=one.removed)
+                for n in (1, 2, 3)
+            )
+            await loop.submit(inp.LinesRead(inp.Batch("s", "/s", 1, 3, lines, hold=1.0), frozenset()))
+            with anyio.move_on_after(5):
+                while loop.state.scoring.stripped:
+                    await loop.changed()
+            executor.exit.set()
+            loop.post(inp.Tick())
+        await journal.close()
+        rows = query(tmp_path / "journal.db", "SELECT example, divergence FROM scores ORDER BY seq").rows
+        assert all(divergence == 0.0 for _, divergence in rows)
+        return [example for example, _ in rows]
+
+    assert anyio.run(main) == ["1" * 32, "2" * 32, "3" * 32]
 
 
 def test_what_is_no_conversation_has_no_score(tmp_path: Path) -> None:

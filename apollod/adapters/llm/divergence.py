@@ -19,6 +19,8 @@ from apollod.errors import ScoreRefused
 
 TOKENS_MAX = 8192
 """of a conversation: vLLM keeps the log-probabilities of a prompt in memory that it did not plan for"""
+REST_MAX_S = 60.0
+"""after a question that took long because the engine was held up, not because of what was asked"""
 BEGINNING_MAX = 16
 """tokens at most in which the beginning of an answer may differ from how the template invites one (opened thoughts)"""
 ALTERNATE_TOKENS = 256
@@ -38,7 +40,7 @@ class Pace:
         """The answer, after a rest in proportion to how long it took: an engine that is busy is asked less often."""
         began = time.monotonic()
         answer = await question
-        await anyio.sleep((time.monotonic() - began) * self._rest)
+        await anyio.sleep(min(REST_MAX_S, (time.monotonic() - began) * self._rest))
         return answer
 
 

@@ -53,4 +53,4 @@ def _priority(config: Config) -> int | None:
     return LATER if chosen else None
 
 
-HANDLERS: Mapping[type, Handler] = {fx.ScoreExample: Background(_score, limit=1)}
+HANDLERS: Mapping[type, Handler] = {fx.ScoreExample: Background(_score)}

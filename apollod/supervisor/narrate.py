@@ -21,7 +21,7 @@ _DEBUG = (
     ev.ExampleScored,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed)
+_WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed)
 _HIDDEN = (
     "record",
     "settings",

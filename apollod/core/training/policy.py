@@ -39,9 +39,9 @@ def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
 def _next_batch(state: State, settings: Settings, window: Window) -> list[Waiting]:
     """Examples of one tier and one objective that come one after the other in `core.intake.order`, for one step, at
     most `accumulate`. None while the next one is being tokenised: a bulk example does not overtake a direct one."""
-    trainer, batch = settings.trainer, list[Waiting]()
-    most = trainer.accumulate
-    if trainer.schedule == "cosine":
+    batch = list[Waiting]()
+    most = _at_once(state, settings.trainer)
+    if settings.trainer.schedule == "cosine":
         most = min(most, window.planned - window.examples)
     for one, *_ in upcoming(state.intake, settings.queue.share_max):
         first = batch[0] if batch else one
@@ -53,6 +53,12 @@ def _next_batch(state: State, settings: Settings, window: Window) -> list[Waitin
         if len(batch) >= most or first.alone:
             break
     return batch
+
+
+def _at_once(state: State, settings: TrainerSettings) -> int:
+    """Examples of one step, at most."""
+    at_night = state.daemon.settings.schedule.accumulate if state.daemon.settings and state.schedule.open else 0
+    return at_night or settings.accumulate
 
 
 def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: list[Waiting]) -> Outcome:

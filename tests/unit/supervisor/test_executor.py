@@ -234,6 +234,7 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
                 await executor.run(fx.ScoreProbe(3, 7, (1, 2), (-1.0,), 0.1, patience_s=0.05))
                 while not posted:
                     await anyio.sleep(0.01)
+                await asked.wait()
                 assert posted == [inp.ScoreLate(7)] and not hung_up.is_set(), "it goes on"
                 await asked.wait()  # on a busy machine the client is still being imported
                 await executor.run(fx.DropScore(8))

@@ -192,6 +192,7 @@ def _totals(state: State) -> ev.JournalCarried:
         accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
         trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
+        rated=state.feedback.rated,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from apollod.core.alignment import policy as alignment
 from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
+from apollod.core.feedback import policy as feedback
 from apollod.core.intake import policy as intake
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
@@ -25,8 +26,8 @@ from apollod.core.state import State
 from apollod.core.training import policy as training
 
 SUBJECTS = (
-    daemon, children, intake, review, recovery, training, checkpoints, rollback, publishing, alignment, schedule,
-    scoring,
+    daemon, children, intake, review, feedback, recovery, training, checkpoints, rollback, publishing, alignment,
+    schedule, scoring,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 

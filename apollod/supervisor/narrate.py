@@ -24,6 +24,10 @@ _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFail
 _WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed)
 _HIDDEN = (
     "record",
+    "sampled",
+    "original",
+    "answer",
+    "correction",
     "settings",
     "versions",
     "held",

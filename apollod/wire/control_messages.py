@@ -53,6 +53,25 @@ class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
     source: str = ""
 
 
+class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
+    """What somebody thinks of an answer of the engine; answered when it is recorded. `choice`: which of several, None
+    where there is only one. `by`: where it was given."""
+
+    response: str
+    rating: Literal["good", "bad"]
+    correction: str | None = None
+    comment: str = ""
+    choice: int | None = None
+    by: str = "ctl"
+
+
+class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
+    """What was said of an answer, and whether it is kept."""
+
+    response: str
+    choice: int | None = None
+
+
 class DecisionWanted(msgspec.Struct, frozen=True):
     """`only_held`: nothing is done if somebody else has decided meanwhile."""
 
@@ -98,6 +117,8 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     hint: str = ""
     code: int = 1
     retryable: bool = False
+    missing: bool = False
+    """what was asked for is not there"""
 
 
 # Each has a handler in `supervisor.requests`; a new one needs a line here and one there.
@@ -110,6 +131,8 @@ Request = (
     | RollbackRequest
     | RelearnRequest
     | WithdrawRequest
+    | FeedbackRequest
+    | FeedbackQuestion
     | DecideRequest
     | EditRequest
     | QueueRequest

@@ -89,6 +89,15 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 serial += 1
                 line = inp.Line(number=1, example=f"w{serial}", record=b"{}")
                 world.give(inp.EditGiven(next(iter(world.state.review.held)), line, "t"))
+            case "praise":
+                world.rate(f"r{serial % 3}", "good")
+                serial += 1
+            case "blame":
+                world.rate(f"r{serial % 3}", "bad")
+                serial += 1
+            case "correct":
+                world.rate(f"r{serial % 3}", "bad", f"c{serial % 2}")
+                serial += 1
             case "time":
                 world.pass_time(700)
             case "night":
@@ -274,8 +283,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
+                       "praise", "blame", "correct", "night",
                        "withdraw", "look", "held lines", "approve", "decline", "hold", "edit", "a month",
-                       "night",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(

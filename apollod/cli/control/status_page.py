@@ -41,9 +41,19 @@ def page(s: Object) -> str:
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
+        *_capture(s.get("capture", {})),
         f"up          {s['uptime_s']:.0f} s",
     ]
     return plain("\n".join(lines))
+
+
+def _capture(capture: Object) -> list[str]:
+    """Whether answers of the engine are kept; nothing where the daemon does not say."""
+    mode = capture.get("mode")
+    kept = ""
+    if mode != "off":
+        kept = f", {capture.get('answers', 0)} answers of the engine are kept, {capture.get('rated', 0)} were rated"
+    return [f"capture     {mode}{kept}"] if mode else []
 
 
 def _waits(activities: Mapping[str, str]) -> list[str]:

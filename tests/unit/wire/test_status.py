@@ -39,6 +39,9 @@ base.kept: bool
 base.path: str | null
 base.reason: str
 blocked: {str: object}
+capture.answers: int
+capture.mode: str
+capture.rated: int
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null

@@ -120,6 +120,10 @@ class RecordRefused(ApolloError):
     """An inbox line that is not a training record."""
 
 
+class ScoreRefused(ApolloError):
+    """An answer whose log-probabilities with and without its context cannot be compared."""
+
+
 class SourceRefused(ApolloError):
     """A log that this apollod cannot go on reading."""
 

@@ -19,6 +19,7 @@ from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
 from apollod.core.schedule.fold import FOLDS as SCHEDULE
+from apollod.core.scoring.fold import FOLDS as SCORING
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
 
@@ -28,6 +29,7 @@ SLICES = {
     "schedule": SCHEDULE,
     "training": TRAINING,
     "recovery": RECOVERY,
+    "scoring": SCORING,
     "review": REVIEW,
     "feedback": FEEDBACK,
     "intake": INTAKE,

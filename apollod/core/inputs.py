@@ -18,4 +18,5 @@ from apollod.core.recovery.inputs import *
 from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *
 from apollod.core.schedule.inputs import *
+from apollod.core.scoring.inputs import *
 from apollod.core.training.inputs import *

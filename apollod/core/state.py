@@ -17,6 +17,7 @@ from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.training.state import TrainingState
 
 
@@ -30,6 +31,7 @@ class State(msgspec.Struct):
     intake: IntakeState = msgspec.field(default_factory=IntakeState)
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
+    scoring: ScoringState = msgspec.field(default_factory=ScoringState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)

@@ -24,6 +24,7 @@ from apollod.core.settings import (
     NotNegative,
     OptimizerSettings,
     Products,
+    QueueSettings,
     Recompute,
     ReviewSettings,
     ScheduleSettings,
@@ -189,6 +190,15 @@ class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
 
+    divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
+    """of the time, at most, in which the engine is asked for scores"""
+    alternate: bool = False
+    """beside a score: what the model answers without what was stripped"""
+
+
+class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
+
 
 class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
     """When what is not urgent is learned."""
@@ -228,6 +238,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch: tuple[WatchSection, ...] = ()
     capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
+    queue: QueueSection = QueueSection()
     schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
@@ -262,6 +273,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def url(self) -> str:
         return f"http://{self.engine.host}:{self.engine.port}"
 
+    @property
+    def api_url(self) -> str:
+        """Where the model itself is asked."""
+        host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
+        return f"http://{host}:{self.engine.port}/v1"
+
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""
         return Settings(
@@ -269,6 +286,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
+            queue=narrowed(self.queue, QueueSettings),
             schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )

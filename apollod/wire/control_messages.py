@@ -99,6 +99,12 @@ class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
     only_in: str = ""
 
 
+class QueueRequest(msgspec.Struct, frozen=True, tag="queue"):
+    """Which examples are learned next, at most `limit`, and why."""
+
+    limit: int = 20
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -131,5 +137,6 @@ Request = (
     | FeedbackQuestion
     | DecideRequest
     | EditRequest
+    | QueueRequest
 )
 Answer = Reply | Failure

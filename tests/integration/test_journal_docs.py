@@ -7,9 +7,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
-from support.journals import STORY, TAKEN_BACK, A, B, dream_of, write
+from support.journals import STORY, TAKEN_BACK, A, B, D, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
@@ -17,6 +18,9 @@ from apollod.core import events as ev
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
 QUERIES = re.findall(r"^```sql\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
+SCORED = ev.ExampleScored(
+    example=B, with_context=-1.0, without_context=-2.0, divergence=1.0, tokens=3, weights_version=0
+)
 DECIDED: list[ev.Event] = [
     ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed"),
     ev.FeedbackGiven(response="chatcmpl-1", rating="good", by="http", example=A),
@@ -24,6 +28,7 @@ DECIDED: list[ev.Event] = [
         response="chatcmpl-1", rating="bad", by="ctl", correction="so", answer="thus", example=B, replaces=9
     ),
 ]
+DECIDED += [SCORED, msgspec.structs.replace(SCORED, example=D)]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 

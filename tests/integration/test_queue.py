@@ -1,8 +1,10 @@
 """What `ctl` puts into the queue and takes out of it: lines with their numbers in the file; examples that wait."""
 
+import json
+
 import pytest
 from support.childless import answered, reached
-from support.journals import STORY, A, B, F, write
+from support.journals import STORY, TWIN, A, B, F, write
 
 from apollod.cli.control import ctl, giving
 from apollod.cli.main import main
@@ -87,3 +89,23 @@ def test_a_source_is_withdrawn_by_its_path_or_identity_as_far_as_it_waits(config
 def test_either_ids_or_a_source(config, capsys, words):
     assert ctl_of(config, "example", "withdraw", *words) == 2
     assert "which examples?" in capsys.readouterr().err
+
+
+def test_what_is_next_is_shown_for_people_and_as_one_object(config, capsys):
+    write(config.journal_path, STORY)
+    assert ctl_of(config, "queue", "show") == 0
+    page = capsys.readouterr().out
+    assert "waiting     0 given directly, 1 others; 1 of them are not tokenised yet; 1 more are held" in page
+    assert f"running     step 5: {F}" in page and "waits for   the engine is not ready" not in page
+    assert "waits for   the trainer is not running" in page and "order       the order in which they came" in page
+    assert f"1  {TWIN}  bulk" in page and "came; not tokenised yet" in page
+    assert ctl_of(config, "queue", "show", "--limit", "1", "--json") == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (twin,) = shown["next"]
+    assert (twin["example"], twin["source"]) == (TWIN, "ctl:/home/me/more.jsonl")
+    assert shown["taken"]["source"] == [{"name": "src", "examples": 1}]  # of the window that is open
+
+
+def test_an_empty_queue_is_shown_as_one(config, capsys):
+    assert ctl_of(config, "queue", "show") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "order       the order in which they came"

@@ -79,7 +79,7 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
                 world.give(inp.PlaceLooked("tail", "/in", blocked))
             case "held lines":
-                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0)
+                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0, stripped=True)
                 serial += 3
             case "approve" | "decline" | "hold":
                 out = [*world.state.review.held, *world.state.review.dismissed]
@@ -314,6 +314,7 @@ EVERY = st.builds(
     replay_max=st.sampled_from([1, 1000]),
     nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
+    divergence=st.sampled_from(["off", "held", "all"]),
 )  # fmt: skip
 
 

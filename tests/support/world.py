@@ -35,14 +35,16 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "schedule"):
+    for section in ("trainer", "checkpoint", "review", "queue", "schedule"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
     return replace(settings, **changes)
 
 
-FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights
+FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights | fx.ScoreExample
+ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample
+"""also where the engine is gone: it is the supervisor that says so"""
 OF_SUPERVISOR = fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.RunHook | fx.Exit
 
 
@@ -288,6 +290,12 @@ class World:
                 self.give(inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number))
             case fx.ScoreProbe(step=step, number=number, trainer=trainer):
                 self.give(inp.Scored(step, number, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
+            case fx.ScoreExample(example=id_) if self.state.children.engine.phase != "ready":
+                self.give(inp.ExampleScoreDone(id_, error="the engine is gone", retryable=True))
+            case fx.ScoreExample(example=id_) if id_.startswith("odd"):
+                self.give(inp.ExampleScoreDone(id_, error="too long"))
+            case fx.ScoreExample(example=id_):
+                self.give(inp.ExampleScoreDone(id_, -1.0, -3.0, 4, self.state.training.version, 0.1))
             case fx.CompareWeights(step=step, number=number):
                 self.give(
                     inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}, number=number)
@@ -410,11 +418,14 @@ class World:
         if role == "trainer":
             self.asked = deque(e for e in self.asked if isinstance(e, OF_SUPERVISOR | FOR_ENGINE))
         else:
-            self.asked = deque(e for e in self.asked if isinstance(e, fx.PauseEngine) or not isinstance(e, FOR_ENGINE))
+            self.asked = deque(e for e in self.asked if isinstance(e, ANSWERED_BY_US) or not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
 
-    def lines(self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0) -> None:
-        lines = tuple(Line(number=i + 1, example=e, record=b"{}") for i, e in enumerate(examples))
+    def lines(
+        self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0, stripped: bool = False
+    ) -> None:
+        removed = (ev.Removed(0, -1, "Be brief.", "system", "system"),) if stripped else ()
+        lines = tuple(Line(number=i + 1, example=e, record=b"{}", removed=removed) for i, e in enumerate(examples))
         self.give(
             inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier, hold=hold), frozenset())
         )

@@ -189,15 +189,20 @@ class Journal:
 
         Raises ChainBroken for one that is not as it was recorded: it is learned from next.
         """
+        found = await self.accepted_of(ids)
+        return {id_: with_sampled(bytes(event.record), event.sampled) for id_, event in found.items()}
+
+    async def accepted_of(self, ids: Iterable[str]) -> dict[str, ExampleAccepted]:
+        """How examples were accepted, by their ids; see `records_of`."""
         seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
-        records = {}
+        found = {}
         for row in await self._fetch(_RECORDS, (seqs,)):
             _checked(row, self._path)
             _, _, kind, version, id_, body, _, _ = row
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
-            records[id_] = with_sampled(bytes(event.record), event.sampled)
-        return records
+            found[id_] = event
+        return found
 
     async def feedback(self, responses: Iterable[str]) -> dict[str, list[tuple[int, FeedbackGiven]]]:
         """All that was said of each of these answers, with the number of the event, of those that were rated."""

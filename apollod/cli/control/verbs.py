@@ -32,6 +32,7 @@ VERBS = (
         "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw",
         f"{_HERE}.questions.example_verb",
     ),
+    Command("queue", "the examples that wait: show what is learned next, and why", f"{_HERE}.queue_verb"),
     Command(
         "review",
         "decide about held examples on a screen: each with what speaks for and against it, and a key to press",

@@ -171,6 +171,8 @@ class ExampleAccepted(Event, frozen=True):
     """of each answer that is learned, in order, if tokens of any of them are known"""
     repeated: tuple[str, ...] = ()
     """examples that learned some of its answers before; in the record these answers have weight 0"""
+    topic: str = ""
+    """what it is about, in a word (`curation.topics`); empty: that does not show, or it is of before that was kept"""
 
     def key(self) -> str:
         return self.example

@@ -49,6 +49,8 @@ class Line(msgspec.Struct, frozen=True):
     """all that the record teaches, in order"""
     signature: str = ""
     """of the text that is learned, by which texts that are nearly the same are found; empty: it is too short"""
+    topic: str = ""
+    """what the text is about, in a word; empty: that does not show"""
     evidence: tuple[Evidence, ...] = ()
     """what it shows about its answers, or about those of earlier lines"""
 

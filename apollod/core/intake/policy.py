@@ -89,7 +89,7 @@ def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> li
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
         responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
-        sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated,
+        sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated, topic=line.topic,
     )  # fmt: skip
     if not is_held(accepted.example, accepted.tier, batch.hold):
         return [accepted]

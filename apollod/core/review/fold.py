@@ -1,5 +1,7 @@
 """How facts change what waits for a decision."""
 
+from itertools import islice
+
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.review.state import Dismissed, Held, ReviewState
@@ -26,8 +28,10 @@ def _edited(own: ReviewState, state: State, e: ExampleEdited, at_ns: int) -> Non
 
 
 def _expired(own: ReviewState, state: State, e: ExampleExpired, at_ns: int) -> None:
+    waiting = {one.example: one.tier for one in islice(state.intake.bulk.waiting, len(e.examples) if e.waiting else 0)}
     for example in e.examples:
-        own.dismiss(example, Dismissed("expired", own.held[example].tier))
+        tier = waiting[example] if e.waiting else own.held[example].tier
+        own.dismiss(example, Dismissed("expired", tier))
 
 
 def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -45,4 +49,4 @@ FOLDS: Folds = {
     ExampleExpired: _expired,
     StepFailed: _step_failed,
 }
-"""Before `intake`, which forgets what a failed step was to learn."""
+"""Before `intake`, which forgets what a failed step was to learn and what expired."""

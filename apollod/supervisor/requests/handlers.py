@@ -6,6 +6,7 @@ from typing import Any
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.checkpoint_request import checkpoint
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
+from apollod.supervisor.requests.queue_request import queue
 from apollod.supervisor.requests.review_request import decide, edit
 from apollod.supervisor.requests.rollback_request import relearn, rollback
 from apollod.supervisor.requests.status_request import status
@@ -29,4 +30,5 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.FeedbackQuestion: feedback_on,
     msg.DecideRequest: decide,
     msg.EditRequest: edit,
+    msg.QueueRequest: queue,
 }

@@ -200,7 +200,8 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "review",
         ],
         "capture": ["mode", "max_bytes", "keep_s"],
-        "review": ["hold_days"],
+        "review": ["hold_days", "divergence", "divergence_share", "alternate"],
+        "queue": ["share_max", "expire_days"],
         "schedule": ["nightly", "zone", "accumulate"],
         "checkpoint": [
             "delay_s",

@@ -16,6 +16,7 @@ from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Waiting
+from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.state import State
 
@@ -162,7 +163,8 @@ def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
     held = state.review.held
     for (id_, one), (accepted, _) in zip(held.items(), lessons(list(held)), strict=True):
         yield accepted
-        yield one.since_ns, ev.ExampleHeld(example=id_, tier=one.tier, reason=one.reason, waits_for=one.waits_for)
+        by = "judge" if id_ in state.judging.written else ""
+        yield one.since_ns, ev.ExampleHeld(id_, one.tier, one.reason, one.waits_for, by)
 
 
 def _parts(examples: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -201,6 +203,7 @@ def carried_state(state: State) -> State:
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
         review=replace(state.review, dismissed={}),
+        judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),

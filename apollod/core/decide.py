@@ -14,6 +14,7 @@ from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
 from apollod.core.intake import policy as intake
+from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
 from apollod.core.recovery import policy as recovery
@@ -22,10 +23,10 @@ from apollod.core.rollback import policy as rollback
 from apollod.core.state import State
 from apollod.core.training import policy as training
 
-SUBJECTS = (daemon, children, intake, review, recovery, training, checkpoints, rollback, publishing, alignment)
+SUBJECTS = (daemon, children, intake, review, judging, recovery, training, checkpoints, rollback, publishing, alignment)
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (review, rollback, alignment, checkpoints, training)
+BEGINNINGS = (review, rollback, alignment, checkpoints, training, judging)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

@@ -11,6 +11,7 @@ from apollod.core.checkpoints.state import CheckpointsState
 from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.intake.state import IntakeState
+from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
@@ -28,6 +29,7 @@ class State(msgspec.Struct):
     intake: IntakeState = msgspec.field(default_factory=IntakeState)
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
+    judging: JudgingState = msgspec.field(default_factory=JudgingState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

@@ -20,6 +20,7 @@ from msgspec import Meta
 from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
+    JudgeSettings,
     NotNegative,
     OptimizerSettings,
     Products,
@@ -171,6 +172,36 @@ class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
 
 
+class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
+    """A model that judges examples before they are learned. Most keys are declared in `core.settings`."""
+
+    base_url: str = ""
+    """of an OpenAI-compatible endpoint, up to and including /v1; empty: our own engine"""
+    api_key: str = ""
+    """of that endpoint; better given as a credential `judge.api_key`"""
+    timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
+    """of one request"""
+    priority: int | Literal["auto"] = "auto"
+    """of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not sent
+    elsewhere"""
+    cases: tuple[str, ...] = ()
+    """files of cases of your own whose right verdict is known, besides those that come with apollod"""
+
+    def __post_init__(self) -> None:
+        if self.votes > 1 and self.temperature == 0.0:
+            raise ValueError(f"votes = {self.votes} at temperature = 0 are {self.votes} times the same; use one vote")
+        if self.base_url and not self.model:
+            raise ValueError("base_url needs model, the name under which that endpoint serves it")
+        if self.model and not self.base_url:
+            raise ValueError("model needs base_url; without both the served model judges")
+        if self.api_key and not self.base_url:
+            raise ValueError("api_key needs base_url; our own engine is asked with [engine] api_key")
+        if self.base_url:
+            from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
+
+            Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
+
+
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
@@ -199,6 +230,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
     review: ReviewSection = ReviewSection()
+    judge: JudgeSection = JudgeSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -228,6 +260,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def url(self) -> str:
         return f"http://{self.engine.host}:{self.engine.port}"
 
+    @property
+    def api_url(self) -> str:
+        """Base URL of the OpenAI API of our own engine."""
+        host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
+        return f"http://{host}:{self.engine.port}/v1"
+
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""
         return Settings(
@@ -235,6 +273,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
+            judge=narrowed(self.judge, JudgeSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 

@@ -17,7 +17,13 @@ from apollod.core import events as ev
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
 QUERIES = re.findall(r"^```sql\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
-DECIDED: list[ev.Event] = [ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed")]
+DECIDED: list[ev.Event] = [
+    ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed"),
+    ev.VerdictGiven(verdict="good", example=B, votes=("good",)),
+    ev.VerdictGiven(verdict="good", case="ab", expected="bad"),
+    ev.VerdictFailed(attempt=1, cause="nonsense", reason="this is prose", gives_up=False, example=B),
+    ev.ExampleDeclined(example=B, tier="bulk", by="me"),
+]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 

@@ -179,15 +179,19 @@ class Journal:
 
         Raises ChainBroken for one that is not as it was recorded: it is learned from next.
         """
+        return {id_: bytes(event.record) for id_, event in (await self.accepted(ids)).items()}
+
+    async def accepted(self, ids: Iterable[str]) -> dict[str, ExampleAccepted]:
+        """How these examples were accepted; otherwise as `records_of`."""
         seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
-        records = {}
+        found = {}
         for row in await self._fetch(_RECORDS, (seqs,)):
             _checked(row, self._path)
             _, _, kind, version, id_, body, _, _ = row
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
-            records[id_] = bytes(event.record)
-        return records
+            found[id_] = event
+        return found
 
     def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:
         """Keep a folded state for the next start. Written after the next batch or at once; nobody waits, it is a cache.

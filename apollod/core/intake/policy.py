@@ -15,17 +15,23 @@ from apollod.core import inputs as inp
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
+from apollod.core.judging.wanted import wants_judge
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
+from apollod.core.settings import JudgeMode
 from apollod.core.state import State
 
 WITHDRAWN_MAX = 10_000  # examples named by one event
 
 
 def intake_events(
-    batch: inp.Batch, known: set[str], responses: Mapping[str, str] = {}, signatures: Mapping[str, str] = {}
+    batch: inp.Batch,
+    known: set[str],
+    responses: Mapping[str, str] = {},
+    signatures: Mapping[str, str] = {},
+    judge: JudgeMode = "off",
 ) -> list[ev.Event]:
-    """The facts of a batch, to be appended in one transaction. The rest: see `LinesRead`.
+    """The facts of a batch, to be appended in one transaction. `judge`: what waits for it. The rest: see `LinesRead`.
 
     The position comes last and in the same transaction as what its lines became, so that a line is taken exactly once
     whatever crashes.
@@ -49,7 +55,7 @@ def intake_events(
             )  # fmt: skip
         else:
             accepted += 1
-            events += _accepted(batch, *sifted)
+            events += _accepted(batch, *sifted, judge)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -61,16 +67,20 @@ def intake_events(
     return events
 
 
-def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
+def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...], judge: JudgeMode) -> list[ev.Event]:
     accepted = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
         responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, repeated=repeated,
     )  # fmt: skip
-    if not is_held(accepted.example, accepted.tier, batch.hold):
-        return [accepted]
-    reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
-    return [accepted, ev.ExampleHeld(example=accepted.example, tier=accepted.tier, reason=reason)]
+    example, tier = accepted.example, accepted.tier
+    if is_held(example, tier, batch.hold):
+        reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
+        return [accepted, ev.ExampleHeld(example=example, tier=tier, reason=reason)]
+    if wants_judge(judge, tier, flagged=False):
+        reason = "a judge decides about its source"
+        return [accepted, ev.ExampleHeld(example=example, tier=tier, reason=reason, waits_for="judge")]
+    return [accepted]
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
@@ -81,7 +91,8 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
-    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures)
+    judge = state.daemon.settings.judge.mode if state.daemon.settings else "off"
+    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, judge)
     held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
     fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
     return Outcome(events, begin_encoding(state, fresh))

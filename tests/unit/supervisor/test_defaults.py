@@ -35,6 +35,10 @@ PROMISED: dict[str, dict[str, Any]] = {
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0, "near_duplicate": 0.9, "review": "auto"},
     "review": {"hold_days": 30.0},
+    "judge": {
+        "mode": "off", "model": "", "votes": 3, "temperature": 0.7, "concurrency": 1, "attempts": 3, "trust_min": 0.8,
+        "check_every": 20, "base_url": "", "api_key": "", "timeout_s": 120.0, "priority": "auto", "cases": (),
+    },
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,
         "undo_bytes": "auto", "hook": (),

@@ -42,12 +42,12 @@ class Judge:
     @classmethod
     def of(cls, config: Config) -> "Judge | None":
         """None where `[judge] mode` is off. Raises ConfigError for cases that cannot be used."""
-        return cls(config, _cases(config)) if config.judge.mode != "off" else None
+        return cls(config, planted_cases(config.judge.cases)) if config.judge.mode != "off" else None
 
     @classmethod
     def anyway(cls, config: Config) -> "Judge":
         """Also where it is off, for a person who tries it."""
-        return cls(config, _cases(config))
+        return cls(config, planted_cases(config.judge.cases))
 
     def configured(self) -> ev.JudgeConfigured:
         """What is recorded at every start."""
@@ -80,12 +80,12 @@ def _priority(config: Config) -> int | None:
     return OWN_PRIORITY if own and by_priority else None
 
 
-def _cases(config: Config) -> list[Case]:
-    """Those that come with apollod, and those of the configuration."""
+def planted_cases(paths: Sequence[str]) -> list[Case]:
+    """Those that come with apollod, and those of these files. Raises ConfigError for what cannot be used."""
     shipped = (files("apollod") / "data" / SHIPPED).read_bytes()
     found = read_cases(shipped.splitlines(), SHIPPED)
     try:
-        for name in config.judge.cases:
+        for name in paths:
             path = Path(name).expanduser()
             found += read_cases(path.read_bytes().splitlines(), str(path))
         return without_repeats(found)

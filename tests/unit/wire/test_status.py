@@ -17,9 +17,11 @@ from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.intake.state import IntakeCounts, IntakeState, Waiting
+from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.rollback.state import RollbackState
+from apollod.core.settings import JudgeSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -63,6 +65,19 @@ journal.head_hash: str
 journal.path: str
 journal.seq: int
 journal.verified: int | absent
+judge.agreement: float | null
+judge.asked: int
+judge.bad: int
+judge.failures: int
+judge.good: int
+judge.high: float | null
+judge.low: float | null
+judge.mode: str
+judge.model: str
+judge.reason: str
+judge.trusted: bool
+judge.verdicts: int
+judge.waiting: int
 optimizer.lr: float
 optimizer.lr_direct: float
 optimizer.name: str
@@ -187,7 +202,9 @@ def full_state() -> State:
         seconds=0.5, probe="p",
     )  # fmt: skip
     return State(
-        daemon=DaemonState(started_at_ns=1_000_000_000),
+        daemon=DaemonState(
+            started_at_ns=1_000_000_000, settings=ev.Settings(model_path="/m", judge=JudgeSettings(mode="all"))
+        ),
         children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
         intake=IntakeState(undone={"u": None}, counts=IntakeCounts(accepted=9, rejected=2, duplicates=4)),
         training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),
@@ -195,6 +212,7 @@ def full_state() -> State:
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
+        judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
     )
 
 
@@ -268,7 +286,8 @@ def test_float32_products_are_told_with_what_they_cost():
 
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
-    assert len(lines) <= 19
+    assert len(lines) <= 20
+    assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
     assert lines[9].endswith("; 3 steps can be undone in memory")
@@ -287,7 +306,7 @@ def test_the_page_of_a_status():
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),
     )
-    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 13
+    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 14
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,8 @@ class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
     """of that endpoint; better given as a credential `judge.api_key`"""
     timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
     """of one request"""
+    max_tokens: Annotated[int, Meta(ge=64)] = 2048
+    """of one answer; with its question it has to fit into the context of that endpoint"""
     priority: int | Literal["auto"] = "auto"
     """of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not sent
     elsewhere"""

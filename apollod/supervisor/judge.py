@@ -37,7 +37,7 @@ class Judge:
             url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0
         )
         self._llm = HttpLlm(self._endpoint)
-        self._priority = _priority(config)
+        self._max_tokens, self._priority = section.max_tokens, _priority(config)
 
     @classmethod
     def of(cls, config: Config) -> "Judge | None":
@@ -60,7 +60,8 @@ class Judge:
         """About a record; `removed` was stripped from it. Raises an LlmError, VerdictNonsense, and RecordRefused for
         what is no record."""
         question = question_about(canonical, removed)
-        return await ask(self._llm, question, Terms(votes, temperature, self._priority), self._endpoint.without_key)
+        terms = Terms(votes, temperature, self._max_tokens, self._priority)
+        return await ask(self._llm, question, terms, self._endpoint.without_key)
 
     async def keep_connected(self) -> None:
         """Keep connections open between questions, until cancelled."""

@@ -17,9 +17,10 @@ _DEBUG = (
     ev.EnginePaused,
     ev.AlignmentStarted,
     ev.AlignmentOvertaken,
+    ev.VerdictRequested,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed)
+_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed, ev.VerdictFailed)
 _HIDDEN = (
     "record",
     "settings",
@@ -32,6 +33,9 @@ _HIDDEN = (
     "examples",
     "undone",
     "files",
+    "cases",
+    "quote",
+    "better",
 )
 """fields that are long or say nothing to a person"""
 
@@ -44,7 +48,7 @@ def narrate(event: ev.Event) -> None:
         if name not in _HIDDEN
     }
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _DEBUG):
+    if isinstance(event, _DEBUG) or _follows_a_verdict(event):
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ERROR):
         log.error(event.kind, **fields)
@@ -52,6 +56,12 @@ def narrate(event: ev.Event) -> None:
         log.warning(event.kind, **fields)
     else:
         log.info(event.kind, **fields)
+
+
+def _follows_a_verdict(event: ev.Event) -> bool:
+    """Is it what a verdict did to an example, or that one waits for it? The verdict itself is told."""
+    waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
+    return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
 
 
 def _doubtful(event: ev.Event) -> bool:

@@ -1,4 +1,4 @@
-"""The judge over real HTTP: real loop, journal and client, an endpoint with every misbehaviour, and kills in between."""
+"""The judge over real HTTP: real loop, journal and client, an endpoint with every misbehaviour, a kill in between."""
 
 import json
 import shutil
@@ -233,10 +233,10 @@ def test_the_key_is_taken_out_of_what_a_judge_says(state: Path) -> None:
             async with life(config_of(state, server.url)) as one:
                 await one.lines("an answer")
                 await one.until(lambda: one.state.judging.verdicts == 1)
-        kept = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
-        assert KEY.encode() not in kept and b"I know [key]" in kept and b"use [key]" in kept
 
     run(main)
+    kept = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
+    assert KEY.encode() not in kept and b"I know [key]" in kept and b"use [key]" in kept
 
 
 def test_one_that_always_says_yes_is_never_trusted(tmp_path: Path) -> None:

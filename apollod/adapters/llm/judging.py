@@ -13,14 +13,14 @@ from apollod.curation.judging.question import SCHEMA, Question
 from apollod.curation.judging.reply import vote_of
 from apollod.errors import VerdictNonsense
 
-ANSWER_TOKENS_MAX = 2048
-
 
 class Terms(NamedTuple):
     """How a judge is asked. `priority`: as vLLM takes it, larger is later; None: not said."""
 
     votes: int
     temperature: float
+    max_tokens: int = 2048
+    """of an answer"""
     priority: int | None = None
 
 
@@ -31,7 +31,7 @@ async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[
     Raises an LlmError, and VerdictNonsense as soon as one vote is none.
     """
     sampling = Sampling(
-        max_tokens=ANSWER_TOKENS_MAX, temperature=terms.temperature, schema=SCHEMA, priority=terms.priority
+        max_tokens=terms.max_tokens, temperature=terms.temperature, schema=SCHEMA, priority=terms.priority
     )
     began, votes = time.monotonic(), list[Vote]()
     answers = list[Completion]()
@@ -39,7 +39,7 @@ async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[
         answer = await llm.complete(question.messages, sampling)
         said = answer.choices[0]
         if said.finish_reason == "length":
-            raise VerdictNonsense(f"the answer was cut off after {ANSWER_TOKENS_MAX} tokens")
+            raise VerdictNonsense(f"the answer was cut off after {terms.max_tokens} tokens")
         votes.append(vote_of(without_key(said.text), question))
         answers.append(answer)
     versions = [answer.versions.last for answer in answers if answer.versions is not None]

@@ -4,6 +4,7 @@ Law: nothing is learned because a question failed, because votes differ, or beca
 What a person decides counts, whatever is under way; a verdict that comes later is recorded and changes nothing.
 """
 
+from collections.abc import Collection
 from itertools import islice
 
 import msgspec
@@ -14,7 +15,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.agreement import distrust
-from apollod.core.judging.state import JudgingState
+from apollod.core.judging.state import Asked, JudgingState
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -42,18 +43,19 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
 
 def advance(state: State, now_ns: int) -> Outcome:
     """The next question, if one may be asked."""
-    settings = state.daemon.settings
+    settings, own = state.daemon.settings, state.judging
     if settings is None or state.daemon.stopping:
         return nothing()
-    own, judge = state.judging, settings.judge
-    if judge.mode == "off":
+    if settings.judge.mode == "off":
         return _hand_over(state)
     # one that does not answer is asked one question at a time until it does
-    if blocked(Activity.JUDGING, state) or len(own.open) >= (1 if own.failures else judge.concurrency):
+    at_once = 1 if own.failures else settings.judge.concurrency
+    if len(own.open) >= at_once or not is_due(now_ns, own.retry_ns, own.retry_s) or blocked(Activity.JUDGING, state):
         return nothing()
-    if not is_due(now_ns, own.retry_ns, own.retry_s):
-        return nothing()
-    example, case = _next(own, judge)
+    return _ask(own, settings.judge, *_next(own, settings.judge))
+
+
+def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Outcome:
     subject = example or case
     if not subject:
         return nothing()
@@ -68,12 +70,25 @@ def _next(own: JudgingState, judge: JudgeSettings) -> tuple[str, str]:
     """(example, case), of which one is empty, or both. Cases that were never asked about come first; while the endpoint
     does not answer, examples, so that they reach a person in the end."""
     example = next((one for one in own.waiting if one not in own.open), "")
-    case = next((one for one in own.due if one not in own.open), "")
     if own.failures and example:
         return example, ""
-    if own.due:
-        return "", case
-    if example and own.since_case >= judge.check_every and own.next_case not in own.open:
+    return _next_of(own, judge, example, own.due, own.since_case)
+
+
+def _after(own: JudgingState, judge: JudgeSettings, answered: Asked, subject: str) -> tuple[str, str]:
+    """The same for when `subject` will have had its answer: what was just answered is still open in the state."""
+    example = next((one for one in own.waiting if one not in own.open), "")
+    if not answered.planted:
+        return _next_of(own, judge, example, own.due, own.since_case + 1)
+    return _next_of(own, judge, example, [one for one in own.due if one != subject], own.since_case)
+
+
+def _next_of(
+    own: JudgingState, judge: JudgeSettings, example: str, due: Collection[str], since_case: int
+) -> tuple[str, str]:
+    if due:
+        return "", next((one for one in due if one not in own.open), "")
+    if example and since_case >= judge.check_every and own.next_case not in own.open:
         return ("", own.next_case) if own.next_case else (example, "")
     return example, ""
 
@@ -99,10 +114,13 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
         prompt_hash=own.judge.prompt_hash, weights_version=judged.weights_version,
         prompt_tokens=judged.prompt_tokens, completion_tokens=judged.completion_tokens, seconds=judged.seconds,
     )  # fmt: skip
-    if asked.planted or subject not in own.waiting:
-        return Outcome([given], [])
-    doubt = distrust(own, settings.judge.trust_min)
-    return _decided(state, given, input_, doubt)
+    outcome = Outcome([given], [])
+    if subject in own.waiting:
+        outcome = _decided(state, given, input_, distrust(own, settings.judge.trust_min))
+    if len(own.open) > settings.judge.concurrency or blocked(Activity.JUDGING, state):
+        return outcome
+    # the next question in the same transaction: an append less to wait for
+    return outcome.then(_ask(own, settings.judge, *_after(own, settings.judge, asked, subject)))
 
 
 def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:

@@ -5,7 +5,7 @@ one wins, unless they say that they only decide about what is held.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -93,8 +93,9 @@ def advance(state: State, now_ns: int) -> Outcome:
     if not days or state.daemon.stopping:
         return nothing()
     longest_s = days * DAY_NS / 1e9
-    oldest = islice(state.review.held.items(), EXPIRED_MAX)
-    over = tuple(id_ for id_, one in oldest if is_due(now_ns, one.since_ns + int(days * DAY_NS), longest_s))
+    wait_ns = int(days * DAY_NS)
+    due = takewhile(lambda one: is_due(now_ns, one[1].since_ns + wait_ns, longest_s), state.review.held.items())
+    over = tuple(id_ for id_, _ in islice(due, EXPIRED_MAX))
     return Outcome([ev.ExampleExpired(examples=over, days=days)], []) if over else nothing()
 
 

@@ -25,7 +25,8 @@ def world() -> JudgedWorld:
 
 
 def kinds(events: list[ev.Event]) -> list[str]:
-    return [event.kind for event in events]
+    """Without the next question, which is asked at once."""
+    return [event.kind for event in events if not isinstance(event, ev.VerdictRequested)]
 
 
 # --- whom ------------------------------------------------------------------------------------------------------------

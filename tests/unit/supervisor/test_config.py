@@ -208,6 +208,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "base_url",
             "api_key",
             "timeout_s",
+            "max_tokens",
             "priority",
             "cases",
         ],

@@ -37,7 +37,8 @@ PROMISED: dict[str, dict[str, Any]] = {
     "review": {"hold_days": 30.0},
     "judge": {
         "mode": "off", "model": "", "votes": 3, "temperature": 0.7, "concurrency": 1, "attempts": 3, "trust_min": 0.8,
-        "check_every": 20, "base_url": "", "api_key": "", "timeout_s": 120.0, "priority": "auto", "cases": (),
+        "check_every": 20, "base_url": "", "api_key": "", "timeout_s": 120.0, "max_tokens": 2048,
+        "priority": "auto", "cases": (),
     },
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,

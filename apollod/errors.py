@@ -128,6 +128,12 @@ class SourceRefused(ApolloError):
     """A log that this apollod cannot go on reading."""
 
 
+class SourceLocked(SourceRefused):
+    """A database that another program keeps locked now."""
+
+    retryable = True
+
+
 class ShareRefused(ApolloError):
     """Weights that are not, bit for bit, what they have to be."""
 

@@ -67,6 +67,17 @@ def _no_trainer(state: State) -> str:
     }[state.children.trainer.phase]  # fmt: skip
 
 
+def _day(state: State) -> str:
+    """What is given directly waits for no night."""
+    settings, planned = state.daemon.settings, state.schedule.planned
+    if settings is None or not settings.schedule.nightly or state.schedule.open or state.intake.direct.waiting:
+        return ""
+    if not state.intake.bulk.waiting:
+        return ""
+    hours = planned.hours if planned is not None else settings.schedule.nightly
+    return f"what came from files and logs is learned at night ({hours} {settings.schedule.zone or 'local time'})"
+
+
 def _fence(state: State) -> str:
     return "requests wait for a fenced write" if state.publishing.engine_paused else ""
 
@@ -146,6 +157,7 @@ ORPHANED_CHECKPOINT = Obstacle("orphaned checkpoint", _orphaned_checkpoint)
 ALIGNMENT = Obstacle("alignment", _alignment)
 COMPARISON = Obstacle("comparison", _comparison)
 DIFFERENCE = Obstacle("difference", _difference)
+DAY = Obstacle("day", _day)
 ROLLBACK_WANTED = Obstacle("rollback wanted", _rollback_wanted)
 ROLLBACK = Obstacle("rollback", _rollback)
 RECOVERY = Obstacle("recovery", _recovery)
@@ -155,7 +167,7 @@ JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_eng
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 
 WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
-    Activity.STEP: (STOPPING, HALTED, PAUSED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP),
+    Activity.STEP: (STOPPING, HALTED, PAUSED, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP),
     Activity.CHECKPOINT: (
         STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, COMPARISON, CHECKPOINT,
     ),

@@ -18,6 +18,7 @@ from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.schedule.state import ScheduleState
 from apollod.core.state import State
 
 NAMED_MAX = 1000
@@ -46,6 +47,7 @@ class Notes:
         self._committed: dict[str, Dated] = {}
         self._discovered: dict[str, Dated] = {}
         self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
+        self._blocked: dict[str, Dated] = {}
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
@@ -57,6 +59,8 @@ class Notes:
                 self._discovered.setdefault(source, dated)
             case ev.SourceConsumed():
                 self._consumed[event.source] = recorded.at_ns, self._with_totals(event)
+            case ev.SourceBlocked(path=path):
+                self._blocked[path] = dated
             case _ if type(event) in _ONE_OF_A_KIND:
                 self._newest[_ONE_OF_A_KIND[type(event)]] = dated
 
@@ -81,6 +85,7 @@ class Notes:
             if position.source in self._discovered:
                 yield self._discovered[position.source]
             yield self._consumed[position.source]
+        yield from (self._blocked[path] for path in state.intake.blocked)
         if ev.BaseKept in self._newest:
             yield self._newest[ev.BaseKept]
         if checkpoints.removed:
@@ -120,10 +125,11 @@ def continuation(
     lessons: Lessons,
     at_ns: int,
     responses: Iterable[str] = (),
+    signals: Iterable[str] = (),
 ) -> Iterator[Dated]:
     """The events of the next journal, in order. `state`: at the end of the archive, where nothing is an `obstacle`;
     `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`;
-    `responses`: keys of the answers that those have learned."""
+    `responses`: keys of the answers that those have learned; `signals`: ids of those that the archive has."""
     newest, training, intake = state.checkpoints.newest, state.training, state.intake
     assert newest is not None
     yield at_ns, ev.JournalContinued(
@@ -141,6 +147,8 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=named)
     for keys in _parts(responses):
         yield at_ns, ev.ExampleCarried(examples=(), responses=keys)
+    for ids in _parts(signals):
+        yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield at_ns, _totals(state)
 
 
@@ -161,8 +169,9 @@ def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
 def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
     """What waits for a decision; what was decided against is settled."""
     held = state.review.held
-    for (id_, one), (accepted, _) in zip(held.items(), lessons(list(held)), strict=True):
-        yield accepted
+    for (id_, one), ((at_ns, accepted), _) in zip(held.items(), lessons(list(held)), strict=True):
+        assert isinstance(accepted, ev.ExampleAccepted)
+        yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
         by = "judge" if id_ in state.judging.written else ""
         yield one.since_ns, ev.ExampleHeld(id_, one.tier, one.reason, one.waits_for, by)
 
@@ -201,6 +210,7 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
+        schedule=ScheduleState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
         review=replace(state.review, dismissed={}),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),

@@ -20,13 +20,27 @@ from apollod.core.publishing import policy as publishing
 from apollod.core.recovery import policy as recovery
 from apollod.core.review import policy as review
 from apollod.core.rollback import policy as rollback
+from apollod.core.schedule import policy as schedule
 from apollod.core.state import State
 from apollod.core.training import policy as training
 
-SUBJECTS = (daemon, children, intake, review, judging, recovery, training, checkpoints, rollback, publishing, alignment)
+SUBJECTS = (
+    daemon,
+    children,
+    intake,
+    review,
+    judging,
+    recovery,
+    training,
+    checkpoints,
+    rollback,
+    publishing,
+    alignment,
+    schedule,
+)
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (review, rollback, alignment, checkpoints, training, judging)
+BEGINNINGS = (schedule, review, rollback, alignment, checkpoints, training, judging)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

@@ -16,6 +16,7 @@ from apollod.core.publishing.events import *
 from apollod.core.recovery.events import *
 from apollod.core.review.events import *
 from apollod.core.rollback.events import *
+from apollod.core.schedule.events import *
 from apollod.core.settings import Settings as Settings
 from apollod.core.training.events import *
 

@@ -18,12 +18,14 @@ from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
+from apollod.core.schedule.fold import FOLDS as SCHEDULE
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
 
 SLICES = {
     "alignment": ALIGNMENT,
     "publishing": PUBLISHING,
+    "schedule": SCHEDULE,
     "training": TRAINING,
     "recovery": RECOVERY,
     "review": REVIEW,
@@ -37,7 +39,12 @@ SLICES = {
 """By slice of the state. Where a slice is read by others while they fold the same event, it comes after them: all see
 `children` and `daemon` as they were before the event."""
 
-IGNORED = frozenset({ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged})
+IGNORED = frozenset(
+    {
+        ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged,
+        ev.SignalFlagged,
+    }
+)  # fmt: skip
 """Facts for people only: no decision depends on them."""
 
 _FOLLOWERS: dict[type[ev.Event], list[tuple[str, Callable[[Any, State, Any, int], None]]]] = {}

@@ -17,4 +17,5 @@ from apollod.core.publishing.inputs import *
 from apollod.core.recovery.inputs import *
 from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *
+from apollod.core.schedule.inputs import *
 from apollod.core.training.inputs import *

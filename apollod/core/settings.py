@@ -164,6 +164,18 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     """verdicts between two planted cases"""
 
 
+class ScheduleSettings(msgspec.Struct, frozen=True):
+    """When what is not urgent is learned."""
+
+    nightly: str = ""
+    """hours such as "02:00-05:00" in which what came from files and logs is learned, followed by a checkpoint; what is
+    given directly is learned at once all the same. Empty: at any time"""
+    zone: str = ""
+    """of these hours, such as "Europe/Berlin"; empty: of this machine"""
+    accumulate: NotNegative = 0
+    """examples of one step in these hours, at most; 0: as in [trainer]"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
@@ -172,6 +184,7 @@ class Settings(msgspec.Struct, frozen=True):
     checkpoint: CheckpointSettings = CheckpointSettings()
     review: ReviewSettings = ReviewSettings()
     judge: JudgeSettings = JudgeSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
 

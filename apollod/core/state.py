@@ -16,6 +16,7 @@ from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
+from apollod.core.schedule.state import ScheduleState
 from apollod.core.training.state import TrainingState
 
 
@@ -33,6 +34,7 @@ class State(msgspec.Struct):
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)
+    schedule: ScheduleState = msgspec.field(default_factory=ScheduleState)
     publishing: PublishingState = msgspec.field(default_factory=PublishingState)
     alignment: AlignmentState = msgspec.field(default_factory=AlignmentState)
 

@@ -11,9 +11,10 @@ from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
 from apollod.adapters.journal import failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.system import systemd
+from apollod.adapters.system import clock, systemd
 from apollod.adapters.system.daemon_lock import Lock
 from apollod.adapters.system.processes import end_leftover
+from apollod.adapters.system.timetable import hours_of, next_night, zone_of
 from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
@@ -24,7 +25,7 @@ from apollod.supervisor import sources
 from apollod.supervisor.audit import Audit
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
-from apollod.supervisor.config import Config
+from apollod.supervisor.config import Config, ScheduleSection
 from apollod.supervisor.control import Control
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.growth_watch import GrowthWatch
@@ -107,7 +108,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
                 )
             )
             tasks.start_soon(listener.serve, control.handle)
-            tasks.start_soon(_tick, loop)
+            tasks.start_soon(_tick, loop, config.schedule)
             tasks.start_soon(audit.run)
             tasks.start_soon(growth.run)
             tasks.start_soon(_signals, loop)
@@ -185,12 +186,23 @@ async def _watch_base(loop: Loop) -> None:
             await loop.submit(inp.BaseDone(base.path, error=problem))
 
 
-async def _tick(loop: Loop) -> None:
-    """Time passes: back-offs end, checkpoints fall due. Also the watchdog's sign that the loop takes inputs."""
+async def _tick(loop: Loop, schedule: ScheduleSection) -> None:
+    """Time passes: back-offs end, checkpoints fall due, nights come. Also the watchdog's sign that the loop takes
+    inputs."""
     while True:
+        if (known := _night(schedule)) is not None or loop.state.schedule.planned is not None:
+            await loop.submit(known or inp.NightKnown())
         await loop.submit(inp.Tick())
         systemd.notify("WATCHDOG=1")
         await anyio.sleep(TICK_S)
+
+
+def _night(schedule: ScheduleSection) -> inp.NightKnown | None:
+    """The hours that it is in, or the next ones; None: at any time."""
+    if not schedule.nightly:
+        return None
+    night = next_night(hours_of(schedule.nightly), zone_of(schedule.zone), clock.now_ns())
+    return inp.NightKnown(night.opens_ns, night.closes_ns, schedule.nightly, schedule.zone)
 
 
 async def _signals(loop: Loop) -> None:

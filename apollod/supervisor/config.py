@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
@@ -26,6 +27,7 @@ from apollod.core.settings import (
     Products,
     Recompute,
     ReviewSettings,
+    ScheduleSettings,
     Settings,
     TrainerSettings,
     narrowed,
@@ -137,6 +139,9 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     format: str = "auto"
     """of its files, as `apollod ctl source test` names it; auto: by their content"""
+    mode: Literal["auto", "tail", "poll"] = "auto"
+    """tail: files that grow, told of by the system; poll: databases, looked at every `poll_s`; auto: both, as far as
+    the path holds them"""
     models: tuple[str, ...] = ()
     """whose answers are learned, others are context; default: those of the model as it is served; "*": everybody's"""
     strip: StripLevel = "memory"
@@ -148,6 +153,9 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """learn also what agents did that another one started"""
     tier: Literal["direct", "bulk"] = "bulk"
     """with which rate and before what its examples are learned"""
+    context_tokens: Annotated[int, Meta(ge=1)] = 4096
+    """of conversation before what is learned, roughly, and at most `[trainer] max_tokens`: prompts further back are
+    left out"""
     settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
     """a conversation to which nobody added anything for so long is taken as far as it goes"""
     poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
@@ -204,6 +212,15 @@ class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
             Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
 
 
+class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
+    """When what is not urgent is learned."""
+
+    def __post_init__(self) -> None:
+        zone_of(self.zone)
+        if self.nightly:
+            hours_of(self.nightly)
+
+
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""
 
@@ -233,6 +250,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watch: tuple[WatchSection, ...] = ()
     review: ReviewSection = ReviewSection()
     judge: JudgeSection = JudgeSection()
+    schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -276,6 +294,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
             judge=narrowed(self.judge, JudgeSettings),
+            schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 
@@ -293,6 +312,7 @@ def load_config(path: str | None, overrides: Sequence[str] = (), environ: Mappin
     _overlay(tree, _environment(environ))
     _overlay(tree, [_flag(text) for text in overrides])
     _check_finite(tree)
+    _check_choices(tree)
     if "model" not in tree:
         raise ConfigError(
             "[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."'
@@ -406,6 +426,22 @@ def _check_finite(value: Any, where: str = "") -> None:
     elif isinstance(value, list):
         for inner in value:
             _check_finite(inner, where)
+
+
+def _check_choices(tree: dict[str, Any]) -> None:
+    """Where a key has a few values, another text is refused with the nearest one."""
+    for section, value in tree.items():
+        kind, listed = _table(_known(Config, section, ""))
+        for table in value if listed else [value]:
+            for key, text in table.items() if isinstance(table, dict) else ():
+                choices = get_args(found) if get_origin(found := _known(kind, key, section)) is Literal else ()
+                if choices and isinstance(text, str) and text not in choices:
+                    near = difflib.get_close_matches(text, choices, n=1, cutoff=0.0)
+                    place = f"[[{section}]] {key}" if listed else f"{section}.{key}"
+                    raise ConfigError(
+                        f"{place} = {text!r} is no value of it",
+                        f"did you mean {near[0]!r}? one of: {', '.join(choices)}",
+                    )
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:

@@ -186,12 +186,15 @@ class Loop:
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]
+        evidence = [one for line in input_.batch.lines for one in line.evidence]
+        answers = {one.key for line in lines for one in line.responses} | {one.answer for one in evidence}
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
         return msgspec.structs.replace(
             input_,
             known=frozenset(await self.journal.known({line.example for line in lines})),
-            responses=await self.journal.learned_by({one.key for line in lines for one in line.responses}),
+            responses=await self.journal.learned_by(answers),
             signatures=await self.journal.like(signatures) if signatures else {},
+            flagged=frozenset(await self.journal.flagged({one.id for one in evidence})) if evidence else frozenset(),
         )
 
 

@@ -34,7 +34,12 @@ def asked(config: Config, device: Device) -> Asked:
     engine = engine_asked(config.engine.args, config.engine.kv_cache_mib)
     if not device.gpu:
         engine = EngineAsked(length=engine.length, kv=engine.kv or cpu_kv_bytes(config))
-    return Asked(config.optimizer(), config.trainer.accumulate, config.trainer.gradient_checkpointing, engine)
+    return Asked(
+        config.optimizer(),
+        max(config.trainer.accumulate, config.schedule.accumulate),
+        config.trainer.gradient_checkpointing,
+        engine,
+    )
 
 
 def fitted(config: Config, directory: Path) -> MemoryPlan | None:

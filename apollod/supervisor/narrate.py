@@ -20,7 +20,7 @@ _DEBUG = (
     ev.VerdictRequested,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed, ev.VerdictFailed)
+_WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.VerdictFailed)
 _HIDDEN = (
     "record",
     "settings",

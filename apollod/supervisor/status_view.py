@@ -52,6 +52,7 @@ def status_view(
         trainer=_process(state.children.trainer),
         weights=_weights(state, served),
         queue=_queue(state),
+        blocked=_blocked(state),
         optimizer=_optimizer(state),
         checkpoint=_checkpoint(state, now_ns),
         running=_running(state, now_ns),
@@ -63,6 +64,7 @@ def status_view(
         journal=journal,
         growth=growth,
         paths=dict(paths or {}),
+        schedule=_schedule(state),
         uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
         activities=dict(activities or {}),
     )
@@ -200,6 +202,24 @@ def _queue(state: State) -> st.Queue:
         pending=state.queued, held=len(state.review.held) + steps.held, trained=steps.trained, skipped=steps.skipped,
         undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), rejected=lines.rejected,
         duplicates=lines.duplicates, accepted=lines.accepted,
+    )  # fmt: skip
+
+
+def _blocked(state: State) -> dict[str, st.Blocked]:
+    return {
+        path: st.Blocked(reason=one.reason, hint=one.hint, mode=one.mode, since=one.since_ns / SECOND_NS)
+        for path, one in state.intake.blocked.items()
+    }
+
+
+def _schedule(state: State) -> st.Schedule:
+    own, settings = state.schedule, state.daemon.settings
+    if settings is None or not settings.schedule.nightly:
+        return st.Schedule()
+    opens, closes = (own.planned.opens_ns, own.planned.closes_ns) if own.planned else (None, None)
+    return st.Schedule(
+        nightly=settings.schedule.nightly, zone=settings.schedule.zone, open=own.open, steps=own.steps,
+        opens_at=None if opens is None else opens / SECOND_NS, closes_at=None if closes is None else closes / SECOND_NS,
     )  # fmt: skip
 
 

@@ -85,6 +85,7 @@ class TextRecord(msgspec.Struct, frozen=True):
     text: str
 
 
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 TypedRecord = MessagesRecord | CompletionRecord | TextRecord
 
 # The canonical form has sorted keys, so the first key tells the shape.
@@ -118,21 +119,40 @@ def record_of(value: dict[str, Any]) -> Record:
     return _record(kind, form, _tier(value.get("tier")))
 
 
-def record_of_forms(messages: Sequence[Form], tools: Sequence[dict[str, Any]] = ()) -> Record:
-    """The record of a conversation whose turns are in canonical form already; raises RecordRefused."""
-    return _record("messages", _conversation(list(messages), {"tools": list(tools)}))
+def record_of_forms(
+    messages: Sequence[Form], tools: Sequence[dict[str, Any]] = (), turns: Sequence[bytes] | None = None
+) -> Record:
+    """The record of a conversation whose turns are in canonical form already; raises RecordRefused. `turns`: each of
+    them as `turn_json` gives it, where that is known."""
+    form = _conversation(list(messages), {"tools": list(tools)})
+    written = b",".join(turns if turns is not None else map(turn_json, messages))
+    rest = b',"tools":' + _json(form["tools"]) if "tools" in form else b""
+    canonical = b'{"messages":[' + written + b"]" + rest + b"}"
+    return Record("messages", canonical, content_id(canonical))
+
+
+def turn_json(form: Form) -> bytes:
+    """A turn in canonical form as it stands in a record; raises RecordRefused."""
+    if "tool_calls" in form:
+        return _json(form)
+    try:
+        return msgspec.json.encode(form)  # faster, and the same but for numbers
+    except UnicodeEncodeError as error:
+        raise _half_a_pair() from error
 
 
 def _record(kind: Kind, form: dict[str, Any], tier: Tier | None = None) -> Record:
+    canonical = _json(form)
+    return Record(kind, canonical, content_id(canonical), tier)
+
+
+def _json(value: Any) -> bytes:
     try:
-        canonical = json.dumps(form, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _written(value).encode()
     except UnicodeEncodeError as error:
-        raise RecordRefused(
-            "a string holds half of a surrogate pair, which no text can", "repair its \\u escape"
-        ) from error
+        raise _half_a_pair() from error
     except ValueError as error:  # 1e400 is read as infinity
         raise _too_large() from error
-    return Record(kind, canonical, content_id(canonical), tier)
 
 
 def decode_record(canonical: bytes) -> TypedRecord:
@@ -188,6 +208,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise RecordRefused(f"the key {_short(twice)} is there twice in one object", "keep one of them")
     return fields
+
+
+def _half_a_pair() -> RecordRefused:
+    return RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape")
 
 
 def _too_large() -> RecordRefused:

@@ -112,6 +112,18 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int = 0
 
 
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """A path of a source that cannot be read now."""
+
+    reason: str
+    hint: str
+    """what can be done about it"""
+    mode: str
+    """where it was found: `inbox`, `tail` (files of a watched directory) or `poll` (databases)"""
+    since: float
+    """Unix time at which it was found"""
+
+
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
     """What makes the steps; before the first start, nothing."""
 
@@ -255,6 +267,22 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """until the disk of the state directory is full; null: nothing grows"""
 
 
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """When what is not urgent is learned. Times are seconds since 1970."""
+
+    nightly: str = ""
+    """hours of the day; empty: at any time"""
+    zone: str = ""
+    """empty: this machine's"""
+    open: bool = True
+    """is it learned now?"""
+    opens_at: float | None = None
+    closes_at: float | None = None
+    """of the hours that it is in, or of the next ones"""
+    steps: int = 0
+    """of this night, or of the last one"""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon at a moment."""
 
@@ -271,6 +299,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     trainer: Process
     weights: Weights
     queue: Queue
+    blocked: dict[str, Blocked] = {}
+    """paths of sources that cannot be read now"""
     optimizer: Optimizer
     checkpoint: Checkpoint
     running: Running | None = None
@@ -286,6 +316,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """nothing measures it yet"""
     paths: dict[str, str] = {}
     """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
+    schedule: Schedule = Schedule()
     uptime_s: float
     activities: dict[str, str] = {}
     """activity -> why it cannot begin now; empty when it can"""

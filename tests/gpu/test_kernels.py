@@ -1,11 +1,12 @@
 """The Triton kernels on a GPU: their oracle is the eager path there, and the CPU's."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from support.determinism import deterministic  # noqa: F401
 from torch import Tensor
 
 from apollod.trainer.bind import live_fingerprint
@@ -16,16 +17,6 @@ SHAPES = {
     "norm": (1024,), "conv": (512, 1, 4), "narrow": (48, 1024),
 }  # fmt: skip
 Gradients = Callable[[str, int], Tensor]
-
-
-@pytest.fixture(autouse=True)
-def deterministic() -> Iterator[None]:
-    from apollod.trainer.step import be_deterministic
-
-    before = torch.are_deterministic_algorithms_enabled()
-    be_deterministic()
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 def randn(shape: tuple[int, ...], seed: int, scale: float) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
+from support.fork_server import said
 
 from apollod.engine.http.metrics import FRESH_S
 from apollod.trainer.bind.live_fingerprint import file_fingerprint
@@ -222,10 +223,8 @@ def test_checkpoint_over_http_loads_in_transformers(running):
         "from transformers import AutoModelForCausalLM; m = AutoModelForCausalLM.from_pretrained(sys.argv[1]);"
         "print(sum(p.numel() for p in m.parameters()))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, answer["model_dir"]], capture_output=True, text=True, timeout=120
-    )
-    assert int(done.stdout) == running.status()["weights"]["elements"], done.stderr[-500:]
+    _, text = said(code, answer["model_dir"])
+    assert int(text.split()[-1]) == running.status()["weights"]["elements"], text[-500:]
 
 
 def test_pause_serves_and_learns_nothing_and_resume_catches_up(running):

@@ -1,29 +1,10 @@
 """Whole files or none, on a real file system."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from apollod.adapters.system import files
-
-
-def test_write_atomic_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
-    files.write_atomic(tmp_path / "a", b"old")
-    files.write_atomic(tmp_path / "a", b"new")
-    assert [(f.name, f.read_bytes()) for f in tmp_path.iterdir()] == [("a", b"new")]
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files.write_atomic(tmp_path / "a", b"old")
-
-    def full(_fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        files.write_atomic(tmp_path / "a", b"new")
-    assert [(f.name, f.read_bytes()) for f in tmp_path.iterdir()] == [("a", b"old")]
 
 
 @pytest.mark.parametrize("exchange", [True, False])

@@ -8,29 +8,22 @@ import time
 from pathlib import Path
 
 import pytest
-from support.fork_server import ForkServer, fork_server
+from support.fork_server import ForkServer, fork_server, said
 
 
-def said(path: Path, code: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
-    """Exit code and output of `python -c CODE`."""
-    with path.open("w+") as out:
-        code_ = fork_server().start(["-c", code], {**os.environ, **(environment or {})}, (0, out, out)).wait(60)
-        return code_, path.read_text()
-
-
-def test_it_has_one_thread_and_nothing_of_ours_before_the_fork(tmp_path: Path) -> None:
+def test_it_has_one_thread_and_nothing_of_ours_before_the_fork() -> None:
     """Else a fork could lose a pool of threads, or a module have read another environment."""
     assert len(os.listdir(f"/proc/{fork_server().process.pid}/task")) == 1
     names = "[name for name in sys.modules if name.partition('.')[0] == 'apollod']"
-    assert said(tmp_path / "out", f"import sys; print({names}, 'torch' in sys.modules)") == (0, "[] True\n")
+    assert said(f"import sys; print({names}, 'torch' in sys.modules)") == (0, "[] True\n")
 
 
-def test_exit_codes_and_signals_are_its_own(tmp_path: Path) -> None:
-    assert said(tmp_path / "a", "import sys; sys.exit(3)")[0] == 3
-    assert said(tmp_path / "b", "import sys; sys.exit('no')") == (1, "no\n")
-    code, text = said(tmp_path / "c", "1 / 0")
+def test_exit_codes_and_signals_are_its_own() -> None:
+    assert said("import sys; sys.exit(3)")[0] == 3
+    assert said("import sys; sys.exit('no')") == (1, "no\n")
+    code, text = said("1 / 0")
     assert code == 1 and text.splitlines()[-1] == "ZeroDivisionError: division by zero"
-    assert said(tmp_path / "d", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")[0] == -signal.SIGKILL
+    assert said("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")[0] == -signal.SIGKILL
     sleeping = fork_server().start(["-c", "import time; time.sleep(60)"], os.environ)
     assert sleeping.poll() is None
     with pytest.raises(subprocess.TimeoutExpired):
@@ -42,20 +35,20 @@ def test_exit_codes_and_signals_are_its_own(tmp_path: Path) -> None:
 
 def test_environment_and_arguments_are_its_own(tmp_path: Path) -> None:
     code = "import os, sys; print(os.environ.get('MARK'), 'PATH' in os.environ, sys.orig_argv[1], os.getppid())"
-    _, text = said(tmp_path / "out", code, {"MARK": "yes"})
+    _, text = said(code, environment={"MARK": "yes"})
     assert text.split() == ["yes", "True", "-c", str(fork_server().process.pid)]
-    assert said(tmp_path / "t", "import tempfile; print(tempfile.gettempdir())", {"TMPDIR": str(tmp_path)})[
+    assert said("import tempfile; print(tempfile.gettempdir())", environment={"TMPDIR": str(tmp_path)})[
         1
     ].strip() == str(tmp_path)
 
 
-def test_two_steps_of_arithmetic_with_several_threads_after_the_fork(tmp_path: Path) -> None:
+def test_two_steps_of_arithmetic_with_several_threads_after_the_fork() -> None:
     """The pool of threads is made in the child."""
     code = (
         "import torch; torch.set_num_threads(2); a = torch.ones(2000, 2000); print(float((a @ a).sum()), "
         "torch.get_num_threads())"
     )
-    assert said(tmp_path / "out", code) == (0, "8000000000.0 2\n")
+    assert said(code) == (0, "8000000000.0 2\n")
 
 
 def test_children_die_with_the_server() -> None:

@@ -29,7 +29,10 @@ METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text()
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY + TAKEN_BACK + DECIDED), A)
+    blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
+    signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
+    story = [*STORY, *TAKEN_BACK, *DECIDED, blocked, signal]
+    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
 
 
 def columns(path: Path, kind: str) -> dict[str, list[str]]:

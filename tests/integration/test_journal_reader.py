@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from support.journals import append_row, edit
+from support.journals import append_row, edit, step_completed
 
 from apollod.adapters.journal.journal_reader import events, query, recorded, verified, verify
 from apollod.adapters.journal.writer import Journal
@@ -30,25 +30,6 @@ ISO = "2023-11-14T22:13:20.123Z"
 def accepted(name: str, line: int) -> ev.ExampleAccepted:
     return ev.ExampleAccepted(
         example=name, record=msgspec.Raw(b'{"text":"%s"}' % name.encode()), source="src", line=line
-    )
-
-
-def completed(step: int, example: str, loss: float | None = 1.5) -> ev.StepCompleted:
-    return ev.StepCompleted(
-        step=step,
-        parent=step - 1,
-        example=example,
-        applied=loss is not None,
-        loss=loss,
-        lr=1e-5,
-        grad_norm=0.5,
-        update_norm=0.1,
-        tokens=9,
-        targets=4,
-        skipped_zero=0,
-        skipped_nonfinite=0,
-        fingerprint=f"{step:016x}",
-        seconds=0.25,
     )
 
 
@@ -72,11 +53,11 @@ STORY: list[ev.Event] = [
     ev.ExampleEncoded(example="a", tokens=9, targets=4, cut=0, digest="d"),
     ev.ExampleRejected(example="b", reason="too long"),
     ev.StepStarted(step=1, parent=0, example="a", digest="d", lr=1e-5, window=1),
-    completed(1, "a"),
-    completed(2, "c", None),
+    step_completed(1, 0, "a"),
+    step_completed(2, 1, "c", None),
     ev.StepFailed(step=3, example="d", reason="out of memory", attempts=3),
     ev.StepFailed(step=4, example="e", reason="trainer died", attempts=1),
-    completed(5, "e"),
+    step_completed(5, 4, "e"),
     ev.CheckpointCommitted(step=1, path="/c/1", fingerprint="f1", bytes=7, seconds=0.5),
     ev.CheckpointFailed(step=2, path="/c/2", reason="disk full"),
     ev.CheckpointCommitted(step=5, path="/c/5", fingerprint="f5", bytes=7, seconds=0.5),

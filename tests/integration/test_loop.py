@@ -7,12 +7,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from support.no_effects import NoEffects
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.effects import Effect
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line
 from apollod.core.state import State
@@ -36,18 +36,6 @@ class FullDisk(Journal):
             error.retryable = self.retryable
             raise error
         return await super().append(events, at_ns)
-
-
-class NoEffects:
-    """An executor that only ends the loop."""
-
-    def __init__(self) -> None:
-        self.exit = anyio.Event()
-        self.ran: list[Effect] = []
-
-    async def run(self, effect: Effect) -> list[inp.Input]:
-        self.ran.append(effect)
-        return []
 
 
 async def run(path, failures: int, retryable: bool) -> tuple[Loop, NoEffects, list[ev.Recorded]]:

@@ -5,13 +5,13 @@ from pathlib import Path
 import anyio
 import pytest
 from support.journals import STORY, A, B, F, write
+from support.no_effects import NoEffects
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.cli.control import ctl, giving
 from apollod.cli.main import main
 from apollod.core import inputs as inp
-from apollod.core.effects import Effect
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.errors import ApolloError
@@ -22,16 +22,6 @@ from apollod.supervisor.requests.handlers import HANDLERS
 from apollod.wire import messages as msg
 
 BAD = "this is no record"
-
-
-class NoEffects:
-    """An executor for a daemon without children."""
-
-    def __init__(self) -> None:
-        self.exit = anyio.Event()
-
-    async def run(self, effect: Effect) -> list[inp.Input]:
-        return []
 
 
 def answered(config: Config, request: object) -> dict:

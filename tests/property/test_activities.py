@@ -74,6 +74,7 @@ def with_obstacle(name: str) -> State:
     world = World(
         changed(
             SETTINGS,
+            nightly="02:00-05:00" if name == "day" else "",
             publish="fenced" if name == "fence" else "hogwild",
             align_every=int(name in ("alignment", "comparison", "difference")),
         )

@@ -74,6 +74,9 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "withdraw":
                 waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
                 world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+            case "look":
+                blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
+                world.give(inp.PlaceLooked("tail", "/in", blocked))
             case "held lines":
                 world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0)
                 serial += 3
@@ -88,6 +91,8 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
                 world.give(inp.EditGiven(next(iter(world.state.review.held)), line, "t"))
             case "time":
                 world.pass_time(700)
+            case "night":
+                world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
             case "a month":
                 world.pass_time(31 * 86_400)
             case "clock back":
@@ -141,6 +146,8 @@ def finish(world: World) -> World:
     """Let everything come to rest, whatever was given up meanwhile."""
     for _ in range(8):
         world.give(inp.ResumeRequested("t"))
+        if world.settings.schedule.nightly:
+            world.give(inp.NightKnown(world.now - 1, world.now + HOUR_NS, "02:00-05:00", ""))
         world.pass_time(70)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
@@ -267,7 +274,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "withdraw", "held lines", "approve", "decline", "hold", "edit", "a month",
+                       "withdraw", "look", "held lines", "approve", "decline", "hold", "edit", "a month",
+                       "night",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(
@@ -275,6 +283,7 @@ EVERY = st.builds(
     checkpoint_hook=st.booleans(), keep=st.integers(1, 3), accumulate=st.integers(1, 3),
     keep_base=st.sampled_from(["auto", "off"]), keep_days=st.sampled_from([0.0, 0.005]),
     replay_max=st.sampled_from([1, 1000]),
+    nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
 )  # fmt: skip
 

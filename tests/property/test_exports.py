@@ -12,7 +12,7 @@ from apollod.curation.conversation import Moment
 from apollod.curation.exports import FORMS, Exported
 from apollod.curation.formats.reader import Cursor, Found, Limits
 from apollod.curation.formats.table import ReaderTable
-from apollod.curation.moments import Learned, Rules, learn, learn_record
+from apollod.curation.moments import Learned, Rules, learn_item
 from apollod.curation.stripping import Stripping
 from apollod.errors import RecordRefused
 from apollod.wire.records import Record, parse_line
@@ -82,7 +82,7 @@ def read(documents: list[dict[str, Any]]) -> list[str]:
         folded = reader.fold(at, data[at.offset :], True, Limits())
         for item in folded.items:
             assert isinstance(item, Moment | Found), item
-            learned = learn(item, EVERYTHING) if isinstance(item, Moment) else learn_record(item.record, EVERYTHING)
+            learned = learn_item(item, EVERYTHING)
             assert isinstance(learned, Learned), learned
             ids.append(learned.record.id)
         if folded.cursor == at and not folded.items:

@@ -187,9 +187,10 @@ class NewNamesNotFlushed(SimDisk):
             super().fsync_dir(path)
 
 
-def _found(disk_class, kinds):
-    """The first run that ends in one of these ways."""
-    return next((seed for seed in range(MUTANT_SEEDS) if _outcome(seed, disk_class) in kinds), None)
+def _found(disk_class, kinds, first=0):
+    """The first run that ends in one of these ways. None before `first` does, which only `make crash` looks at."""
+    seeds = range(0 if LONG else first, MUTANT_SEEDS)
+    return next((seed for seed in seeds if _outcome(seed, disk_class) in kinds), None)
 
 
 def _outcome(seed, disk_class):
@@ -200,11 +201,12 @@ def _outcome(seed, disk_class):
 
 
 MUTANTS = [RedoNotFlushed, DirectoryNotFlushed, FilesNotFlushed, FlushedTooEarly, TableNotFlushed, NewNamesNotFlushed]
+FIRST = {NewNamesNotFlushed: 740}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_without_one_of_its_flushes_it_fails(mutant):
-    assert _found(mutant, {"torn", "lost", "stuck"}) is not None
+    assert _found(mutant, {"torn", "lost", "stuck"}, FIRST.get(mutant, 0)) is not None
 
 
 def test_a_record_removed_before_the_files_are_flushed_tears(monkeypatch):
@@ -231,7 +233,7 @@ def test_a_failed_flush_that_is_simply_tried_again_tears(monkeypatch):
         return settled(self)
 
     monkeypatch.setattr(apply.Finishing, "settle", settle)
-    assert _found(SimDisk, {"torn"}) is not None
+    assert _found(SimDisk, {"torn"}, first=620) is not None
 
 
 def test_without_checksums_it_tears(monkeypatch):

@@ -1,11 +1,8 @@
-"""SIGKILL at random moments of real syncs of 64 MiB in two shards. APOLLOD_SYNC_KILLS kills (20), seed
+"""SIGKILL at random moments of real syncs of 32 MiB in two shards. APOLLOD_SYNC_KILLS kills (20), seed
 APOLLOD_CRASH_SEED."""
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 from support import sharded_model as model
 from support import sync_victim
+from support.fork_server import fork_server
 from support.invariants import say
 
 from apollod.store import sync
@@ -23,8 +21,7 @@ pytestmark = pytest.mark.crash
 
 KILLS = int(os.environ.get("APOLLOD_SYNC_KILLS", "20"))
 SEED = int(os.environ.get("APOLLOD_CRASH_SEED", "1"))
-VICTIM = sync_victim.__file__
-SHARD_BYTES = 32 << 20
+SHARD_BYTES = 16 << 20
 
 
 def _fresh(directory):
@@ -47,13 +44,17 @@ def test_a_kill_at_any_moment_leaves_one_whole_generation(tmp_path):
     directory, chance = _fresh(tmp_path / "m"), random.Random(SEED)
     weights, held, seen = _weights(directory), 0, Counter()
     for number in range(KILLS):
-        victim = subprocess.Popen(
-            [sys.executable, VICTIM, directory, str(held)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        reading, writing = os.pipe()
+        victim = fork_server().start(
+            ["-m", sync_victim.__name__, str(directory), str(held)], os.environ, (0, writing, 2)
         )
-        assert victim.stdout.readline() == "ready\n", victim.stderr.read()
-        time.sleep(chance.uniform(0, 1.0))
-        victim.send_signal(signal.SIGKILL)
-        acked = [line.split() for line in victim.communicate()[0].splitlines()]
+        os.close(writing)
+        with open(reading) as said:
+            assert said.readline() == "ready\n"
+            time.sleep(chance.uniform(0, 1.0))
+            victim.kill()
+            victim.wait(60)
+            acked = [line.split() for line in said]
         seen.update(how for _, *hows in acked for how in hows)
         seen["redo found"] += (directory / REDO).exists()
         sync.recover(directory)

@@ -137,6 +137,15 @@ def fork_server() -> ForkServer:
     return ForkServer()
 
 
+def said(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Exit code and output, of both streams, of `python -c CODE ARGUMENTS...`."""
+    with tempfile.TemporaryFile("w+") as out:
+        child = fork_server().start(["-c", code, *arguments], {**os.environ, **(environment or {})}, (0, out, out))
+        exit_code = child.wait(120)
+        out.seek(0)
+        return exit_code, out.read()
+
+
 class ForkedPopen:
     """In place of the module `subprocess` where that starts a trainer for an offline replay
     (`adapters.ipc.offline_trainer`)."""

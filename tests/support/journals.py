@@ -39,28 +39,19 @@ def paused(number: int) -> ev.TrainingPaused:
     return ev.TrainingPaused(by="test", reason=str(number))
 
 
+def step_completed(step: int, parent: int, example: str, loss: float | None = 1.5) -> ev.StepCompleted:
+    """The result of a step."""
+    return ev.StepCompleted(
+        step=step, parent=parent, example=example, applied=loss is not None, loss=loss, lr=1e-5, grad_norm=0.5,
+        update_norm=0.1, tokens=9, targets=4, skipped_zero=0, skipped_nonfinite=0, fingerprint=f"{step:016x}",
+        seconds=0.25, note="" if loss is not None else "loss is not finite",
+    )  # fmt: skip
+
+
 def completed(step: int, parent: int, example: str, loss: float | None = 1.5) -> list[ev.Event]:
     """Intent and result of a step."""
-    return [
-        ev.StepStarted(step=step, parent=parent, example=example, digest="d", lr=1e-5, window=1),
-        ev.StepCompleted(
-            step=step,
-            parent=parent,
-            example=example,
-            applied=loss is not None,
-            loss=loss,
-            lr=1e-5,
-            grad_norm=0.5,
-            update_norm=0.1,
-            tokens=9,
-            targets=4,
-            skipped_zero=0,
-            skipped_nonfinite=0,
-            fingerprint=f"{step:016x}",
-            seconds=0.25,
-            note="" if loss is not None else "loss is not finite",
-        ),
-    ]
+    begun = ev.StepStarted(step=step, parent=parent, example=example, digest="d", lr=1e-5, window=1)
+    return [begun, step_completed(step, parent, example, loss)]
 
 
 def accepted(example: str, line: int, source: str = "src") -> ev.ExampleAccepted:

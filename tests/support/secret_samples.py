@@ -51,6 +51,21 @@ WITH = (
     f"auth_token: §{_r(24)}§,",
     f"credentials = §{_r(28)}§",
     f"pypi: §pypi-AgEIcHlwaS5vcmc{_r(80)}§",
+    # what benchmarks.redaction showed to be missed
+    f"$ cat key\n§sk-or-v1-{_HEX[:64]}§\n",
+    f"\tghp\n§ghp_{_r(36)}§",
+    f"§sk_live_{_r(99)}§ is as long as new ones are",
+    f"§eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIx{_r(20)}.{_r(43, 7)}§",
+    f"AWS_SESSION_TOKEN=§{_r(61) * 5}§",
+    f"Cookie: theme=dark; sessionid=§{_r(40)}§; lang=en",
+    "Server=db;User Id=sa;Password=§Falcon+9406§;Encrypt=true",
+    "mysql -u root -p§Berlin-coffee-15§ app",
+    "curl -u 'admin:§Tiger#77§' https://example.com",
+    f"- name: JWT_SECRET\n  value: §{_r(44)}§",
+    f"tool --api-key §{_r(32)}§ --fast",
+    "log in as root with password §Harbour.7719§",
+    f"db_password: str = '§{_r(16)}§'",
+    f"https://discord.com/api/webhooks/294321777357647299/{_r(68)}".replace("2943", "§2943") + "§",
 )
 WITHOUT = (
     '{"usage": {"input_tokens": 1234, "output_tokens": 56, "cache_read_input_tokens": 99999999}}',
@@ -95,4 +110,11 @@ WITHOUT = (
     "credentials: include",
     "-----BEGIN PUBLIC KEY-----",
     "tokenizer_config.json: token=<|endoftext|>",
+    f"public_key: AAAAB3NzaC1yc2E{_r(60)}",
+    f'"private_key_id": "{_HEX[:40]}"',
+    "the password is wrong; password must have 12 characters; passed 17, failed 2",
+    "password VARCHAR(255) NOT NULL, token TEXT, bypass_check=enabled",
+    "curl -u and mysql -p ask for a password",
+    "authorization: required, Authorization: Bearer YOUR_TOKEN",
+    "cookie: session=none; theme=dark",
 )

@@ -170,6 +170,10 @@ class Journal:
         of an archive."""
         return await self._ask(self._known.learned_by(self._reader, responses))
 
+    async def flagged(self, signals: Iterable[str]) -> set[str]:
+        """Those of these ids whose signal is recorded already."""
+        return set(await self._ask(self._known.signals.find(self._reader, signals)))
+
     async def like(self, signatures: Iterable[str]) -> dict[str, str]:
         """Signatures, by example, of accepted texts that may resemble one with these signatures."""
         return await self._ask(self._known.like(self._reader, signatures))
@@ -267,7 +271,7 @@ class Journal:
             _refuse(batch.callers, told)
             return
         self._head = _Head(*batch.head)
-        for event, seq in batch.accepted:
+        for event, seq in batch.to_know:
             self._known.add(event, seq)
         for done, recorded in zip(batch.callers, batch.answers, strict=True):
             if not done.done():  # else its caller was cancelled

@@ -1,10 +1,11 @@
 """Lines that came over a socket, as a batch."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.record_stream import line_of
+from apollod.adapters.sources.record_stream import lines_of
 from apollod.adapters.sources.source_files import LINE_BYTES_MAX
 from apollod.core.inputs import Batch
 from apollod.curation.formats.jsonl_records import read_record
@@ -32,6 +33,6 @@ def batch_of_lines(
         lines = [lines[0].removeprefix(BOM), *lines[1:]]
     clean = (redact(raw)[0] for raw in lines)
     items = (item for number, raw in enumerate(clean, first) for item in read_record(number, raw, limits))
-    taken = tuple(line_of(item, kept_in, rules) for item in items)
+    taken = tuple(lines_of(items, kept_in, rules, Counter()))
     last = first + len(lines) - 1
     return Batch(source=source, path="", offset=0, line=last, lines=taken, tracked=False, tier="direct")

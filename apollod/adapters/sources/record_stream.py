@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
-from apollod.curation.conversation import Moment
+from apollod.core.intake.evidence import Evidence
+from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
-from apollod.curation.moments import Learned, Rules, learn, learn_record
-from apollod.curation.responses import taught
+from apollod.curation.moments import Learned, Rules, learn_item
+from apollod.curation.signals.evidence_of import evidence_of
 
 CHUNK_BYTES = 64 << 10
 
@@ -121,36 +122,34 @@ class RecordStream:
 
 
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
-    """Items as lines, without the moments of which nothing is learned; these are added to `counts`. Raises OSError."""
+    """Items as lines of a batch, after the bytes of bad ones are kept. Moments of which nothing is learned are added to
+    `counts`, and are lines only where they show something about answers. Raises OSError."""
     lines = []
     for item in items:
-        if not isinstance(item, Moment):
-            lines.append(line_of(item, quarantine, rules))
-            continue
-        learned = learn(item, rules)
-        if isinstance(learned, str):
-            counts[f"dropped: {learned}"] += 1
+        if isinstance(item, Moment | Remark):
+            learned = learn_item(item, rules) if isinstance(item, Moment) else ""
+            evidence = evidence_of(item, learned, rules)
         else:
-            lines.append(_line(item.line, learned))
+            learned, evidence = item.reason if isinstance(item, Bad) else learn_item(item, rules), ()
+        if isinstance(learned, Learned):
+            lines.append(_line(item.line, learned, evidence))
+        elif isinstance(item, Found | Bad):
+            bad = item if isinstance(item, Bad) else Bad(item.line, learned, item.record.canonical)
+            lines.append(_bad_line(bad, quarantine.keep(bad.data)))
+        else:
+            if learned:
+                counts[f"dropped: {learned}"] += 1
+            if evidence:
+                lines.append(Line(number=item.line, evidence=evidence))
     return lines
 
 
-def line_of(item: Found | Bad, quarantine: Quarantine, rules: Rules) -> Line:
-    """An item as a line of a batch, after its bytes are kept if it is a bad one. Raises OSError."""
-    if isinstance(item, Found):
-        learned = learn_record(item.record, rules)
-        if not isinstance(learned, str):
-            return _line(item.line, learned)
-        item = Bad(item.line, learned, item.record.canonical)
-    return _bad_line(item, quarantine.keep(item.data))
-
-
-def _line(number: int, learned: Learned) -> Line:
-    record = learned.record
-    responses, text = taught(record)
+def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = ()) -> Line:
+    record, (responses, text) = learned.record, learned.taught
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
+        evidence=evidence,
     )  # fmt: skip
 
 

@@ -20,24 +20,6 @@ def fsync_dir(path: Path) -> None:
     _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a whole file: readers, also after a crash, see the old content or the new one, never a part.
-
-    The temporary file lies beside the target and carries this process's id, so it is on the same file system and two
-    processes do not share it. Raises OSError; the target is then unchanged.
-    """
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    fsync_dir(path.parent)
-
-
 def put_in_place(temporary: Path, path: Path) -> None:
     """Rename a file or directory to `path`, durably. What was at `path` is then at `temporary`, for the caller to
     remove.

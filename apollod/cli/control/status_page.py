@@ -34,6 +34,7 @@ def page(s: Object) -> str:
         f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
         f"{q['rejected']} rejected, {q['held']} held" + (f", {withdrawn} withdrawn" if withdrawn else ""),
+        *_sources(s.get("blocked", {})),
         f"optimizer   {o['name']}, lr {o.get('lr', 0.0):g}, state {size(o['state_bytes'])}" + _undo(s.get("undo", {})),
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c.get('steps_since', 0)} steps since, "
         f"{_due(c.get('due_in_s'))}{c.get('kept', 0)} kept in {size(c.get('bytes', 0))}" + _rollback(s.get("rollback")),
@@ -65,6 +66,15 @@ def _judge(judge: Object) -> str:
     trust = "trusted" if judge["trusted"] else "not trusted: its verdicts wait for a person"
     reason = f" ({judge['reason']})" if judge["reason"] else ""
     return f"{judge['model'] or '-'} on {judge['mode']}, {trust}{figure}, {judge['waiting']} wait{reason}"
+
+
+def _sources(blocked: Mapping[str, Object]) -> list[str]:
+    """The line of what cannot be read, if there is anything: the first of it, and how many more."""
+    if not blocked:
+        return []
+    path, why = next(iter(blocked.items()))
+    more = f"; {len(blocked) - 1} more: `apollod ctl source list`" if len(blocked) > 1 else ""
+    return [f"sources     {path} cannot be read: {why['reason']}; {why['hint']}{more}"]
 
 
 def _growth(growth: Object) -> str:

@@ -51,6 +51,7 @@ VERBS = (
         "give one example to the daemon, as POST /train does; it is learned with the rate of direct corrections",
         f"{_HERE}.train_verb",
     ),
+    Command("schedule", "when examples are learned, and what comes next: show", f"{_HERE}.schedule_verb"),
     Command("checkpoint", "write weights and optimizer state to disk now", f"{_HERE}.checkpoint_verb"),
     Command(
         "rollback",

@@ -10,8 +10,9 @@ def due_ns(state: State, now_ns: int) -> int | None:
     for it.
 
     `delay_s` after the last step; while steps go on, `every_s` after the first one that is unsaved, or after the
-    checkpoint before it. At once when a recovery would have too many steps to run again, and after a rollback, so that
-    the model directory does not hold what was taken back. After a failure, not before it may be tried again.
+    checkpoint before it. At once when a recovery would have too many steps to run again, when the work of a night is
+    done, and after a rollback, so that the model directory does not hold what was taken back. After a failure, not
+    before it may be tried again.
     """
     if not state.unsaved:
         return None
@@ -23,12 +24,20 @@ def due_ns(state: State, now_ns: int) -> int | None:
         return None
     if len(state.recovery.since) >= settings.checkpoint.replay_max:
         return retry_ns
+    if _night_is_done(state):
+        return retry_ns
     times = []
     if _no_step_follows(state):
         times.append(falls_due(now_ns, state.training.last_step_ns, settings.checkpoint.delay_s))
     if state.training.window is not None and settings.checkpoint.every_s:
         times.append(falls_due(now_ns, state.recovery.since_ns, settings.checkpoint.every_s))
     return max(retry_ns, min(times)) if times else None
+
+
+def _night_is_done(state: State) -> bool:
+    """Is what was learned at night unsaved, and nothing more follows in this one?"""
+    schedule = state.schedule
+    return schedule.unsaved and state.training.running is None and not (schedule.open and state.intake.pending)
 
 
 def _no_step_follows(state: State) -> bool:

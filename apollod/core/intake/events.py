@@ -100,6 +100,38 @@ class SourceQuarantined(Event, frozen=True):
         return self.source
 
 
+SourceMode = Literal["inbox", "tail", "poll"]
+"""How a place is read: files dropped into the inbox, files of a watched directory, databases."""
+
+
+class SourceBlocked(Event, frozen=True):
+    """A path that cannot be read now, and what can be done about it: recorded when it is found, and again when the
+    reason is another one. Nothing of it is taken; it is tried with every look.
+
+    `mode` and `place`: where it was found.
+    """
+
+    kind: ClassVar[str] = "source.blocked"
+    path: str
+    reason: str
+    hint: str
+    mode: SourceMode
+    place: str
+
+    def key(self) -> str:
+        return self.path
+
+
+class SourceUnblocked(Event, frozen=True):
+    """It can be read again, is gone, or is not watched any more."""
+
+    kind: ClassVar[str] = "source.unblocked"
+    path: str
+
+    def key(self) -> str:
+        return self.path
+
+
 Tier = Literal["direct", "bulk", "dream"]
 """How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`,
 feedback), read from a file or log, imagined."""
@@ -189,6 +221,8 @@ class ExampleCarried(Event, frozen=True):
     examples: tuple[str, ...]
     responses: tuple[str, ...] = ()
     """keys of answers that examples of the archive have learned"""
+    signals: tuple[str, ...] = ()
+    """ids of signals that the archive has"""
 
 
 class ExampleRequeued(Event, frozen=True):
@@ -201,3 +235,36 @@ class ExampleRequeued(Event, frozen=True):
 
     def key(self) -> str:
         return self.example
+
+
+Polarity = Literal["good", "bad", "correction"]
+"""What a signal says of an answer. correction: it was bad, and somebody said what would have been better."""
+
+
+class SignalFlagged(Event, frozen=True):
+    """A log shows something about an answer; appended with what the same lines became. Recorded once for an answer,
+    a kind and a polarity, however often its lines come, and whatever becomes of the example."""
+
+    kind: ClassVar[str] = "signal.flagged"
+    signal: str
+    """its id, by which it is known when it comes again"""
+    cue: str = msgspec.field(name="kind")
+    """what it is: see docs/formats.md"""
+    polarity: Polarity
+    strength: float
+    """how much it says, from 0 to 1"""
+    example: str
+    """the one that learns the answer; empty: none does"""
+    source: str
+    line: int
+    """at which it was seen"""
+    session: str = ""
+    records: tuple[str, ...] = ()
+    """ids of the log's records: of the answer first, then of those that show it"""
+    quote: str = ""
+    """the words that show it"""
+    answer: str = ""
+    """key of the answer, see `Line.responses`; empty: it can be told from others by its record only"""
+
+    def key(self) -> str:
+        return self.signal

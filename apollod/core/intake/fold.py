@@ -10,10 +10,12 @@ from apollod.core.intake.events import (
     ExampleRejected,
     ExampleRequeued,
     ExampleWithdrawn,
+    SourceBlocked,
     SourceConsumed,
     SourceQuarantined,
+    SourceUnblocked,
 )
-from apollod.core.intake.state import IntakeCounts, IntakeState, Position, Queue, Waiting
+from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Position, Queue, Waiting
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
@@ -28,6 +30,14 @@ def _source_consumed(own: IntakeState, state: State, e: SourceConsumed, at_ns: i
 
 def _source_quarantined(own: IntakeState, state: State, e: SourceQuarantined, at_ns: int) -> None:
     own.counts.rejected += 1
+
+
+def _source_blocked(own: IntakeState, state: State, e: SourceBlocked, at_ns: int) -> None:
+    own.blocked[e.path] = Blocked(e.mode, e.place, e.reason, e.hint, at_ns)
+
+
+def _source_unblocked(own: IntakeState, state: State, e: SourceUnblocked, at_ns: int) -> None:
+    own.blocked.pop(e.path, None)
 
 
 def _accepted(own: IntakeState, state: State, e: ExampleAccepted, at_ns: int) -> None:
@@ -130,6 +140,8 @@ def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> N
 FOLDS: Folds = {
     SourceConsumed: _source_consumed,
     SourceQuarantined: _source_quarantined,
+    SourceBlocked: _source_blocked,
+    SourceUnblocked: _source_unblocked,
     ExampleAccepted: _accepted,
     ExampleDuplicate: _duplicate,
     ExampleEncoded: _encoded,

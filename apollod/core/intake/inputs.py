@@ -2,7 +2,8 @@
 
 import msgspec
 
-from apollod.core.intake.events import Origin, Removed, Tier
+from apollod.core.intake.events import Origin, Removed, SourceMode, Tier
+from apollod.core.intake.evidence import Evidence
 from apollod.core.kernel.input import Input
 
 
@@ -17,7 +18,8 @@ class Response(msgspec.Struct, frozen=True, gc=False):
 
 class Line(msgspec.Struct, frozen=True):
     """One complete line. A record has `example` (content id), `record` (canonical JSON) and the tier it asks for, if
-    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept."""
+    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept. One that has neither only
+    shows something about answers."""
 
     number: int
     """from 1 within its source; 0: the file as a whole"""
@@ -34,6 +36,8 @@ class Line(msgspec.Struct, frozen=True):
     """all that the record teaches, in order"""
     signature: str = ""
     """of the text that is learned, by which texts that are nearly the same are found; empty: it is too short"""
+    evidence: tuple[Evidence, ...] = ()
+    """what it shows about its answers, or about those of earlier lines"""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -65,12 +69,32 @@ class Batch(msgspec.Struct, frozen=True):
 class LinesRead(Input, frozen=True):
     """A batch of complete lines from a file or a caller, and what the journal knows of it. `known`: ids in it that it
     holds already; `responses`: the example that learned an answer of it (empty: one of an archive), by the answer's
-    key; `signatures`: of examples that one of it may resemble, by their ids."""
+    key; `signatures`: of examples that one of it may resemble, by their ids; `flagged`: ids of its evidence that is
+    recorded already."""
 
     batch: Batch
     known: frozenset[str]
     responses: dict[str, str] = {}
     signatures: dict[str, str] = {}
+    flagged: frozenset[str] = frozenset()
+
+
+class Obstruction(msgspec.Struct, frozen=True):
+    """Why a path cannot be read now, and what can be done about it. `passing_s`: of what ends by itself, such as a
+    lock, how long it has been so (seconds)."""
+
+    reason: str
+    hint: str = ""
+    passing_s: float | None = None
+
+
+class PlaceLooked(Input, frozen=True):
+    """What could not be read of a place of sources, by path. `complete`: the look is over, so that all else could."""
+
+    mode: SourceMode
+    place: str
+    blocked: dict[str, Obstruction]
+    complete: bool = True
 
 
 class WithdrawRequested(Input, frozen=True):

@@ -4,7 +4,7 @@ Law: nothing is read or parsed here. Adapters hand over complete lines, already 
 this file says which facts follow, and that an example is accepted once, however often its line comes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
 import msgspec
@@ -13,6 +13,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
 from apollod.core.judging.wanted import wants_judge
@@ -29,6 +30,7 @@ def intake_events(
     known: set[str],
     responses: Mapping[str, str] = {},
     signatures: Mapping[str, str] = {},
+    flagged: Collection[str] = (),
     judge: JudgeMode = "off",
 ) -> list[ev.Event]:
     """The facts of a batch, to be appended in one transaction. `judge`: what waits for it. The rest: see `LinesRead`.
@@ -39,10 +41,12 @@ def intake_events(
     events: list[ev.Event] = []
     if batch.new:
         events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
-    told = Known(known, responses, signatures)
+    told, recorded = Known(known, responses, signatures), set(flagged)
     accepted = duplicates = rejected = 0
     for line in batch.lines:
-        if not line.example:
+        if not line.example and not line.reason:
+            pass  # it is there for its evidence
+        elif not line.example:
             rejected += 1
             events.append(_quarantined(batch, line))
         elif isinstance(sifted := told.sift(line, batch.near_duplicate), Repeated):
@@ -55,7 +59,8 @@ def intake_events(
             )  # fmt: skip
         else:
             accepted += 1
-            events += _accepted(batch, *sifted, judge)
+            events += _accepted(batch, *sifted)
+        events += _flagged(batch, line, told, recorded)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -64,10 +69,37 @@ def intake_events(
                 counts=batch.counts,
             )
         )  # fmt: skip
-    return events
+    return events if judge == "off" else list(_with_judge(events, judge))
 
 
-def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...], judge: JudgeMode) -> list[ev.Event]:
+def _with_judge(events: list[ev.Event], judge: JudgeMode) -> Iterator[ev.Event]:
+    """These events, in which examples that wait for no person wait for the judge, if they are to."""
+    flagged = {event.example for event in events if isinstance(event, ev.SignalFlagged)}
+    for_a_person = {event.example for event in events if isinstance(event, ev.ExampleHeld)}
+    for event in events:
+        yield event
+        if not isinstance(event, ev.ExampleAccepted) or event.example in for_a_person:
+            continue
+        if wants_judge(judge, event.tier, event.example in flagged):
+            reason = "a judge decides about its source" if judge == "all" else "a judge decides: it has a signal"
+            yield ev.ExampleHeld(example=event.example, tier=event.tier, reason=reason, waits_for="judge")
+
+
+def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) -> Iterator[ev.SignalFlagged]:
+    """What the line shows and nobody has recorded; `recorded` grows by it."""
+    for one in line.evidence:
+        signal = one.id
+        if signal in recorded:
+            continue
+        recorded.add(signal)
+        yield ev.SignalFlagged(
+            signal=signal, cue=one.kind, polarity=one.polarity, strength=one.strength,
+            example=told.learner(line, one.answer), source=batch.source, line=line.number,
+            session=one.session, records=one.records, quote=one.quote, answer=one.answer,
+        )  # fmt: skip
+
+
+def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
     accepted = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
@@ -77,9 +109,6 @@ def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...], judge
     if is_held(example, tier, batch.hold):
         reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
         return [accepted, ev.ExampleHeld(example=example, tier=tier, reason=reason)]
-    if wants_judge(judge, tier, flagged=False):
-        reason = "a judge decides about its source"
-        return [accepted, ev.ExampleHeld(example=example, tier=tier, reason=reason, waits_for="judge")]
     return [accepted]
 
 
@@ -91,8 +120,8 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
-    judge = state.daemon.settings.judge.mode if state.daemon.settings else "off"
-    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, judge)
+    judge: JudgeMode = state.daemon.settings.judge.mode if state.daemon.settings else "off"
+    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged, judge)
     held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
     fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
     return Outcome(events, begin_encoding(state, fresh))
@@ -145,6 +174,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
+    inp.PlaceLooked: on_look,
     inp.WithdrawRequested: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,

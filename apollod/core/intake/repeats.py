@@ -68,6 +68,12 @@ class Known:
         self._add(line, own)
         return line, tuple(repeated)
 
+    def learner(self, line: Line, answer: str) -> str:
+        """The example that learns an answer, by its key; "" if none does, or one of an archive. Of before there were
+        keys, an example is known by the line that says it again."""
+        again = line.example in self._examples and any(one.key == answer for one in line.responses)
+        return self._responses.get(answer, line.example if again else "") if answer else ""
+
     def _add(self, line: Line, own: tuple[int, ...]) -> None:
         self._examples.add(line.example)
         for one in line.responses:

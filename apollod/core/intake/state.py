@@ -6,7 +6,7 @@ from itertools import chain
 
 import msgspec
 
-from apollod.core.intake.events import Tier
+from apollod.core.intake.events import SourceMode, Tier
 
 
 class Waiting(msgspec.Struct, gc=False):
@@ -76,6 +76,16 @@ class Position(msgspec.Struct, frozen=True):
         return Position(f"{file}~{int(times or 1) + 1}", 0, 0)
 
 
+class Blocked(msgspec.Struct, frozen=True):
+    """Why a path of a source cannot be read: see `SourceBlocked`. `since_ns`: time of the event."""
+
+    mode: SourceMode
+    place: str
+    reason: str
+    hint: str
+    since_ns: int
+
+
 class IntakeCounts(msgspec.Struct):
     """Totals over the life of the journal."""
 
@@ -99,6 +109,8 @@ class IntakeState(msgspec.Struct):
     """examples that somebody took out of the queue, in order"""
     sources: dict[str, Position] = {}
     """by the identity of their files: another file at the same path says nothing about the one that was there"""
+    blocked: dict[str, Blocked] = {}
+    """paths of sources that cannot be read now"""
     counts: IntakeCounts = msgspec.field(default_factory=IntakeCounts)
 
     @property

@@ -1,6 +1,6 @@
 """From which steps weights are made, told from the journal: a way back from one step to an earlier one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from apollod.core import events as ev
@@ -48,56 +48,66 @@ def way_back(
     if to > version:
         _of(completed, to)
         return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
-    undone: list[ev.StepCompleted] = []
-    step = version
-    while step > to:
-        undone.append(_of(completed, step))
-        step = undone[-1].parent
-        if len(undone) > UNDONE_MAX:
-            return _refused(
-                to, version, f"more than {UNDONE_MAX} steps; start anew from `apollod replay --to {to} --out DIR`"
-            )
-    if step != to:
-        return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
-    to_replay: list[ev.RecordedStep] = []
-    while step not in checkpoints and step > 0:
-        done, begun, bound = _of(completed, step), _of(started, step), bound_of(step)
-        to_replay.append(
-            ev.RecordedStep(
-                step,
-                ev.all_examples(done),
-                begun.digests or (begun.digest,),
-                done.lr,
-                begun.loss_limit,
-                done.applied,
-                done.skipped_zero + done.skipped_nonfinite,
-                done.fingerprint,
-                begun.objective,
-                bound.products if bound else "bf16",
-            )
+    undone, at = _steps_back(completed, version, lambda step: step <= to)
+    if len(undone) > UNDONE_MAX:
+        return _refused(
+            to, version, f"more than {UNDONE_MAX} steps; start anew from `apollod replay --to {to} --out DIR`"
         )
-        step = done.parent
-        if len(to_replay) > UNDONE_MAX:
-            return _refused(
-                to, version, f"the nearest checkpoint is more than {UNDONE_MAX} steps before it; name the step of one"
-            )
+    if at != to:
+        return _refused(to, version, _TAKEN_BACK.format(version=version, to=to))
+    to_replay, base = _steps_back(completed, to, lambda step: step in checkpoints or step <= 0)
+    if len(to_replay) > UNDONE_MAX:
+        return _refused(
+            to, version, f"the nearest checkpoint is more than {UNDONE_MAX} steps before it; name the step of one"
+        )
+    replay = [_recorded(_of(started, done.step), done, bound_of(done.step)) for done in to_replay]
     made_with = [settings_of(done.step) for done in to_replay]
     made_on = [bound.versions if (bound := bound_of(done.step)) else {} for done in to_replay]
-    names = [differing_setting(one, made_with[0]) for one in made_with]
-    if name := next((n for n in (*names, *(differing_choice(one, made_on[0]) for one in made_on)) if n), None):
-        return _refused(
-            to,
-            version,
-            f"steps after the checkpoint at {step} were made with several {name}; name the step of a checkpoint",
-        )
+    if name := _differing(made_with, made_on):
+        reason = f"steps after the checkpoint at {base} were made with several {name}; name the step of a checkpoint"
+        return _refused(to, version, reason)
     return inp.RollbackPlanned(
         to=to, version=version, fingerprint=completed[to].fingerprint if to in completed else "",
-        origin=checkpoints.get(step, ""),
-        replay=tuple(reversed(to_replay)), made_with=made_with[0] if made_with else None,
+        origin=checkpoints.get(base, ""),
+        replay=tuple(reversed(replay)), made_with=made_with[0] if made_with else None,
         ran_on=dict(made_on[0]) if made_on else {},
         undone=tuple(done.step for done in undone),
         examples=tuple(example for done in undone if done.applied for example in ev.all_examples(done)),
     )  # fmt: skip
+
+
+def _steps_back(
+    completed: Mapping[int, ev.StepCompleted], step: int, there: Callable[[int], bool]
+) -> tuple[list[ev.StepCompleted], int]:
+    """From a step back along its parents until one is `there`: the steps passed, newest first, and where that is. With
+    more than UNDONE_MAX of them it goes no further."""
+    passed: list[ev.StepCompleted] = []
+    while not there(step) and len(passed) <= UNDONE_MAX:
+        passed.append(_of(completed, step))
+        step = passed[-1].parent
+    return passed, step
+
+
+def _recorded(begun: ev.StepStarted, done: ev.StepCompleted, bound: ev.TrainerBound | None) -> ev.RecordedStep:
+    return ev.RecordedStep(
+        done.step,
+        ev.all_examples(done),
+        begun.digests or (begun.digest,),
+        done.lr,
+        begun.loss_limit,
+        done.applied,
+        done.skipped_zero + done.skipped_nonfinite,
+        done.fingerprint,
+        begun.objective,
+        bound.products if bound else "bf16",
+    )
+
+
+def _differing(made_with: Sequence[ev.Settings], made_on: Sequence[Mapping[str, str]]) -> str | None:
+    """What steps that would be replayed in one go do not have in common."""
+    settings = (differing_setting(one, made_with[0]) for one in made_with)
+    choices = (differing_choice(one, made_on[0]) for one in made_on)
+    return next((name for name in (*settings, *choices) if name), None)
 
 
 def _of(steps: Mapping[int, T], step: int) -> T:

@@ -43,7 +43,7 @@ def _next_batch(state: State, settings: TrainerSettings, window: Window) -> list
     one."""
     waiting = state.intake.next_up
     first = waiting[0]
-    most = 1 if first.alone else settings.accumulate
+    most = 1 if first.alone else _at_once(state, settings)
     if settings.schedule == "cosine":
         most = min(most, window.planned - window.examples)
     batch: list[Waiting] = []
@@ -54,6 +54,12 @@ def _next_batch(state: State, settings: TrainerSettings, window: Window) -> list
             return []
         batch.append(one)
     return batch
+
+
+def _at_once(state: State, settings: TrainerSettings) -> int:
+    """Examples of one step, at most."""
+    at_night = state.daemon.settings.schedule.accumulate if state.daemon.settings and state.schedule.open else 0
+    return at_night or settings.accumulate
 
 
 def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: list[Waiting]) -> Outcome:

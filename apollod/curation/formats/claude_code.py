@@ -6,6 +6,7 @@ one answer share `message.id` and come one after another, sometimes again with m
 records. Records follow each other by `parentUuid`, so a prompt that was edited begins a branch.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -30,9 +31,11 @@ SILENT = frozenset(
     }
 )  # fmt: skip
 """Types that the program keeps for itself."""
+_MESSAGE = re.compile(rb'"message":\s?\{(?:"[a-z_]+":\s?(?:"[^"\\]*"|null),\s?){0,5}"role":\s?"(?:user|assistant)"')
+"""in records without `parentUuid`, as programs that convert or imitate sessions write them"""
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     role: str = ""
     content: Any = None
     id: str = ""
@@ -40,7 +43,7 @@ class _Message(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Line(msgspec.Struct, rename="camel"):
+class _Line(msgspec.Struct, rename="camel", gc=False):
     """What is read of a record; all other fields are left alone."""
 
     type: str = ""
@@ -62,10 +65,10 @@ _decode = msgspec.json.Decoder(_Line, strict=False).decode
 
 
 def recognise(path: str, head: bytes) -> bool:
-    """One of the first records has a session and stands in a tree of records. Qwen Code's do, too, and are asked for
-    before."""
+    """One of the first records has a session, and stands in a tree of records or holds a message with blocks or text.
+    Qwen Code's do, too, and are asked for before."""
     for line in head.split(b"\n")[:20]:
-        if b'"sessionId"' in line and b'"parentUuid"' in line:
+        if b'"sessionId"' in line and (b'"parentUuid"' in line or _MESSAGE.search(line)):
             return True
     return False
 

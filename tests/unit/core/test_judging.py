@@ -11,6 +11,7 @@ from support.world import changed
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
+from apollod.core.intake.evidence import Evidence
 from apollod.core.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust, wilson
 from apollod.core.judging.votes import Vote, agreed, spokesman
 from apollod.core.judging.wanted import wants_judge
@@ -49,6 +50,27 @@ def test_without_a_judge_nothing_waits_for_one() -> None:
     w.up()
     w.lines("a")
     assert w.learned() == ["a"] and not w.questions
+
+
+def test_flagged_asks_about_what_has_a_signal_wherever_in_the_batch_that_comes() -> None:
+    w = JudgedWorld(changed(JUDGED, mode="flagged")).up().calibrate()
+    shows = Evidence("correction", "bad", 0.8, answer="b1", quote="no, I meant")
+    lines = (
+        inp.Line(number=1, example="a", record=b"{}", responses=(inp.Response("a1"),)),
+        inp.Line(number=2, example="b", record=b"{}", responses=(inp.Response("b1"),)),
+        inp.Line(number=3, evidence=(shows,)),
+    )
+    events = w.give(inp.LinesRead(inp.Batch("f", "/f", 10, 3, lines), frozenset()))
+    assert kinds(events) == [
+        "example.accepted",
+        "example.accepted",
+        "example.held",
+        "signal.flagged",
+        "source.consumed",
+    ]
+    assert [asked.subject for asked in w.questions] == ["b"] and w.learned() == ["a"]
+    w.says("good")
+    assert w.learned() == ["a", "b"]
 
 
 def test_what_a_person_reviews_and_what_was_given_directly_is_not_judged(world: JudgedWorld) -> None:

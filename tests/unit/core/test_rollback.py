@@ -248,6 +248,20 @@ def test_steps_of_several_numbers_of_threads_have_no_way_back_through_all_of_the
     assert "were made with several threads; name the step of a checkpoint" in planned.error
 
 
+def test_a_way_of_too_many_steps_is_refused(monkeypatch: pytest.MonkeyPatch):
+    world, _ = learned(*"abcd")
+    begun, done = ({e.step: e for e in world.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
+
+    def error(most: int, to: int, *checkpoints: int) -> str:
+        monkeypatch.setattr(way_back, "UNDONE_MAX", most)
+        paths = dict.fromkeys(checkpoints, "/c")
+        return way_back.way_back(begun, done, lambda _: world.settings, world.bound_of, to, 4, paths).error
+
+    assert error(3, 1, 1) == "" and "more than 2 steps; start anew" in error(2, 1, 1), "three are undone"
+    assert error(3, 3) == "" and "nearest checkpoint is more than 2 steps before" in error(2, 3), "three are replayed"
+    assert error(2, 3, 1) == ""
+
+
 def test_twice_back_and_forth():
     world, weights = learned(*"abcd", checkpoint_after="c")
     back(world, 2)

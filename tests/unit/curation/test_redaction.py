@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.secret_samples import WITH, WITHOUT
 
-from apollod.curation import redaction
 from apollod.curation.formats.claude_code import READER
 from apollod.curation.formats.jsonl_records import JsonlRecords
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
@@ -20,12 +19,17 @@ def secrets_of(sample: str) -> list[str]:
     return re.findall("§(.*?)§", sample, re.S)
 
 
+def pieces(secret: str) -> list[str]:
+    """Of which none may be left: a key without its end is no key, but most of it was shown."""
+    return [secret[n : n + 8] for n in range(max(1, len(secret) - 7))]
+
+
 @pytest.mark.parametrize("sample", WITH)
 def test_a_secret_is_gone_and_the_text_around_it_is_not(sample: str) -> None:
     bare = sample.replace("§", "")
     clean, counts = redact(bare.encode())
     for secret in secrets_of(sample):
-        assert secret.encode() not in clean and sum(counts.values()) >= 1
+        assert not any(piece.encode() in clean for piece in pieces(secret)) and sum(counts.values()) >= 1
     begin = sample.split("§")[0]
     assert clean.startswith(begin.encode()), clean
 
@@ -41,7 +45,7 @@ def test_the_same_in_json(sample: str) -> None:
     line = json.dumps({"text": sample.replace("§", "")}).encode() + b"\n"
     clean, _ = redact(line)
     text = json.loads(clean)["text"]
-    assert not any(secret in text for secret in secrets_of(sample))
+    assert not any(piece in text for secret in secrets_of(sample) for piece in pieces(secret))
 
 
 def test_the_same_secret_is_the_same_placeholder_and_redacting_again_changes_nothing() -> None:
@@ -60,7 +64,23 @@ def test_it_never_raises(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", [b"token=", b"://a:", b"key key ", b"-----BEGIN PRIVATE KEY-----", b"password is ", b"?sig="]
+    "piece",
+    [
+        b"token=",
+        b"://a:",
+        b"key key ",
+        b"-----BEGIN PRIVATE KEY-----",
+        b"password is ",
+        b"?sig=",
+        b"curl -u a",
+        b"mysql ",
+        b"cookie: a=b; ",
+        b"authorization: ",
+        b'"name": "API_KEY" ',
+        b"api_key\\n0 ",
+        b"eyJhbGciOiJ.",
+        b"--key ",
+    ],
 )
 @pytest.mark.timeout(60)
 def test_long_texts_of_beginnings_do_not_take_for_ever(piece: bytes) -> None:
@@ -94,13 +114,3 @@ def test_a_secret_in_a_line_that_is_too_long_does_not_reach_quarantine() -> None
         kept += b"".join(item.data for item in folded.items if isinstance(item, Bad))
         cursor = folded.cursor
     assert key.encode() not in kept and b"[redacted github-token" in kept
-
-
-def test_no_word_is_missed_by_the_search_for_many_of_them() -> None:
-    shape, others = redaction._marked()
-    marked = [word for word in redaction._by_word() if word not in others]
-    assert len(marked) > 15 and others
-    for word in marked:
-        for text in (word, b"x" + word, b'"-_' + word + b"-_"):
-            assert shape.search(text), text
-    assert not shape.search(b"a-b_c 0-a snake_case")

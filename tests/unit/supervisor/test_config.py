@@ -69,6 +69,14 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ('[judge]\napi_key = "k"\n', ["api_key needs base_url"]),
         ('[judge]\nbase_url = "j.example"\nmodel = "m"\n', ["not the base URL", "http://127.0.0.1"]),
         ('[[watch]]\npath = "/x"\nformt = "auto"\n', ["unknown key 'formt' in [watch]", "'format'"]),
+        ('[[watch]]\npath = "/x"\nmode = "tial"\n', ["[[watch]] mode = 'tial'", "did you mean 'tail'", "poll"]),
+        ('[[watch]]\npath = "/x"\nstrip = "memry"\n', ["[[watch]] strip = 'memry'", "did you mean 'memory'"]),
+        ('[[watch]]\npath = "/x"\ntier = "dream"\n', ["[[watch]] tier = 'dream'", "direct, bulk"]),
+        ('[[watch]]\npath = "/x"\nmodels = "apollo"\n', ["watch[0].models", "array"]),
+        ('[[watch]]\npath = "/x"\ncontext_tokens = 0\n', ["watch[0].context_tokens", ">= 1"]),
+        ('[[watch]]\npath = "/x"\nsettle_s = 0.5\n', ["watch[0].settle_s", ">= 1"]),
+        ('[[watch]]\npath = "/x"\nsidechains = "yes"\n', ["watch[0].sidechains", "bool"]),
+        ('[[watch]]\nformat = "auto"\n', ["watch[0]", "path"]),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_do(tmp_path, text, words):
@@ -186,11 +194,13 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
         "watch": [
             "path",
             "format",
+            "mode",
             "models",
             "strip",
             "strip_patterns",
             "sidechains",
             "tier",
+            "context_tokens",
             "settle_s",
             "poll_s",
             "review",
@@ -212,6 +222,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "priority",
             "cases",
         ],
+        "schedule": ["nightly", "zone", "accumulate"],
         "checkpoint": [
             "delay_s",
             "every_s",

@@ -40,6 +40,7 @@ PROMISED: dict[str, dict[str, Any]] = {
         "check_every": 20, "base_url": "", "api_key": "", "timeout_s": 120.0, "max_tokens": 2048,
         "priority": "auto", "cases": (),
     },
+    "schedule": {"nightly": "", "zone": "", "accumulate": 0},
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,
         "undo_bytes": "auto", "hook": (),

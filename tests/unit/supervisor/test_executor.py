@@ -210,13 +210,14 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
     """A server that takes the question and never answers."""
 
     async def main() -> None:
-        hung_up, posted = anyio.Event(), list[inp.Input]()
+        asked, hung_up, posted = anyio.Event(), anyio.Event(), list[inp.Input]()
 
         async def serve(client: Any) -> None:
             async with client:
                 try:
                     while True:
                         await client.receive()
+                        asked.set()
                 except anyio.EndOfStream:
                     hung_up.set()
 
@@ -233,6 +234,7 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
                 await executor.run(fx.ScoreProbe(3, 7, (1, 2), (-1.0,), 0.1, patience_s=0.05))
                 while not posted:
                     await anyio.sleep(0.01)
+                await asked.wait()
                 assert posted == [inp.ScoreLate(7)] and not hung_up.is_set(), "it goes on"
                 await executor.run(fx.DropScore(8))
                 await anyio.wait_all_tasks_blocked()

@@ -12,6 +12,7 @@ from ctypes.util import find_library
 import msgspec
 import pytest
 import torch
+from support.fork_server import fork_server
 
 from apollod.adapters.system.owner import open_pidfd, this_process, when_ended
 from apollod.bridges import cuda_ipc
@@ -167,17 +168,18 @@ def test_a_trainer_leaves_as_soon_as_the_engine_is_killed(engine: subprocess.Pop
         f"leave_with(Process({owner.pid}, {owner.started})); print('bound', flush=True)\n"
         "n = 0\nwhile True: n += 1"  # busy, as in a step
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as trainer:
+    reading, writing = os.pipe()
+    trainer = fork_server().start(["-c", code], os.environ, (0, writing, writing))
+    os.close(writing)
+    with open(reading) as said:
         try:
-            assert trainer.stdout is not None and trainer.stdout.readline() == "bound\n"
+            assert said.readline() == "bound\n"
             time.sleep(0.2)
             assert trainer.poll() is None
             engine.send_signal(signal.SIGKILL)
             killed = time.monotonic()
             assert trainer.wait(10) == EXIT_OWNER_GONE
             assert time.monotonic() - killed < 5
-            assert trainer.stderr is not None and f"process {engine.pid} ended" in trainer.stderr.read()
+            assert f"process {engine.pid} ended" in said.read()
         finally:
             trainer.kill()

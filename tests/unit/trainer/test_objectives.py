@@ -2,7 +2,7 @@
 
 import copy
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.determinism import deterministic  # noqa: F401
 from support.model_memory import Memory
 from support.objectives import ClippedRatio, Preference
 from support.small_models import small_model
@@ -28,7 +29,7 @@ from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.row_gradient import RowGradient
-from apollod.trainer.step import be_deterministic, run_step
+from apollod.trainer.step import run_step
 from apollod.wire import messages as m
 from apollod.wire.records import CompletionRecord, TypedRecord, decode_record, parse_line
 
@@ -44,14 +45,6 @@ EVERY = [*table.OBJECTIVES.values(), CLIPPED, PREFERENCE]
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
     return load_tokenizer(str(tiny_model))
-
-
-@pytest.fixture(autouse=True)
-def deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    be_deterministic()
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 def long(tokens: Tokens, times: int) -> Tokens:

@@ -2,12 +2,11 @@
 
 import ast
 import errno
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from support.fork_server import said
 
 from apollod.trainer.out_of_memory import lacks_memory, spoils_the_thread
 
@@ -95,6 +94,7 @@ except RuntimeError as error:
     said = str(error)
 resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 print([said, product(513), pool.submit(product, 514).result()])
+pool.shutdown()
 """
 
 
@@ -102,9 +102,9 @@ def test_onednn_that_found_no_memory_goes_on_in_another_thread_and_in_no_other_w
     """What the trainer's way out rests on. How little memory makes it fail, and nothing else, is tried out."""
     words, found = "could not create a primitive", []
     for room in (1 << 20, 1 << 19, 1 << 21, 1 << 18):
-        ran = subprocess.run([sys.executable, "-c", STARVED, str(room)], capture_output=True, text=True, check=False)
-        found.append(ran.stdout.strip() or ran.returncode)
-        if ran.returncode == 0 and words in ran.stdout:
-            assert ast.literal_eval(ran.stdout) == [words, words, True]
+        code, text = said(STARVED, str(room))
+        found.append(text.strip() or code)
+        if code == 0 and words in text:
+            assert ast.literal_eval(text) == [words, words, True]
             return
     pytest.skip(f"oneDNN could not be made to fail here: {found}")

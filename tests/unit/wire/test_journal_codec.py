@@ -7,27 +7,13 @@ from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import msgspec
 import pytest
+from support.journals import step_completed
 
 from apollod.core import events as ev
 from apollod.errors import JournalError
 from apollod.wire import event_codec
 
-STEP = ev.StepCompleted(
-    step=3,
-    parent=2,
-    example="e" * 32,
-    applied=True,
-    loss=1.5,
-    lr=1e-5,
-    grad_norm=0.5,
-    update_norm=0.1,
-    tokens=9,
-    targets=4,
-    skipped_zero=0,
-    skipped_nonfinite=0,
-    fingerprint="f" * 16,
-    seconds=0.2,
-)
+STEP = step_completed(3, 2, "e" * 32)
 
 
 def sample(field_type: Any, number: int) -> Any:

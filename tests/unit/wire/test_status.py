@@ -16,12 +16,13 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
-from apollod.core.intake.state import IntakeCounts, IntakeState, Waiting
+from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.rollback.state import RollbackState
-from apollod.core.settings import JudgeSettings
+from apollod.core.schedule.state import ScheduleState
+from apollod.core.settings import JudgeSettings, ScheduleSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -38,6 +39,7 @@ base.how: str | null
 base.kept: bool
 base.path: str | null
 base.reason: str
+blocked: {str: object}
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null
@@ -107,6 +109,12 @@ running.examples: int
 running.expected_s: float | null
 running.step: int
 running.tokens: int
+schedule.closes_at: float | null
+schedule.nightly: str
+schedule.open: bool
+schedule.opens_at: float | null
+schedule.steps: int
+schedule.zone: str
 schema_version: int
 start: object | null
 start.done: int
@@ -184,7 +192,7 @@ def type_name(type_: Any) -> str:
 
 def shown(value: Any, path: str = "") -> dict[str, Any]:
     """Path -> value of a JSON object; what is keyed by names that are data stays whole."""
-    if not isinstance(value, dict) or path in ("activities", "paths", "quality"):
+    if not isinstance(value, dict) or path in ("activities", "blocked", "paths", "quality"):
         return {path: value}
     return {
         name: leaf for key, below in value.items() for name, leaf in shown(below, f"{path}.{key}".lstrip(".")).items()
@@ -192,6 +200,9 @@ def shown(value: Any, path: str = "") -> dict[str, Any]:
 
 
 BOUND = ev.TrainerBound(pid=12, fingerprint="f", parameters=1, elements=1)
+
+
+NIGHTLY = ScheduleSettings("02:00-05:00", "UTC")
 
 
 def full_state() -> State:
@@ -203,10 +214,16 @@ def full_state() -> State:
     )  # fmt: skip
     return State(
         daemon=DaemonState(
-            started_at_ns=1_000_000_000, settings=ev.Settings(model_path="/m", judge=JudgeSettings(mode="all"))
+            ev.Settings("/m", schedule=ScheduleSettings("02:00-05:00", "UTC"), judge=JudgeSettings(mode="all")),
+            started_at_ns=1_000_000_000,
         ),
+        schedule=ScheduleState(ev.NightPlanned(7_200_000_000_000, 18_000_000_000_000, "02:00-05:00", "UTC")),
         children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
-        intake=IntakeState(undone={"u": None}, counts=IntakeCounts(accepted=9, rejected=2, duplicates=4)),
+        intake=IntakeState(
+            undone={"u": None},
+            counts=IntakeCounts(accepted=9, rejected=2, duplicates=4),
+            blocked={"/logs/a": Blocked("tail", "/logs", "it may not be read", "change its mode", 61_000_000_000)},
+        ),
         training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),
         recovery=RecoveryState(base=ev.BaseKept(path="/s/base/m", how="link", bytes=1, seconds=0.5)),
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
@@ -274,6 +291,21 @@ def page(status: st.Status) -> str:
     return status_page.page(st.plain(status))
 
 
+def test_sources_that_cannot_be_read_are_told_with_what_to_do():
+    status = full_status()
+    assert st.plain(status)["blocked"] == {
+        "/logs/a": {"reason": "it may not be read", "hint": "change its mode", "mode": "tail", "since": 61.0}
+    }
+    (line,) = [line for line in page(status).splitlines() if line.startswith("sources")]
+    assert line == "sources     /logs/a cannot be read: it may not be read; change its mode"
+    more = {f"/logs/{name}": status.blocked["/logs/a"] for name in "abc"}
+    (line,) = [
+        line for line in page(msgspec.structs.replace(status, blocked=more)).splitlines() if line.startswith("sources")
+    ]
+    assert line.endswith("; 2 more: `apollod ctl source list`")
+    assert "sources" not in page(msgspec.structs.replace(status, blocked={}))
+
+
 def test_float32_products_are_told_with_what_they_cost():
     state = State(daemon=DaemonState(settings=ev.Settings(model_path="/m")), children=ChildrenState(bound=BOUND))
     for products, told in (("bf16", False), ("float32", True)):
@@ -290,18 +322,19 @@ def test_the_page_of_a_status():
     assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
-    assert lines[9].endswith("; 3 steps can be undone in memory")
+    assert lines[10].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
-    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[9]
+    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[10]
     assert said.endswith("no step can be undone in memory: one step alone takes 9 bytes")
     assert lines[3] == "running     step 4 on abcabcabcabc and 1 more (300 tokens), 10 s of about 6 s"
     assert lines[4] == "start       aligning, 1 s"
     assert (
-        lines[10] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
+        lines[11] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
     )
     free = msgspec.structs.replace(
         full_status(),
         activities={"step": "", "checkpoint": ""},
+        blocked={},
         growth=None,
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),

@@ -7,7 +7,7 @@ from typing import Any
 
 from apollod.cli import numbers, render
 from apollod.cli.control import ctl, deciding, withdrawal
-from apollod.cli.control.questions import example_ids, example_mask, example_text, rows
+from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, rows
 from apollod.core.example_state import STATES
 
 _EXAMPLES = """
@@ -88,6 +88,7 @@ def _show(args: argparse.Namespace) -> int:
     refused = rows.objects(
         path, f"SELECT body ->> '$.reason' AS reason FROM events WHERE kind = 'example.rejected' AND key = '{id_}'"
     )
+    found["signals"] = example_facts.signals_of(path, id_)
     said = {"rejected": refused, "held": tried, "skipped": tried}.get(found["state"], [])
     found |= {"steps": [row["step"] for row in tried], "reason": said[-1]["reason"] if said else ""}
     if args.json:
@@ -118,6 +119,7 @@ def _text(e: dict[str, Any]) -> str:
         f"tier        {e['tier']}",
         f"accepted    {e['at']} (event {e['seq']})",
         *([f"tokens      {e['tokens']}, {e['targets']} of them targets"] if e["tokens"] is not None else []),
+        *(f"signal      {example_facts.told(one)}" for one in e["signals"]),
     ]
     return "\n".join([*map(render.plain, lines), *example_text.lines(e["record"], e["removed"])])
 

@@ -1,0 +1,13 @@
+"""What can happen: it becomes known when the next night is."""
+
+from apollod.core.kernel.input import Input
+
+
+class NightKnown(Input, frozen=True):
+    """The hours of the configuration in nanoseconds since 1970, those that it is in or the next ones; without `hours`
+    there are none."""
+
+    opens_ns: int = 0
+    closes_ns: int = 0
+    hours: str = ""
+    zone: str = ""

@@ -1,0 +1,101 @@
+"""What redaction made of a labelled sample, counted."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from benchmarks.redaction.draw import Sample
+
+PIECE = 8
+"""characters of a secret in a row: if as many are left, it is not redacted"""
+_PLACEHOLDER = re.compile(rb"\[redacted [^\]]{1,60}\]")
+
+Redact = Callable[[bytes], tuple[bytes, Mapping[str, int]]]
+
+
+class Share(NamedTuple):
+    """`hits` of `total`, with the 95% interval of Wilson (1927)."""
+
+    hits: int
+    total: int
+
+    def interval(self, z: float = 1.959964) -> tuple[float, float]:
+        n, p = self.total, self.value
+        if not n:
+            return 0.0, 1.0
+        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+        around = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return max(0.0, middle - around), min(1.0, middle + around)
+
+    @property
+    def value(self) -> float:
+        return self.hits / self.total if self.total else 0.0
+
+
+@dataclass
+class Counted:
+    """Everything counted over a sample."""
+
+    found: dict[str, list[bool]] = field(default_factory=dict)
+    """by kind of secret: was all of it taken out?"""
+    kept: dict[str, list[bool]] = field(default_factory=dict)
+    """by kind of harmless text: is it as it was?"""
+    right: int = 0
+    """placeholders that stand for a labelled secret, or a part of one"""
+    wrong: int = 0
+    """placeholders that stand for something else"""
+    missed: list[Sample] = field(default_factory=list)
+    alarms: list[tuple[Sample, str]] = field(default_factory=list)
+    """with what was taken out"""
+
+    @property
+    def recall(self) -> Share:
+        return Share(sum(map(sum, self.found.values())), sum(map(len, self.found.values())))
+
+    @property
+    def specificity(self) -> Share:
+        return Share(sum(map(sum, self.kept.values())), sum(map(len, self.kept.values())))
+
+    @property
+    def precision(self) -> Share:
+        return Share(self.right, self.right + self.wrong)
+
+
+def count(samples: Iterable[Sample], redact: Redact) -> Counted:
+    """Redact every text and compare with its labels."""
+    counted = Counted()
+    for one in samples:
+        data = one.text.encode()
+        redacted, _ = redact(data)
+        secrets = [secret.encode() for secret in one.secrets]
+        for taken in taken_out(data, redacted):
+            if any(piece in taken for secret in secrets for piece in _pieces(secret)):
+                counted.right += 1
+            else:
+                counted.wrong += 1
+                counted.alarms.append((one, taken.decode(errors="replace")))
+        if secrets:
+            found = not any(piece in redacted for secret in secrets for piece in _pieces(secret))
+            counted.found.setdefault(one.kind, []).append(found)
+            if not found:
+                counted.missed.append(one)
+        else:
+            counted.kept.setdefault(one.kind, []).append(redacted == data)
+    return counted
+
+
+def taken_out(data: bytes, redacted: bytes) -> list[bytes]:
+    """What placeholders stand for, in order."""
+    literal = _PLACEHOLDER.split(redacted)
+    if len(literal) == 1:
+        return []
+    match = re.fullmatch(b"(.+?)".join(re.escape(part) for part in literal), data, re.DOTALL)
+    if match is None:
+        raise ValueError("redaction changed more than it took out")
+    return list(match.groups())
+
+
+def _pieces(secret: bytes) -> list[bytes]:
+    return [secret[n : n + PIECE] for n in range(max(1, len(secret) - PIECE + 1))]

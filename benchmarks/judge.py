@@ -2,10 +2,10 @@
 
 A judge that answers at once, over real HTTP in another process, and a daemon's loop with its journal on disk, without
 children. Examples come in batches as from a file, one request each, and all are called good; planted cases come among
-them as often as by default. In turns with them the same client makes the same requests and nothing else: what an
-example takes longer than its requests is the overhead. `cpu_ms` and `request_cpu_ms` are the same in processor time of
-this process. `append_ms` is one durable append of the loop, of which a judged example needs two at least, the intent
-before the question and the verdict after it: a slow disk shows there.
+them as often as by default. `call_ms` is what of that passes between a question to the client and its answer, and the
+overhead is the rest. In turns with them the same client makes the same requests and nothing else (`request_ms`).
+`cpu_ms` and `request_cpu_ms` are processor time of this process. `append_ms` is one durable append of the loop, of
+which a judged example needs one, its verdict with the next intent: a slow disk shows there.
 """
 
 import asyncio
@@ -24,9 +24,10 @@ import anyio
 import msgspec
 
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.answer import Completion
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.request import Prompt, Sampling
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.adapters.system import log
 from apollod.core import effects as fx
@@ -39,6 +40,7 @@ from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from benchmarks import report
 
+TIMED = ("ms", "call_ms", "cpu_ms", "request_ms", "request_cpu_ms")
 ROUNDS, EXAMPLES, APPENDS = 5, 200, 100
 MS_MAX, EVENTS_MAX = 2.0, 8.0
 NONE = cast(Any, None)
@@ -94,7 +96,7 @@ def main() -> None:
     finally:
         server.terminate()
         server.wait()
-    overhead = figures["ms"] - figures["request_ms"]
+    overhead = figures["ms"] - figures["call_ms"]
     figures["overhead_ms"] = overhead
     goals = {
         "overhead_ms": report.goal(overhead, MS_MAX, at_most=True),
@@ -108,16 +110,19 @@ async def _measure(root: Path, url: str) -> dict[str, float]:
     options = ["model.path=/m", f"state.dir={root}/state", "judge.mode=all", f"judge.base_url={url}", "judge.model=m"]
     config = load_config(None, [*options, "judge.votes=1"], {})
     config.state_dir.mkdir()
-    own: dict[str, list[float]] = {name: [] for name in ("ms", "cpu_ms", "request_ms", "request_cpu_ms", "append_ms")}
-    async with _life(config) as loop, HttpLlm(Endpoint(url, "m")) as llm:
+    own: dict[str, list[float]] = {name: [] for name in (*TIMED, "append_ms")}
+    spent: list[float] = []
+    async with _life(config, spent) as loop, HttpLlm(Endpoint(url, "m")) as llm:
         await _until(loop, lambda state: state.judging.ready and not state.judging.due)
         first = loop.state.seq
         for turn in range(ROUNDS):
             batch = _batch(config, turn)
             before = loop.state.judging.turn
+            _spent(spent)
             with _timed(own["ms"], own["cpu_ms"]):
                 await loop.submit(inp.LinesRead(batch, frozenset()))
                 await _until(loop, lambda state: not state.judging.waiting and not state.judging.open)
+            own["call_ms"].append(_spent(spent))
             cases = loop.state.judging.turn - before
             asked = [line.record for line in (*batch.lines, *batch.lines[:cases])]
             with _timed(own["request_ms"], own["request_cpu_ms"]):
@@ -142,10 +147,33 @@ def _timed(wall_ms: list[float], cpu_ms: list[float]) -> Iterator[None]:
     cpu_ms.append((time.process_time() - cpu) / EXAMPLES * 1e3)
 
 
+def _spent(spent: list[float]) -> float:
+    """Milliseconds an example that questions took since the last time."""
+    total = sum(spent) / EXAMPLES * 1e3
+    spent.clear()
+    return total
+
+
+class TimedLlm(HttpLlm):
+    """Notes the seconds of each question."""
+
+    def __init__(self, endpoint: Endpoint, spent: list[float]) -> None:
+        super().__init__(endpoint)
+        self._spent = spent
+
+    async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
+        began = time.perf_counter()
+        try:
+            return await super().complete(prompt, sampling)
+        finally:
+            self._spent.append(time.perf_counter() - began)
+
+
 @asynccontextmanager
-async def _life(config: Config) -> AsyncIterator[Loop]:
+async def _life(config: Config, spent: list[float]) -> AsyncIterator[Loop]:
     judge, journal = Judge.of(config), await Journal.open(config.journal_path)
     assert judge is not None
+    judge._llm = TimedLlm(judge._endpoint, spent)
     try:
         loop = Loop(State(), journal)
         async with anyio.create_task_group() as tasks:

@@ -202,7 +202,8 @@ def test_a_misbehaviour_ends_with_a_person_and_nothing_learned(
     async def main() -> None:
         async with serving() as server:
             server.otherwise = judging(lambda judged: said)
-            async with life(config_of(state, server.url, "attempts=2", "timeout_s=0.1")) as one:
+            timeout = f"timeout_s={0.1 if name.startswith('slow') else 20}"
+            async with life(config_of(state, server.url, "attempts=2", timeout)) as one:
                 (example,) = await one.lines("an answer")
                 await one.settled()
                 who, reason = reasons(one)[example]

@@ -4,7 +4,6 @@ Law: nothing is learned because a question failed, because votes differ, or beca
 What a person decides counts, whatever is under way; a verdict that comes later is recorded and changes nothing.
 """
 
-from collections.abc import Collection
 from itertools import islice
 
 import msgspec
@@ -15,7 +14,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.agreement import distrust
-from apollod.core.judging.state import Asked, JudgingState
+from apollod.core.judging.state import JudgingState
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -52,7 +51,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     at_once = 1 if own.failures else settings.judge.concurrency
     if len(own.open) >= at_once or not is_due(now_ns, own.retry_ns, own.retry_s) or blocked(Activity.JUDGING, state):
         return nothing()
-    return _ask(own, settings.judge, *_next(own, settings.judge))
+    return _ask(own, settings.judge, *_next(own, settings.judge, own.failures > 0, own.since_case))
 
 
 def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Outcome:
@@ -66,28 +65,14 @@ def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Ou
     return Outcome([asked], [fx.AskJudge(subject, asked.attempt, bool(case), judge.votes, judge.temperature)])
 
 
-def _next(own: JudgingState, judge: JudgeSettings) -> tuple[str, str]:
+def _next(own: JudgingState, judge: JudgeSettings, down: bool, since_case: int) -> tuple[str, str]:
     """(example, case), of which one is empty, or both. Cases that were never asked about come first; while the endpoint
-    does not answer, examples, so that they reach a person in the end."""
+    is down, examples, so that they reach a person in the end."""
     example = next((one for one in own.waiting if one not in own.open), "")
-    if own.failures and example:
+    if down and example:
         return example, ""
-    return _next_of(own, judge, example, own.due, own.since_case)
-
-
-def _after(own: JudgingState, judge: JudgeSettings, answered: Asked, subject: str) -> tuple[str, str]:
-    """The same for when `subject` will have had its answer: what was just answered is still open in the state."""
-    example = next((one for one in own.waiting if one not in own.open), "")
-    if not answered.planted:
-        return _next_of(own, judge, example, own.due, own.since_case + 1)
-    return _next_of(own, judge, example, [one for one in own.due if one != subject], own.since_case)
-
-
-def _next_of(
-    own: JudgingState, judge: JudgeSettings, example: str, due: Collection[str], since_case: int
-) -> tuple[str, str]:
-    if due:
-        return "", next((one for one in due if one not in own.open), "")
+    if own.due:
+        return "", next((one for one in own.due if one not in own.open), "")
     if example and since_case >= judge.check_every and own.next_case not in own.open:
         return ("", own.next_case) if own.next_case else (example, "")
     return example, ""
@@ -117,10 +102,11 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     outcome = Outcome([given], [])
     if subject in own.waiting:
         outcome = _decided(state, given, input_, distrust(own, settings.judge.trust_min))
-    if len(own.open) > settings.judge.concurrency or blocked(Activity.JUDGING, state):
+    if blocked(Activity.JUDGING, state):
         return outcome
-    # the next question in the same transaction: an append less to wait for
-    return outcome.then(_ask(own, settings.judge, *_after(own, settings.judge, asked, subject)))
+    # The next question in the same transaction: an append less to wait for. What was answered is still open in `own`.
+    since_case = own.since_case + (not asked.planted)
+    return outcome.then(_ask(own, settings.judge, *_next(own, settings.judge, down=False, since_case=since_case)))
 
 
 def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:

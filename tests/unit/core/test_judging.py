@@ -234,6 +234,23 @@ def test_after_as_many_kills_as_attempts_a_person_decides(world: JudgedWorld) ->
     assert "the daemon ended before the answer" in world.state.review.held["a"].reason
 
 
+def test_a_daemon_that_stops_asks_nothing_more(world: JudgedWorld) -> None:
+    world.lines("a", "b", "c", "d")
+    world.give(inp.StopRequested("t"))
+    asked = len(world.of(ev.VerdictRequested))
+    world.says("good")
+    assert len(world.of(ev.VerdictRequested)) == asked
+
+
+def test_what_was_held_anew_waits_anew_and_keeps_nobody_else_from_running_out_of_time(world: JudgedWorld) -> None:
+    world.lines("a", "b")
+    world.pass_time(20 * 86_400)
+    world.says("unsure", about="a")
+    world.pass_time(11 * 86_400)
+    assert list(world.state.review.held) == ["a"] and world.state.judging.waiting == {}
+    assert kinds(world.says("good", about="b")) == ["verdict.given"] and world.learned() == []
+
+
 def test_where_the_judge_was_taken_away_what_waits_for_it_waits_for_a_person(world: JudgedWorld) -> None:
     world.lines("a", "b")
     after = world.successor()

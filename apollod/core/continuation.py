@@ -18,6 +18,7 @@ from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.state import State
 
@@ -193,6 +194,7 @@ def _totals(state: State) -> ev.JournalCarried:
         accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
         trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
+        rated=state.feedback.rated,
     )  # fmt: skip
 
 
@@ -212,7 +214,7 @@ def carried_state(state: State) -> State:
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         schedule=ScheduleState(),
         intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
-        review=replace(state.review, dismissed={}),
+        review=ReviewState(held=state.review.held),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),

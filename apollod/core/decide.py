@@ -13,6 +13,7 @@ from apollod.core.alignment import policy as alignment
 from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
+from apollod.core.feedback import policy as feedback
 from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -30,6 +31,7 @@ SUBJECTS = (
     intake,
     review,
     judging,
+    feedback,
     recovery,
     training,
     checkpoints,

@@ -8,6 +8,7 @@ from apollod.core.alignment.events import *
 from apollod.core.checkpoints.events import *
 from apollod.core.children.events import *
 from apollod.core.daemon.events import *
+from apollod.core.feedback.events import *
 from apollod.core.intake.events import *
 from apollod.core.judging.events import *
 from apollod.core.kernel.event import Event as Event

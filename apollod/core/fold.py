@@ -12,6 +12,7 @@ from apollod.core.alignment.fold import FOLDS as ALIGNMENT
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
+from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
@@ -29,6 +30,7 @@ SLICES = {
     "training": TRAINING,
     "recovery": RECOVERY,
     "review": REVIEW,
+    "feedback": FEEDBACK,
     "intake": INTAKE,
     "judging": JUDGING,
     "checkpoints": CHECKPOINTS,

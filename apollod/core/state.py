@@ -10,6 +10,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointsState
 from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.feedback.state import FeedbackState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
@@ -31,6 +32,7 @@ class State(msgspec.Struct):
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
+    feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

@@ -176,6 +176,17 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.path).expanduser().absolute()
 
 
+class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the engine keeps of its own answers: prompt and tokens, by response id, without credentials."""
+
+    mode: Literal["off", "feedback", "all"] = "off"
+    """feedback: a rating finds the exact tokens of its answer; all: so do logs that name the response"""
+    max_bytes: Annotated[int, Meta(ge=1 << 16)] = 256 << 20
+    """of disk; the oldest answers go first"""
+    keep_s: Annotated[float, Meta(gt=0.0)] = 86400.0
+    """older answers are forgotten"""
+
+
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
 
@@ -248,6 +259,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trainer: TrainerSection = TrainerSection()
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
+    capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
     judge: JudgeSection = JudgeSection()
     schedule: ScheduleSection = ScheduleSection()
@@ -271,6 +283,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def journal_path(self) -> Path:
         return self.state_dir / "journal.db"
+
+    @property
+    def capture_path(self) -> Path:
+        return self.state_dir / "capture.db"
 
     @property
     def inbox_dir(self) -> Path:

@@ -23,6 +23,10 @@ _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFail
 _WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.VerdictFailed)
 _HIDDEN = (
     "record",
+    "sampled",
+    "original",
+    "answer",
+    "correction",
     "settings",
     "versions",
     "held",

@@ -197,11 +197,12 @@ def _alignment(state: State) -> st.Alignment | None:
 
 
 def _queue(state: State) -> st.Queue:
-    steps, lines = state.training.counts, state.intake.counts
+    steps, lines, decided = state.training.counts, state.intake.counts, state.review.counts
     return st.Queue(
         pending=state.queued, held=len(state.review.held) + steps.held, trained=steps.trained, skipped=steps.skipped,
-        undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), rejected=lines.rejected,
-        duplicates=lines.duplicates, accepted=lines.accepted,
+        undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), declined=decided.declined,
+        edited=decided.edited, expired=decided.expired, rejected=lines.rejected, duplicates=lines.duplicates,
+        accepted=lines.accepted,
     )  # fmt: skip
 
 

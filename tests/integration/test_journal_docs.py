@@ -23,6 +23,10 @@ DECIDED: list[ev.Event] = [
     ev.VerdictGiven(verdict="good", case="ab", expected="bad"),
     ev.VerdictFailed(attempt=1, cause="nonsense", reason="this is prose", gives_up=False, example=B),
     ev.ExampleDeclined(example=B, tier="bulk", by="me"),
+    ev.FeedbackGiven(response="chatcmpl-1", rating="good", by="http", example=A),
+    ev.FeedbackGiven(
+        response="chatcmpl-1", rating="bad", by="ctl", correction="so", answer="thus", example=B, replaces=9
+    ),
 ]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
@@ -108,3 +112,9 @@ def test_an_exit_that_was_asked_for_is_not_among_those_nobody_asked_for(tmp_path
 def test_datasette_knows_tables_that_exist(path: Path) -> None:
     assert set(METADATA["tables"]) <= set(columns(path, "table"))
     assert not set(METADATA["queries"]) & (set(columns(path, "table")) | set(columns(path, "view")))
+
+
+def test_of_two_ratings_of_an_answer_the_last_one_holds(path: Path) -> None:
+    assert query(path, "SELECT response, rating, holds, correction, answer FROM feedback ORDER BY seq").rows == [
+        ("chatcmpl-1", "good", 0, None, None), ("chatcmpl-1", "bad", 1, "so", "thus"),
+    ]  # fmt: skip

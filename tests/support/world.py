@@ -96,6 +96,8 @@ class World:
         self.exited = False
         self.state = State()
         self.journal: list[ev.Recorded] = []
+        self.given: list[tuple[int, inp.Input]] = []
+        """every input, with the number of events before it"""
         self.asked: deque[fx.Effect | Writing] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
@@ -138,6 +140,7 @@ class World:
     # --- the loop -------------------------------------------------------------------------------------------------
 
     def give(self, input_: inp.Input) -> list[ev.Event]:
+        self.given.append((len(self.journal), input_))
         first = self._settle(input_)
         for _ in range(100):
             if not self._settle(inp.Advance()):
@@ -147,6 +150,8 @@ class World:
     def _settle(self, input_: inp.Input) -> list[ev.Event]:
         if isinstance(input_, inp.LinesRead):
             input_ = inp.LinesRead(input_.batch, frozenset(self.known))
+        if isinstance(input_, inp.Rated):
+            input_ = self._with_former(input_)
         events, effects = decide(self.state, input_, self.now)
         for event in events:
             recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
@@ -161,6 +166,18 @@ class World:
             self._instant()
             out += self._run(effect)
         return out
+
+    def _with_former(self, rated: inp.Rated) -> inp.Rated:
+        """As the loop asks the journal."""
+        key = inp.response_key(rated.response)
+        said = [(r.seq, r.event) for r in self.journal if r.event.key() == rated.response and _is_rating(r.event)]
+        learned = [e.example for e in self.of(ev.ExampleAccepted) if key in e.responses]
+        seq, previous = said[-1] if said else (0, None)
+        return msgspec.structs.replace(
+            rated, previous=previous, previous_seq=seq, learned=learned[-1] if learned else None,
+            formers=tuple(one.example for _, one in said),
+            known=rated.line is not None and rated.line.example in self.known,
+        )  # fmt: skip
 
     def _instant(self) -> None:
         """A moment at which a crash makes a difference."""
@@ -402,6 +419,14 @@ class World:
             inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier, hold=hold), frozenset())
         )
 
+    def rate(self, response: str, rating: ev.Rating, correction: str = "") -> None:
+        """Somebody rates an answer of the engine."""
+        sampled = ev.Sampled(response, () if correction else (1, 2), (3,))
+        answer = inp.Response(f"{response}{correction}", 0, sampled)
+        line = Line(number=1, example=f"{correction or 'good'} {response}", record=b"{}", responses=(answer,))
+        learned = line if correction or rating == "good" else None
+        self.give(inp.Rated(response, rating, "t", correction, original=sampled, line=learned))
+
     def pass_time(self, seconds: float) -> None:
         self.now += int(seconds * SECOND_NS)
         self.give(inp.Tick())
@@ -422,7 +447,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = type(self)(self.settings, dies_at)
-        other.versions = self.versions
+        other.versions, other.given = self.versions, self.given
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (
             self.journal,
@@ -437,3 +462,7 @@ class World:
 
     def crash_and_return(self) -> "World":
         return self.successor().up()
+
+
+def _is_rating(event: ev.Event) -> bool:
+    return isinstance(event, ev.FeedbackGiven)

@@ -21,7 +21,7 @@ def page(s: Object) -> str:
     w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
     engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
     judge = s.get("judge", {})
-    error, withdrawn = s.get("error", ""), q.get("withdrawn", 0)
+    error = s.get("error", "")
     lines = [
         f"state       {s['state']}" + (f" ({error})" if error else ""),
         *_waits(s.get("activities", {})),
@@ -33,7 +33,7 @@ def page(s: Object) -> str:
         f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
         f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
-        f"{q['rejected']} rejected, {q['held']} held" + (f", {withdrawn} withdrawn" if withdrawn else ""),
+        f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q),
         *_sources(s.get("blocked", {})),
         f"optimizer   {o['name']}, lr {o.get('lr', 0.0):g}, state {size(o['state_bytes'])}" + _undo(s.get("undo", {})),
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c.get('steps_since', 0)} steps since, "
@@ -43,9 +43,19 @@ def page(s: Object) -> str:
         *([f"judge       {_judge(judge)}"] if judge.get("mode", "off") != "off" else []),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
+        *_capture(s.get("capture", {})),
         f"up          {s['uptime_s']:.0f} s",
     ]
     return plain("\n".join(lines))
+
+
+def _capture(capture: Object) -> list[str]:
+    """Whether answers of the engine are kept; nothing where the daemon does not say."""
+    mode = capture.get("mode")
+    kept = ""
+    if mode != "off":
+        kept = f", {capture.get('answers', 0)} answers of the engine are kept, {capture.get('rated', 0)} were rated"
+    return [f"capture     {mode}{kept}"] if mode else []
 
 
 def _waits(activities: Mapping[str, str]) -> list[str]:
@@ -66,6 +76,11 @@ def _judge(judge: Object) -> str:
     trust = "trusted" if judge["trusted"] else "not trusted: its verdicts wait for a person"
     reason = f" ({judge['reason']})" if judge["reason"] else ""
     return f"{judge['model'] or '-'} on {judge['mode']}, {trust}{figure}, {judge['waiting']} wait{reason}"
+
+
+def _out_of_the_queue(queue: Object) -> str:
+    """What somebody took out of it, or nobody decided about, as far as there is any."""
+    return "".join(f", {queue[how]} {how}" for how in ("withdrawn", "declined", "edited", "expired") if queue.get(how))
 
 
 def _sources(blocked: Mapping[str, Object]) -> list[str]:

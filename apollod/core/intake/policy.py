@@ -100,10 +100,12 @@ def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) 
 
 
 def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
+    sampled = [one.sampled for one in line.responses]
     accepted = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
-        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, repeated=repeated,
+        responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
+        sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated,
     )  # fmt: skip
     example, tier = accepted.example, accepted.tier
     if is_held(example, tier, batch.hold):

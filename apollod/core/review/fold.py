@@ -8,29 +8,27 @@ from apollod.core.training.events import StepFailed
 
 
 def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
-    own.dismissed.pop(e.example, None)
+    own.recall(e.example)
     own.held.pop(e.example, None)  # what is held anew is the newest
     own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
 
 
 def _approved(own: ReviewState, state: State, e: ExampleApproved, at_ns: int) -> None:
     own.held.pop(e.example, None)
-    own.dismissed.pop(e.example, None)
+    own.recall(e.example)
 
 
 def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
-    own.held.pop(e.example, None)
-    own.dismissed[e.example] = Dismissed("declined", e.tier, e.by)
+    own.dismiss(e.example, Dismissed("declined", e.tier, e.by))
 
 
 def _edited(own: ReviewState, state: State, e: ExampleEdited, at_ns: int) -> None:
-    own.held.pop(e.example, None)
-    own.dismissed[e.example] = Dismissed("edited", e.tier, e.by)
+    own.dismiss(e.example, Dismissed("edited", e.tier, e.by))
 
 
 def _expired(own: ReviewState, state: State, e: ExampleExpired, at_ns: int) -> None:
     for example in e.examples:
-        own.dismissed[example] = Dismissed("expired", own.held.pop(example).tier)
+        own.dismiss(example, Dismissed("expired", own.held[example].tier))
 
 
 def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> None:

@@ -1,7 +1,7 @@
 """Which decisions count, and when nobody decided for too long.
 
 Law: a decision that comes too late (the example is learned, or being learned) gives no event; of two people the last
-one wins, unless they say that they only decide about what is held.
+one wins, unless they say in which state they saw it, and it is in another one by now.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,13 +50,20 @@ def _places(state: State, examples: Iterable[str]) -> dict[str, _Place]:
     return places
 
 
+def _may(choice: str, place: _Place, only_in: str) -> bool:
+    """May one decide so about an example in this place?"""
+    return place.state in OUT_OF[choice] and only_in in ("", place.state)
+
+
 def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outcome:
     places = _places(state, (one.example for one in input_.decisions))
     events: list[ev.Event] = []
     approved: list[tuple[str, ev.Tier]] = []
     for one in input_.decisions:
         place = places.pop(one.example, None)
-        if place is None or place.state not in OUT_OF[one.choice] or (one.only_held and place.state != "held"):
+        if place is None or not _may(one.choice, place, one.only_in):
+            if input_.together:
+                return nothing()
             continue
         example, tier, by = one.example, place.tier, input_.by
         match one.choice:
@@ -74,9 +81,9 @@ def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outc
 def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
     """What a person wrote is learned before all else, with the rate of direct corrections."""
     line, place = input_.line, _places(state, [input_.example]).get(input_.example)
-    if place is None or place.state not in OUT_OF["edit"] or line.example == input_.example or input_.known:
+    if place is None or not _may("edit", place, input_.only_in):
         return nothing()
-    if input_.only_held and place.state != "held":
+    if line.example == input_.example or input_.known:
         return nothing()
     written = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=f"edit:{input_.example}", line=0, tier="direct",

@@ -205,6 +205,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "poll_s",
             "review",
         ],
+        "capture": ["mode", "max_bytes", "keep_s"],
         "review": ["hold_days"],
         "judge": [
             "mode",

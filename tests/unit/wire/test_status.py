@@ -20,6 +20,7 @@ from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waitin
 from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
+from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.settings import JudgeSettings, ScheduleSettings
@@ -40,6 +41,9 @@ base.kept: bool
 base.path: str | null
 base.reason: str
 blocked: {str: object}
+capture.answers: int
+capture.mode: str
+capture.rated: int
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null
@@ -90,7 +94,10 @@ paths: {str: str}
 pid: int
 quality: {str: any}
 queue.accepted: int
+queue.declined: int
 queue.duplicates: int
+queue.edited: int
+queue.expired: int
 queue.held: int
 queue.pending: int
 queue.rejected: int
@@ -226,6 +233,7 @@ def full_state() -> State:
         ),
         training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),
         recovery=RecoveryState(base=ev.BaseKept(path="/s/base/m", how="link", bytes=1, seconds=0.5)),
+        review=ReviewState(counts=ReviewCounts(declined=5, expired=6)),
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
@@ -322,6 +330,7 @@ def test_the_page_of_a_status():
     assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
+    assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
     assert lines[10].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
     said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[10]

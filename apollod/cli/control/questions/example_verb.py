@@ -6,8 +6,9 @@ import sys
 from typing import Any
 
 from apollod.cli import numbers, render
-from apollod.cli.control import ctl, deciding, withdrawal
+from apollod.cli.control import ctl, withdrawal
 from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, rows
+from apollod.cli.control.review import deciding
 from apollod.core.example_state import STATES
 
 _EXAMPLES = """

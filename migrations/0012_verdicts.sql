@@ -3,7 +3,7 @@
 --
 -- This file is immutable once released: a change is the next number.
 
-PRAGMA user_version = 11;  -- number of the newest migration applied
+PRAGMA user_version = 12;  -- number of the newest migration applied
 
 DROP VIEW verdicts;
 

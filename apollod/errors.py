@@ -100,6 +100,10 @@ class LlmNonsense(LlmError):
     hint = "look whether the endpoint speaks the OpenAI API and has what was asked of it"
 
 
+class VerdictNonsense(ApolloError):
+    """A judge's answer that is no verdict."""
+
+
 class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 
@@ -118,6 +122,10 @@ class ChainBroken(JournalError):
 
 class RecordRefused(ApolloError):
     """An inbox line that is not a training record."""
+
+
+class ScoreRefused(ApolloError):
+    """An answer whose log-probabilities with and without its context cannot be compared."""
 
 
 class SourceRefused(ApolloError):

@@ -16,11 +16,11 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint",
+    "AskJudge", "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint",
     "PauseEngine", "PlanRollback",
-    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreProbe",
-    "SpawnEngine",
-    "SpawnTrainer", "StopChild", "WriteCheckpoint",
+    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep",
+    "ScoreExample", "ScoreProbe",
+    "SpawnEngine", "SpawnTrainer", "StopChild", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -5,7 +5,7 @@ known; what no other event says is in `journal.carried`. So the law of events is
 form of the state is written down.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -16,9 +16,12 @@ from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.children.state import ChildrenState
-from apollod.core.intake.state import Waiting
+from apollod.core.intake.state import Kin, Queue, Waiting
+from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.state import State
 
 NAMED_MAX = 1000
@@ -163,7 +166,7 @@ def kept_examples(state: State) -> set[str]:
 def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
     for one, ((at_ns, accepted), encoded) in zip(queue, lessons([one.example for one in queue]), strict=True):
         assert isinstance(accepted, ev.ExampleAccepted)
-        yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
+        yield one.since_ns or at_ns, msgspec.structs.replace(accepted, tier=one.tier)
         if one.digest and encoded is not None:
             yield encoded
 
@@ -174,7 +177,8 @@ def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
     for (id_, one), ((at_ns, accepted), _) in zip(held.items(), lessons(list(held)), strict=True):
         assert isinstance(accepted, ev.ExampleAccepted)
         yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
-        yield one.since_ns, ev.ExampleHeld(example=id_, tier=one.tier, reason=one.reason, waits_for=one.waits_for)
+        by = "judge" if id_ in state.judging.written else ""
+        yield one.since_ns, ev.ExampleHeld(id_, one.tier, one.reason, one.waits_for, by)
 
 
 def _parts(examples: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -194,6 +198,7 @@ def _totals(state: State) -> ev.JournalCarried:
         accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
         trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
+        rated=state.feedback.rated,
     )  # fmt: skip
 
 
@@ -201,7 +206,8 @@ def carried_state(state: State) -> State:
     """A state without what the next life makes anew, and without what a continuation does not take over: the same
     before and after.
 
-    What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks.
+    What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks. What an example has
+    in common with others is known afterwards of all that wait, and before only of those that were not learned once.
     """
     replace: Any = msgspec.structs.replace
     intake, recovery = state.intake, state.recovery
@@ -211,12 +217,21 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
-        schedule=ScheduleState(),
-        intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
-        review=replace(state.review, dismissed={}), bootstrap=BootstrapState(),
+        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
+        intake=replace(
+            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
+            direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
+        ),
+        review=ReviewState(held=state.review.held),
+        judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
         rollback=replace(state.rollback, started_ns=0),
     )  # fmt: skip
     return carried
+
+
+def _without_kin(queue: Queue) -> Queue:
+    waiting = deque(msgspec.structs.replace(one, kin=Kin()) for one in queue.waiting)
+    return Queue(waiting, deque(islice(waiting, len(waiting) - len(queue.untokenised), None)))

@@ -9,8 +9,10 @@ from apollod.core.checkpoints.effects import *
 from apollod.core.children.effects import *
 from apollod.core.daemon.effects import *
 from apollod.core.intake.effects import *
+from apollod.core.judging.effects import *
 from apollod.core.kernel.effect import Effect as Effect
 from apollod.core.publishing.effects import *
 from apollod.core.recovery.effects import *
 from apollod.core.rollback.effects import *
+from apollod.core.scoring.effects import *
 from apollod.core.training.effects import *

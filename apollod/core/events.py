@@ -9,7 +9,9 @@ from apollod.core.bootstrap.events import *
 from apollod.core.checkpoints.events import *
 from apollod.core.children.events import *
 from apollod.core.daemon.events import *
+from apollod.core.feedback.events import *
 from apollod.core.intake.events import *
+from apollod.core.judging.events import *
 from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
 from apollod.core.publishing.events import *
@@ -17,6 +19,7 @@ from apollod.core.recovery.events import *
 from apollod.core.review.events import *
 from apollod.core.rollback.events import *
 from apollod.core.schedule.events import *
+from apollod.core.scoring.events import *
 from apollod.core.settings import Settings as Settings
 from apollod.core.training.events import *
 

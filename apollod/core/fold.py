@@ -13,12 +13,15 @@ from apollod.core.bootstrap.fold import FOLDS as BOOTSTRAP
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
+from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
+from apollod.core.judging.fold import FOLDS as JUDGING
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
 from apollod.core.schedule.fold import FOLDS as SCHEDULE
+from apollod.core.scoring.fold import FOLDS as SCORING
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
 
@@ -28,9 +31,12 @@ SLICES = {
     "schedule": SCHEDULE,
     "training": TRAINING,
     "recovery": RECOVERY,
+    "scoring": SCORING,
     "review": REVIEW,
     "bootstrap": BOOTSTRAP,
+    "feedback": FEEDBACK,
     "intake": INTAKE,
+    "judging": JUDGING,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
     "children": CHILDREN,

@@ -9,7 +9,9 @@ from apollod.core.bootstrap.inputs import *
 from apollod.core.checkpoints.inputs import *
 from apollod.core.children.inputs import *
 from apollod.core.daemon.inputs import *
+from apollod.core.feedback.inputs import *
 from apollod.core.intake.inputs import *
+from apollod.core.judging.inputs import *
 from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick
@@ -18,4 +20,5 @@ from apollod.core.recovery.inputs import *
 from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *
 from apollod.core.schedule.inputs import *
+from apollod.core.scoring.inputs import *
 from apollod.core.training.inputs import *

@@ -133,11 +133,52 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     """write one anyway after this many steps: it bounds what a recovery has to run again"""
 
 
+Divergence = Literal["off", "held", "all"]
+"""Whose answers are scored with and without what was stripped."""
+
+
 class ReviewSettings(msgspec.Struct, frozen=True):
     """What waits for a person."""
 
     hold_days: NotNegativeFloat = 30.0
     """an example about which nobody decided for so long is given up; 0: never"""
+    divergence: Divergence = "held"
+    """which examples of which text was stripped are scored with and without it: those that are held, all that wait, or
+    none (off)"""
+
+
+class QueueSettings(msgspec.Struct, frozen=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
+
+    share_max: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """most of a window's examples that one source, one session or one topic may give while others wait; 1: they are
+    learned in the order in which they came"""
+    expire_days: NotNegativeFloat = 0.0
+    """an example that waited for so long is given up; 0: never"""
+
+
+JudgeMode = Literal["off", "flagged", "all"]
+
+
+class JudgeSettings(msgspec.Struct, frozen=True):
+    """Which examples a model judges before they are learned, and when it is trusted."""
+
+    mode: JudgeMode = "off"
+    """off: no judge; all: whatever came from files and logs, and waits for no person, waits for its verdict; flagged:
+    of that, what has a signal"""
+    model: str = ""
+    """who judges; empty: the served model"""
+    votes: Annotated[int, Meta(ge=1, le=15)] = 3
+    """how often it is asked about an example; only what all votes say counts"""
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.7
+    concurrency: Annotated[int, Meta(ge=1, le=64)] = 1
+    """requests to it at one time"""
+    attempts: Annotated[int, Meta(ge=1, le=20)] = 3
+    """so many without a verdict, and the example waits for a person"""
+    trust_min: Annotated[float, Meta(gt=0.5, le=1.0)] = 0.8
+    """least agreement with planted cases and with people; below it every verdict waits for a person"""
+    check_every: Positive = 20
+    """verdicts between two planted cases"""
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True):
@@ -159,6 +200,8 @@ class Settings(msgspec.Struct, frozen=True):
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     review: ReviewSettings = ReviewSettings()
+    queue: QueueSettings = QueueSettings()
+    judge: JudgeSettings = JudgeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""

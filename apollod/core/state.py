@@ -11,12 +11,15 @@ from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.checkpoints.state import CheckpointsState
 from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.feedback.state import FeedbackState
 from apollod.core.intake.state import IntakeState
+from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.training.state import TrainingState
 
 
@@ -31,6 +34,9 @@ class State(msgspec.Struct):
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
     bootstrap: BootstrapState = msgspec.field(default_factory=BootstrapState)
+    scoring: ScoringState = msgspec.field(default_factory=ScoringState)
+    judging: JudgingState = msgspec.field(default_factory=JudgingState)
+    feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

@@ -183,6 +183,11 @@ _SPECIFIC = (
     _shape("databricks-token", b"dapi", _FIRST + rb"dapi[0-9a-f]{32}"),
     _shape("atlassian-token", b"ATATT3", _FIRST + rb"ATATT3[A-Za-z0-9_=-]{100,}"),
     _shape("doppler-token", b"dp.pt.", _FIRST + rb"dp\.pt\.[A-Za-z0-9]{40,}"),
+    _shape(
+        "mailchimp-key",
+        b"|".join(b"-us%d" % n for n in range(1, 10)),
+        rb"(?<![0-9a-f])[0-9a-f]{32}-us[0-9]{1,2}(?![0-9a-z])",
+    ),
     _shape("mailgun-key", b"key-", _FIRST + rb"key-[0-9a-f]{32}(?![0-9a-z])"),
     _shape("twilio-key", b"SK", rb"SK(?<![A-Za-z0-9]SK)[0-9a-f]{32}(?![0-9A-Za-z])"),
     *(

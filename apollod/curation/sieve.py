@@ -13,6 +13,7 @@ from math import prod
 
 _WIDTH = 4  # bytes of a word that are compared; of a shorter one all
 _BUCKETS = 8
+_SET_WORDS = 50  # with more of them in eight buckets, most are looked into in vain
 _FREQUENT = b" e0n\"tsiaor\\l1:cdp,um-f_h.gy)(b2x'w=kv4#/8}{36[]>5jz79`*\nq+%|<;@!?&^$~"
 """what logs are made of, most frequent first; only how fast it is depends on it"""
 _FALL = 0.92  # frequency of each of them to that of the one before
@@ -32,28 +33,45 @@ class Sieve:
     def __init__(self, words: Iterable[bytes]) -> None:
         words = tuple(dict.fromkeys(words))
         self._marks = tuple(word for word in words if len(word) < 3 and word.lower() == word.upper())
-        buckets = _distributed([word for word in words if word not in self._marks])
+        rest = sorted((word for word in words if word not in self._marks), key=lambda word: (word[-1:], word))
+        size = -(-len(rest) // (len(rest) // _SET_WORDS + 1))
+        self._sets = tuple(_Set(rest[at : at + size]) for at in range(0, len(rest), size or 1))
+
+    def found(self, text: bytes) -> set[bytes]:
+        """The words in a text."""
+        found = {word for word in self._marks if word in text}
+        text += bytes(_WIDTH - 1)  # a short word may be the end
+        moved = [text[place:] for place in range(_WIDTH)]
+        lower = text.lower()
+        for one in self._sets:
+            one.look(text, lower, moved, found)
+        return found
+
+
+class _Set:
+    """Words in eight buckets."""
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        buckets = _distributed(words)
         self._words = tuple(_by_case(words) for words, _ in buckets)
         self._tables = tuple(
             bytes(sum((code in window[place]) << bit for bit, (_, window) in enumerate(buckets)) for code in range(256))
             for place in range(_WIDTH)
         )
 
-    def found(self, text: bytes) -> set[bytes]:
-        """The words in a text."""
-        found = {word for word in self._marks if word in text}
-        text, places = text + bytes(_WIDTH - 1), -1  # a short word may be the end
-        for place, table in enumerate(self._tables):
-            places &= int.from_bytes(text[place:].translate(table), "little")
-        if places:
-            lower, hit = text.lower(), 0
-            for bits in set(places.to_bytes(len(text), "little").translate(None, b"\0")):
-                hit |= bits
-            for bit, (exact, others) in enumerate(self._words):
-                if hit >> bit & 1:
-                    found.update([word for word in exact if word in text])
-                    found.update([word for word in others if word in lower])
-        return found
+    def look(self, text: bytes, lower: bytes, moved: Sequence[bytes], found: set[bytes]) -> None:
+        """Put those of the words that are in the text into `found`."""
+        places, hit = -1, 0
+        for piece, table in zip(moved, self._tables, strict=True):
+            places &= int.from_bytes(piece.translate(table), "little")
+        if not places:
+            return
+        for bits in set(places.to_bytes(len(text), "little").translate(None, b"\0")):
+            hit |= bits
+        for bit, (exact, others) in enumerate(self._words):
+            if hit >> bit & 1:
+                found.update([word for word in exact if word in text])
+                found.update([word for word in others if word in lower])
 
 
 def _distributed(words: Sequence[bytes]) -> list[tuple[list[bytes], _Window]]:

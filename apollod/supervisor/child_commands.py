@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from apollod import failpoints
 from apollod.adapters.system import semaphores
 from apollod.model.engine_memory import engine_asked
 from apollod.supervisor.config import Config
+from apollod.wire import capture_terms
+from apollod.wire.capture_terms import CaptureTerms
 
 ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
 """Environment variable: the Python module that is started as the engine, `apollod.engine` where it is not set.
@@ -93,7 +97,26 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
         args += ["--enforce-eager", "--kv-cache-memory-bytes", str(cpu_kv_bytes(config)), *ONE_PROCESS]
     elif (size := e.kv_cache_mib << 20 or kv_bytes) and not engine_asked(e.args).sized:
         args += ["--kv-cache-memory-bytes", str(size)]
+    if judges_with_priority(config):
+        args += ["--scheduling-policy", "priority"]
     return args + list(e.args)
+
+
+def judges_with_priority(config: Config) -> bool:
+    """Is our own engine asked to judge, and to serve everybody else before? Requests without a priority have 0, and
+    among equals the first one that came is first, as without priorities."""
+    judge, chosen = config.judge, asked_policy(config)
+    return judge.mode != "off" and not judge.base_url and judge.priority != 0 and chosen is None
+
+
+def asked_policy(config: Config) -> str | None:
+    """Of scheduling, as `[engine] args` ask for it; None: they do not."""
+    args = config.engine.args
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name == "--scheduling-policy":
+            return value if equals else "".join(args[place + 1 : place + 2])
+    return None
 
 
 def engine_tmp_dir(config: Config) -> Path:
@@ -127,6 +150,9 @@ def engine_environment(config: Config) -> dict[str, str]:
     }
     if config.engine.names:
         env["APOLLOD_HTTP_NAMES"] = ",".join(config.engine.names)
+    if config.capture.mode != "off":
+        capture = CaptureTerms(str(config.capture_path), config.capture.max_bytes, config.capture.keep_s)
+        env[capture_terms.VARIABLE] = msgspec.json.encode(capture).decode()
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key
     if not has_gpu():

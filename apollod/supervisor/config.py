@@ -21,9 +21,11 @@ from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
+    JudgeSettings,
     NotNegative,
     OptimizerSettings,
     Products,
+    QueueSettings,
     Recompute,
     ReviewSettings,
     ScheduleSettings,
@@ -175,8 +177,60 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.path).expanduser().absolute()
 
 
+class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the engine keeps of its own answers: prompt and tokens, by response id, without credentials."""
+
+    mode: Literal["off", "feedback", "all"] = "off"
+    """feedback: a rating finds the exact tokens of its answer; all: so do logs that name the response"""
+    max_bytes: Annotated[int, Meta(ge=1 << 16)] = 256 << 20
+    """of disk; the oldest answers go first"""
+    keep_s: Annotated[float, Meta(gt=0.0)] = 86400.0
+    """older answers are forgotten"""
+
+
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
+
+    divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
+    """of the time, at most, in which the engine is asked for scores"""
+    alternate: bool = False
+    """beside a score: what the model answers without what was stripped"""
+
+
+class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
+
+
+class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
+    """A model that judges examples before they are learned. Most keys are declared in `core.settings`."""
+
+    base_url: str = ""
+    """of an OpenAI-compatible endpoint, up to and including /v1; empty: our own engine"""
+    api_key: str = ""
+    """of that endpoint; better given as a credential `judge.api_key`"""
+    timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
+    """of one request"""
+    max_tokens: Annotated[int, Meta(ge=64)] = 2048
+    """of one answer; with its question it has to fit into the context of that endpoint"""
+    priority: int | Literal["auto"] = "auto"
+    """of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not sent
+    elsewhere"""
+    cases: tuple[str, ...] = ()
+    """files of cases of your own whose right verdict is known, besides those that come with apollod"""
+
+    def __post_init__(self) -> None:
+        if self.votes > 1 and self.temperature == 0.0:
+            raise ValueError(f"votes = {self.votes} at temperature = 0 are {self.votes} times the same; use one vote")
+        if self.base_url and not self.model:
+            raise ValueError("base_url needs model, the name under which that endpoint serves it")
+        if self.model and not self.base_url:
+            raise ValueError("model needs base_url; without both the served model judges")
+        if self.api_key and not self.base_url:
+            raise ValueError("api_key needs base_url; our own engine is asked with [engine] api_key")
+        if self.base_url:
+            from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
+
+            Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
 
 
 class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
@@ -215,7 +269,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trainer: TrainerSection = TrainerSection()
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
+    capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
+    queue: QueueSection = QueueSection()
+    judge: JudgeSection = JudgeSection()
     schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
@@ -239,12 +296,22 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.state_dir / "journal.db"
 
     @property
+    def capture_path(self) -> Path:
+        return self.state_dir / "capture.db"
+
+    @property
     def inbox_dir(self) -> Path:
         return Path(self.inbox.path).expanduser().absolute() if self.inbox.path else self.state_dir / "inbox"
 
     @property
     def url(self) -> str:
         return f"http://{self.engine.host}:{self.engine.port}"
+
+    @property
+    def api_url(self) -> str:
+        """Base URL of the OpenAI API of our own engine."""
+        host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
+        return f"http://{host}:{self.engine.port}/v1"
 
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""
@@ -253,6 +320,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
+            queue=narrowed(self.queue, QueueSettings),
+            judge=narrowed(self.judge, JudgeSettings),
             schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )

@@ -17,11 +17,20 @@ _DEBUG = (
     ev.EnginePaused,
     ev.AlignmentStarted,
     ev.AlignmentOvertaken,
+    ev.ScoreRequested,
+    ev.ExampleScored,
+    ev.VerdictRequested,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed)
+_WARNING = (
+    ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
+)  # fmt: skip
 _HIDDEN = (
     "record",
+    "sampled",
+    "original",
+    "answer",
+    "correction",
     "settings",
     "versions",
     "held",
@@ -32,6 +41,9 @@ _HIDDEN = (
     "examples",
     "undone",
     "files",
+    "cases",
+    "quote",
+    "better",
 )
 """fields that are long or say nothing to a person"""
 
@@ -44,7 +56,7 @@ def narrate(event: ev.Event) -> None:
         if name not in _HIDDEN
     }
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _DEBUG):
+    if isinstance(event, _DEBUG) or _told_already(event) or _follows_a_verdict(event):
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ERROR):
         log.error(event.kind, **fields)
@@ -52,6 +64,17 @@ def narrate(event: ev.Event) -> None:
         log.warning(event.kind, **fields)
     else:
         log.info(event.kind, **fields)
+
+
+def _told_already(event: ev.Event) -> bool:
+    """Is it one more time that the engine gave no score?"""
+    return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
+
+
+def _follows_a_verdict(event: ev.Event) -> bool:
+    """Is it what a verdict did to an example, or that one waits for it? The verdict itself is told."""
+    waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
+    return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
 
 
 def _doubtful(event: ev.Event) -> bool:

@@ -8,7 +8,7 @@ import difflib
 import os
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -33,12 +33,12 @@ from apollod.curation.formats.table import READERS, ReaderTable
 from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError, SourceLocked, SourceRefused
+from apollod.supervisor.captures import ReadBatch, joining
 from apollod.supervisor.config import Config, WatchSection, review_share
 from apollod.supervisor.loop import Loop
 
 RESCAN_S = 60.0  # of a watched directory: for what no notification told
 TURNS = 16  # batches of one file before the others have their turn
-ReadBatch = Callable[[str, Mapping[str, Position]], inp.Batch | None]
 
 
 class _Place(Protocol):
@@ -139,7 +139,7 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms, own=own_logs())
     with closing(inbox):
         source = _Source("inbox", str(config.inbox_dir))
-        await _read(inbox, source, inbox.read_batch, config.inbox.rescan_s, loop)
+        await _read(inbox, source, joining(config, inbox.read_batch), config.inbox.rescan_s, loop)
 
 
 async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> None:
@@ -149,7 +149,8 @@ async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> No
     )  # fmt: skip
     with closing(files):
         tree = WatchedTree(section.directory, files, config.state_dir)
-        await _read(tree, _Source("tail", str(section.directory)), files.read_batch, RESCAN_S, loop)
+        source = _Source("tail", str(section.directory))
+        await _read(tree, source, joining(config, files.read_batch), RESCAN_S, loop)
 
 
 async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
@@ -157,7 +158,8 @@ async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
     named = "tail" not in modes_of(section) and section.directory.is_file()
     files = DatabaseFiles(quarantine, terms_of(config, section), section.format, named)
     tree = DatabaseTree(section.directory, files, config.state_dir)
-    await _read(tree, _Source("poll", str(section.directory)), files.read_batch, section.poll_s, loop)
+    source = _Source("poll", str(section.directory))
+    await _read(tree, source, joining(config, files.read_batch), section.poll_s, loop)
 
 
 def own_logs() -> frozenset[tuple[int, int]]:

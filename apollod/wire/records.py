@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import msgspec
 
-from apollod.core.events import Tier
+from apollod.core.events import Sampled, Tier
 from apollod.core.intake.repeats import content_id
 from apollod.errors import RecordRefused
 
@@ -70,6 +70,7 @@ class MessagesRecord(msgspec.Struct, frozen=True):
 
     messages: list[Message]
     tools: list[dict[str, Any]] = []
+    sampled: list[Sampled] = []
 
 
 class CompletionRecord(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ class CompletionRecord(msgspec.Struct, frozen=True):
 
     prompt: str
     completion: str
+    sampled: list[Sampled] = []
 
 
 class TextRecord(msgspec.Struct, frozen=True):
@@ -155,8 +157,13 @@ def _json(value: Any) -> bytes:
         raise _too_large() from error
 
 
+def with_sampled(canonical: bytes, sampled: Sequence[Sampled]) -> bytes:
+    """A canonical record as the trainer is given it, with the tokens of its answers, in order."""
+    return canonical[:-1] + b',"sampled":' + msgspec.json.encode(sampled) + b"}" if sampled else canonical
+
+
 def decode_record(canonical: bytes) -> TypedRecord:
-    """The typed form of a canonical record; raises RecordRefused for bytes that are none."""
+    """The typed form of a canonical record, with or without tokens; raises RecordRefused for bytes that are none."""
     decoder = _TYPED.get(canonical[: canonical.find(b":")])
     if decoder is None:
         raise RecordRefused("the bytes are no canonical record", "give what parse_line made")

@@ -105,6 +105,12 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """their step was taken back"""
     withdrawn: int = 0
     """somebody took them out of the queue"""
+    declined: int = 0
+    """somebody decided against them"""
+    edited: int = 0
+    """another one is learned in their place"""
+    expired: int = 0
+    """nobody decided in time"""
     rejected: int
     """lines that were quarantined, and examples that cannot be learned from"""
     duplicates: int
@@ -215,6 +221,33 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     """why they are not kept"""
 
 
+class Judge(msgspec.Struct, frozen=True, kw_only=True):
+    """Who judges examples before they are learned, and whether that counts."""
+
+    mode: str = "off"
+    model: str = ""
+    trusted: bool = False
+    """do its verdicts decide?"""
+    reason: str = ""
+    """why not, or why it is not asked now; empty when all is well"""
+    agreement: float | None = None
+    """with planted cases and with people: the mean of the rates on good and on bad; null while not known"""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval"""
+    good: int = 0
+    """known to be good, of those that count; so `bad`"""
+    bad: int = 0
+    waiting: int = 0
+    """examples that wait for its verdict"""
+    asked: int = 0
+    """questions under way"""
+    verdicts: int = 0
+    """on examples, over the life of the journal"""
+    failures: int = 0
+    """in a row, of the endpoint"""
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The file that holds every event."""
 
@@ -238,6 +271,17 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """checkpoints written less checkpoints removed"""
     days_left: float | None
     """until the disk of the state directory is full; null: nothing grows"""
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of the engine's own answers."""
+
+    mode: str = ""
+    """`off`, `feedback` or `all`; empty in a state that was folded from a journal"""
+    answers: int = 0
+    """that are kept"""
+    rated: int = 0
+    """answers about which somebody said something, over the life of the journal"""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,9 +355,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     rollback: Rollback | None = None
     undo: Undo = Undo()
     base: Base = Base()
+    judge: Judge = Judge()
     journal: Journal
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""
+    capture: Capture = Capture()
     quality: dict[str, Any] = {}
     """nothing measures it yet"""
     paths: dict[str, str] = {}

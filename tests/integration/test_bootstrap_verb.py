@@ -137,7 +137,6 @@ def test_tokens_are_counted_by_the_model_if_it_has_a_tokenizer_that_can_be_read(
 
 def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, capsys: Capture) -> None:
     """It has no engine: what it reads waits."""
-    (tmp_path / "watched").mkdir()
     watch = f'[[watch]]\npath = "{logs}"\nmodels = ["nobody"]\n'
     daemon = Daemon(tmp_path / "d", tmp_path / "no-model", watch, engine=VLLM).start()
     there = ("--socket", str(daemon.socket))

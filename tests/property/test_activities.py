@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, play
+from support.judged_world import JudgedWorld, configured
 from support.world import SETTINGS, World, changed
 
 from apollod.core import activities
@@ -22,6 +23,7 @@ BEGINS: Mapping[type[ev.Event], Activity] = {
     ev.CheckpointRemoved: Activity.REMOVAL,
     ev.AlignmentStarted: Activity.ALIGNMENT,
     ev.TrainerSpawned: Activity.RECOVERY,
+    ev.ScoreRequested: Activity.SCORING,
 }
 """The fact that shows that an activity began; a checkpoint says itself why."""
 
@@ -60,6 +62,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         Activity.REMOVAL: {"checkpoint", "rollback", "stopping"},
         Activity.ALIGNMENT: at_rest.keys() - {"paused"},
         Activity.RECOVERY: {"halted", "stopping"},
+        Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
     }  # fmt: skip
     return sorted(name for name in excluded[activity] if at_rest[name])
 
@@ -78,6 +81,11 @@ def with_obstacle(name: str) -> State:
             align_every=int(name in ("alignment", "comparison", "difference")),
         )
     )
+    if name == "judge waits for engine":
+        world = JudgedWorld()
+        world.judge = configured(served=True)
+        world.start()
+        return world.state
     if name == "no engine process":
         return world.state
     if name == "no engine" or name == "no trainer" or name == "recovery":

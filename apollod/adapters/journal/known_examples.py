@@ -54,11 +54,20 @@ def _of_text(table: str, complete: str, recent: str) -> Kind[str]:
     return Kind(table, complete, _sql(recent, complete), lambda value: (value,), RECENT_MAX, SLICE)
 
 
-EXAMPLES = _of_text("example_index", "indexed_seq", _EXAMPLES)
-RESPONSES = _of_text("response_index", "responses_indexed_seq", _RESPONSES)
-BANDS = Kind("near_index", "near_indexed_seq", _sql(_SIGNATURES, "near_indexed_seq"), bands, RECENT_MAX, 8 * SLICE)
-"""A text has 16 of them, so slices are longer, or a busy source would be faster than they are written."""
-SIGNALS = _of_text("signal_index", "signals_indexed_seq", _SIGNALS)
+def examples_kind() -> Kind[str]:
+    """Of examples, by their ids."""
+    return _of_text("example_index", "indexed_seq", _EXAMPLES)
+
+
+def responses_kind() -> Kind[str]:
+    """Of answers, by their keys."""
+    return _of_text("response_index", "responses_indexed_seq", _RESPONSES)
+
+
+def bands_kind() -> Kind[int]:
+    """Of texts. One has 16 bands, so slices are longer, or a busy source would be faster than they are written."""
+    recent = _sql(_SIGNATURES, "near_indexed_seq")
+    return Kind("near_index", "near_indexed_seq", recent, bands, RECENT_MAX, 8 * SLICE)
 
 
 class Known(NamedTuple):
@@ -73,10 +82,10 @@ class Known(NamedTuple):
     async def load(cls, reader: aiosqlite.Connection) -> "Known":
         """What is not in the tables yet, at most some ten thousand keys of each kind. Raises sqlite3.Error."""
         return cls(
-            await LateIndex.load(reader, EXAMPLES),
-            await LateIndex.load(reader, RESPONSES),
-            await LateIndex.load(reader, BANDS),
-            await LateIndex.load(reader, SIGNALS),
+            await LateIndex.load(reader, examples_kind()),
+            await LateIndex.load(reader, responses_kind()),
+            await LateIndex.load(reader, bands_kind()),
+            await LateIndex.load(reader, _of_text("signal_index", "signals_indexed_seq", _SIGNALS)),
         )
 
     def add(self, event: ExampleAccepted | SignalFlagged, seq: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from apollod.adapters.journal.journal_file import reading
-from apollod.adapters.journal.known_examples import BANDS, EXAMPLES, NAMES, RESPONSES, SIGNED
+from apollod.adapters.journal.known_examples import NAMES, SIGNED, bands_kind, examples_kind, responses_kind
 from apollod.adapters.journal.late_index import Key, Kind
 from apollod.core.inputs import Line
 from apollod.core.intake.repeats import Known, bands
@@ -22,18 +22,18 @@ class KnownLines:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._examples = _recent(db, EXAMPLES)
-        self._responses = _recent(db, RESPONSES)
-        self._bands = _recent(db, BANDS)
+        self._examples = _recent(db, examples_kind())
+        self._responses = _recent(db, responses_kind())
+        self._bands = _recent(db, bands_kind())
 
     def tell(self, known: Known, lines: Iterable[Line], near: bool) -> None:
         """Tell `known` what concerns these lines. `near`: also texts that resemble theirs."""
         lines = list(lines)
-        examples = self._find(EXAMPLES, self._examples, {line.example for line in lines})
-        keys = self._find(RESPONSES, self._responses, {one.key for line in lines for one in line.responses})
+        examples = self._find(examples_kind(), self._examples, {line.example for line in lines})
+        keys = self._find(responses_kind(), self._responses, {one.key for line in lines for one in line.responses})
         names = dict(self._of_events(NAMES, keys.values()))
         wanted = {band for line in lines if near and line.signature for band in bands(line.signature)}
-        signed = self._of_events(SIGNED, self._find(BANDS, self._bands, wanted).values())
+        signed = self._of_events(SIGNED, self._find(bands_kind(), self._bands, wanted).values())
         known.tell(set(examples), {key: names[seq] for key, seq in keys.items()}, dict(signed))
 
     def _find(self, kind: Kind[Key], recent: dict[Key, int], keys: set[Key]) -> dict[Key, int]:

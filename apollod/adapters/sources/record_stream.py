@@ -12,6 +12,7 @@ from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Re
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules, learn_item
 from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
 
@@ -149,7 +150,7 @@ def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = ()) ->
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
-        evidence=evidence,
+        topic=topic(text), evidence=evidence,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
 from apollod.core.intake.events import ExampleAccepted, ExampleRejected, ExampleWithdrawn, SourceConsumed
 from apollod.core.intake.state import Position
 from apollod.core.kernel.folding import Folds
-from apollod.core.review.events import ExampleDeclined, ExampleEdited, ExampleHeld
+from apollod.core.review.events import ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, all_examples
 
@@ -63,7 +63,7 @@ def _given_up(
     _settle(own, (e.example,))
 
 
-def _withdrawn(own: BootstrapState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
+def _withdrawn(own: BootstrapState, state: State, e: ExampleWithdrawn | ExampleExpired, at_ns: int) -> None:
     _settle(own, e.examples)
 
 
@@ -108,5 +108,6 @@ FOLDS: Folds = {
     ExampleDeclined: _given_up,
     ExampleEdited: _given_up,
     ExampleWithdrawn: _withdrawn,
+    ExampleExpired: _withdrawn,
 }
 """Before `intake`, which forgets what a failed step was to learn."""

@@ -43,6 +43,19 @@ class Removed(msgspec.Struct, frozen=True, omit_defaults=True):
     """of a message of its own"""
 
 
+class Sampled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An answer as the engine sampled it, token by token; empty: nothing is known of that."""
+
+    response: str = ""
+    """its id, with `#N` behind it for another choice than the first"""
+    answer: tuple[int, ...] = ()
+    """what is learned; empty: the text is, after `prompt`"""
+    prompt: tuple[int, ...] = ()
+    """what the engine was asked, if it is learned after that"""
+    final: int = -1
+    """the token that ends the text after `prompt`; -1: that which ends texts of this tokenizer"""
+
+
 class SourceDiscovered(Event, frozen=True):
     """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes.
 
@@ -154,8 +167,12 @@ class ExampleAccepted(Event, frozen=True):
     any"""
     signature: str = ""
     """of the text that is learned, see `core.intake.repeats`; empty: it is too short, or some answers are repeated"""
+    sampled: tuple[Sampled, ...] = ()
+    """of each answer that is learned, in order, if tokens of any of them are known"""
     repeated: tuple[str, ...] = ()
     """examples that learned some of its answers before; in the record these answers have weight 0"""
+    topic: str = ""
+    """what it is about, in a word (`curation.topics`); empty: that does not show, or it is of before that was kept"""
 
     def key(self) -> str:
         return self.example

@@ -1,8 +1,10 @@
 """What can happen: sources, and the examples of their lines."""
 
+from hashlib import blake2b
+
 import msgspec
 
-from apollod.core.intake.events import Origin, Removed, SourceMode, Tier
+from apollod.core.intake.events import Origin, Removed, Sampled, SourceMode, Tier
 from apollod.core.intake.evidence import Evidence
 from apollod.core.kernel.input import Input
 
@@ -14,6 +16,17 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     """hex; the same for the same answer to the same question, whatever log or format it came in"""
     end: int = 0
     """bytes of the record before the brace that ends its turn; 0: the record is not made of turns"""
+    sampled: Sampled = Sampled()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """By which it is known: what was said, and which response of the engine it is, if it is as that was sampled."""
+        return (self.key, response_key(self.sampled.response)) if self.sampled.answer else (self.key,)
+
+
+def response_key(response: str) -> str:
+    """By which the answer of a response is known, whatever a log made of its text; hex."""
+    return blake2b(response.encode(), digest_size=16, person=b"apollod.response").hexdigest()
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -36,6 +49,8 @@ class Line(msgspec.Struct, frozen=True):
     """all that the record teaches, in order"""
     signature: str = ""
     """of the text that is learned, by which texts that are nearly the same are found; empty: it is too short"""
+    topic: str = ""
+    """what the text is about, in a word; empty: that does not show"""
     evidence: tuple[Evidence, ...] = ()
     """what it shows about its answers, or about those of earlier lines"""
 

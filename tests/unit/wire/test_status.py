@@ -18,11 +18,13 @@ from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
+from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
+from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
-from apollod.core.settings import ScheduleSettings
+from apollod.core.settings import JudgeSettings, ScheduleSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -59,6 +61,9 @@ bootstrap.state: str
 bootstrap.strip: str
 bootstrap.unread: int
 bootstrap.waiting: int
+capture.answers: int
+capture.mode: str
+capture.rated: int
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null
@@ -86,6 +91,19 @@ journal.head_hash: str
 journal.path: str
 journal.seq: int
 journal.verified: int | absent
+judge.agreement: float | null
+judge.asked: int
+judge.bad: int
+judge.failures: int
+judge.good: int
+judge.high: float | null
+judge.low: float | null
+judge.mode: str
+judge.model: str
+judge.reason: str
+judge.trusted: bool
+judge.verdicts: int
+judge.waiting: int
 optimizer.lr: float
 optimizer.lr_direct: float
 optimizer.name: str
@@ -96,7 +114,10 @@ paths: {str: str}
 pid: int
 quality: {str: any}
 queue.accepted: int
+queue.declined: int
 queue.duplicates: int
+queue.edited: int
+queue.expired: int
 queue.held: int
 queue.pending: int
 queue.rejected: int
@@ -226,7 +247,8 @@ def full_state() -> State:
     )  # fmt: skip
     return State(
         daemon=DaemonState(
-            ev.Settings("/m", schedule=ScheduleSettings("02:00-05:00", "UTC")), started_at_ns=1_000_000_000
+            ev.Settings("/m", schedule=ScheduleSettings("02:00-05:00", "UTC"), judge=JudgeSettings(mode="all")),
+            started_at_ns=1_000_000_000,
         ),
         schedule=ScheduleState(ev.NightPlanned(7_200_000_000_000, 18_000_000_000_000, "02:00-05:00", "UTC")),
         children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
@@ -237,10 +259,12 @@ def full_state() -> State:
         ),
         training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),
         recovery=RecoveryState(base=ev.BaseKept(path="/s/base/m", how="link", bytes=1, seconds=0.5)),
+        review=ReviewState(counts=ReviewCounts(declined=5, expired=6)),
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
         bootstrap=BootstrapState(BOOTSTRAP),
+        judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
     )
 
 
@@ -342,9 +366,11 @@ def test_float32_products_are_told_with_what_they_cost():
 
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
-    assert len(lines) <= 19
+    assert len(lines) <= 20
+    assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
+    assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
     assert lines[11].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
     said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[11]
@@ -363,7 +389,7 @@ def test_the_page_of_a_status():
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),
     )
-    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 13
+    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 14
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def _dry_run(args: argparse.Namespace) -> int:
 
 def _begin(args: argparse.Namespace) -> int:
     """With --wait it fails unless all was read."""
-    from apollod.cli.control.deciding import by
+    from apollod.cli.control.review.deciding import by
     from apollod.wire import control_messages as msg
 
     request = msg.BootstrapRequest(
@@ -115,7 +115,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _stop(args: argparse.Namespace) -> int:
-    from apollod.cli.control.deciding import by
+    from apollod.cli.control.review.deciding import by
     from apollod.wire import control_messages as msg
 
     answer = ctl.ask(ctl.socket_path(args), msg.BootstrapStopRequest(by()))

@@ -27,6 +27,11 @@ def objects(path: str, sql: str) -> list[dict[str, Any]]:
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
+def has(path: str, view: str) -> bool:
+    """Has the journal this view? One that an older apollod wrote last may not."""
+    return bool(tuples(path, f"SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{view}'"))
+
+
 def show_list(
     args: argparse.Namespace,
     name: str,

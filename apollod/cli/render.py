@@ -1,6 +1,6 @@
 """Text for people: tables and sizes. Plain ASCII, no meaning by colour."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 CELL_MAX = 60
@@ -43,6 +43,29 @@ def size(count: float) -> str:
             break
         count /= 1024
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Roughly, in the unit that a person would take."""
+    for unit, of_s in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * of_s:
+            return f"{seconds / of_s:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def bootstrap_text(b: Mapping[str, Any]) -> str:
+    """How far a bootstrap is, from the object of that name in the status."""
+    done = b["learned"] + b["waiting"] + b["held"]
+    read = ""
+    if b["state"] == "reading":
+        files = f"{b['files_read']} of {b['files']} files" if b.get("files") is not None else "looking for files"
+        share = f" ({b['bytes_read'] / b['bytes']:.0%} of {size(b['bytes'])})" if b.get("bytes") else ""
+        read = f"{files} read{share}, " if b.get("files") is not None else f"{files}, "
+    text = f"{read}{b['learned']} of {done} examples learned, {b['duplicates']} duplicates"
+    if b["state"] not in ("reading", "learning"):
+        return text
+    left = b.get("left_s")
+    return text + (", time left unknown" if left is None else f", about {duration(left)} left")
 
 
 def growth_text(journal_per_day: int, history_per_day: int, days_left: float | None) -> str:

@@ -14,6 +14,7 @@ import msgspec
 
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
+from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
@@ -114,6 +115,8 @@ def obstacle(state: State) -> str:
         return "a step or a checkpoint is not finished"
     if state.rollback.wanted is not None or state.rollback.under_way is not None:
         return "a rollback is not finished"
+    if state.bootstrap.current is not None and state.bootstrap.current.under_way:
+        return "a bootstrap is not finished (`apollod ctl bootstrap --stop` ends it; asked again it goes on)"
     if state.unsaved or newest.step != training.version:
         return f"the weights are of step {training.version}, the newest checkpoint is of step {newest.step}"
     return ""
@@ -214,7 +217,7 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
-        schedule=ScheduleState(), scoring=ScoringState(),
+        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
         intake=replace(
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),

@@ -10,6 +10,7 @@ Each subject answers for itself; this file says in which order they are asked.
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.alignment import policy as alignment
+from apollod.core.bootstrap import policy as bootstrap
 from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
@@ -27,12 +28,12 @@ from apollod.core.state import State
 from apollod.core.training import policy as training
 
 SUBJECTS = (
-    daemon, children, intake, review, judging, feedback, recovery, training, checkpoints, rollback, publishing,
-    alignment, schedule, scoring,
+    daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
+    publishing, alignment, schedule, scoring,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (schedule, review, rollback, alignment, checkpoints, training, scoring, judging)
+BEGINNINGS = (schedule, review, bootstrap, rollback, alignment, checkpoints, training, scoring, judging)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

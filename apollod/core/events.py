@@ -5,6 +5,7 @@ One name for all subjects: each declares its own in `<subject>/events.py`.
 
 # ruff: noqa: F403
 from apollod.core.alignment.events import *
+from apollod.core.bootstrap.events import *
 from apollod.core.checkpoints.events import *
 from apollod.core.children.events import *
 from apollod.core.daemon.events import *

@@ -9,6 +9,7 @@ from typing import Any
 
 from apollod.core import events as ev
 from apollod.core.alignment.fold import FOLDS as ALIGNMENT
+from apollod.core.bootstrap.fold import FOLDS as BOOTSTRAP
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
@@ -32,6 +33,7 @@ SLICES = {
     "recovery": RECOVERY,
     "scoring": SCORING,
     "review": REVIEW,
+    "bootstrap": BOOTSTRAP,
     "feedback": FEEDBACK,
     "intake": INTAKE,
     "judging": JUDGING,

@@ -5,6 +5,7 @@ One name for all subjects: each declares its own in `<subject>/inputs.py`.
 
 # ruff: noqa: F403
 from apollod.core.alignment.inputs import *
+from apollod.core.bootstrap.inputs import *
 from apollod.core.checkpoints.inputs import *
 from apollod.core.children.inputs import *
 from apollod.core.daemon.inputs import *

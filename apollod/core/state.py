@@ -7,6 +7,7 @@ the event.
 import msgspec
 
 from apollod.core.alignment.state import AlignmentState
+from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.checkpoints.state import CheckpointsState
 from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
@@ -32,6 +33,7 @@ class State(msgspec.Struct):
     intake: IntakeState = msgspec.field(default_factory=IntakeState)
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
+    bootstrap: BootstrapState = msgspec.field(default_factory=BootstrapState)
     scoring: ScoringState = msgspec.field(default_factory=ScoringState)
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)

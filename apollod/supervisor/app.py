@@ -23,6 +23,7 @@ from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources
 from apollod.supervisor.audit import Audit
+from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config, ScheduleSection
@@ -96,7 +97,8 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
             executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
-            control = Control(Daemon(config, loop, journal, children, audit, growth))
+            bootstrapper = Bootstrapper(config, loop)
+            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper))
             loop.post(
                 inp.Started(
                     os.getpid(),
@@ -117,6 +119,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
             if judge is not None:
                 tasks.start_soon(judge.keep_connected)
             sources.read_sources(config, loop, tasks)
+            tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
             failure: ApolloError | None = None
             try:

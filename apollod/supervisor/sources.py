@@ -74,10 +74,8 @@ def refused(config: Config) -> ConfigError | None:
 
 def _section_problem(section: WatchSection) -> tuple[str, str] | None:
     """What is wrong with one table by itself, and what to do."""
-    known = ("auto", *(reader.name for reader in READERS), *database_names())
-    if section.format not in known:
-        near = difflib.get_close_matches(section.format, known, n=1, cutoff=0.0)
-        return f"there is no format {section.format!r}", f"did you mean {near[0]!r}? one of {', '.join(known)}"
+    if (problem := format_problem(section.format)) is not None:
+        return problem
     of_databases = section.format in database_names()
     if section.mode == "tail" and of_databases:
         return f"{section.format!r} is a format of databases", 'use mode = "poll"'
@@ -86,6 +84,15 @@ def _section_problem(section: WatchSection) -> tuple[str, str] | None:
     if section.mode == "tail" and _is_one_database(section):
         return f"{section.directory.name} is a database", 'use mode = "poll"'
     return None
+
+
+def format_problem(format: str) -> tuple[str, str] | None:
+    """What is wrong with the name of a format, and what to do."""
+    known = ("auto", *(reader.name for reader in READERS), *database_names())
+    if format in known:
+        return None
+    near = difflib.get_close_matches(format, known, n=1, cutoff=0.0)
+    return f"there is no format {format!r}", f"did you mean {near[0]!r}? one of {', '.join(known)}"
 
 
 def _is_one_database(section: WatchSection) -> bool:
@@ -129,7 +136,7 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
         rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate,
         hold=review_share(config.inbox.review),
     )  # fmt: skip
-    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms, own=_own_logs())
+    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms, own=own_logs())
     with closing(inbox):
         source = _Source("inbox", str(config.inbox_dir))
         await _read(inbox, source, joining(config, inbox.read_batch), config.inbox.rescan_s, loop)
@@ -138,7 +145,7 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
 async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> None:
     files = SourceFiles(
         Quarantine(config.state_dir / "quarantine"), terms_of(config, section), ReaderTable.of(section.format),
-        own=_own_logs(),
+        own=own_logs(),
     )  # fmt: skip
     with closing(files):
         tree = WatchedTree(section.directory, files, config.state_dir)
@@ -155,7 +162,7 @@ async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
     await _read(tree, source, joining(config, files.read_batch), section.poll_s, loop)
 
 
-def _own_logs() -> frozenset[tuple[int, int]]:
+def own_logs() -> frozenset[tuple[int, int]]:
     """Device and inode of the files into which this process writes what it says."""
     said = [os.fstat(fd) for fd in (1, 2)]
     return frozenset((one.st_dev, one.st_ino) for one in said if stat.S_ISREG(one.st_mode))

@@ -7,21 +7,24 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from apollod.core.activities import Activity, blocked
+from apollod.core.bootstrap.outlook import left_s, typical_tokens
 from apollod.core.checkpoints.due import due_ns
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
+from apollod.supervisor.bootstrapping import ReadSoFar
 from apollod.wire import status as st
 
 
 class Progress(NamedTuple):
     """How far a start is, as the supervisor hears it: the engine has loaded the weights, and the step that the trainer
-    was told to replay (0: none)."""
+    was told to replay (0: none). And how far the source of a bootstrap is read."""
 
     loaded: bool = False
     replaying: int = 0
+    read: ReadSoFar | None = None
 
 
 NO_PROGRESS = Progress()
@@ -65,6 +68,7 @@ def status_view(
         growth=growth,
         paths=dict(paths or {}),
         schedule=_schedule(state),
+        bootstrap=_bootstrap(state, progress.read),
         uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
         activities=dict(activities or {}),
     )
@@ -221,6 +225,27 @@ def _schedule(state: State) -> st.Schedule:
     return st.Schedule(
         nightly=settings.schedule.nightly, zone=settings.schedule.zone, open=own.open, steps=own.steps,
         opens_at=None if opens is None else opens / SECOND_NS, closes_at=None if closes is None else closes / SECOND_NS,
+    )  # fmt: skip
+
+
+def _bootstrap(state: State, read: ReadSoFar | None) -> st.Bootstrap | None:
+    current, recent = state.bootstrap.current, state.training.recent
+    if current is None:
+        return None
+    if current.phase == "reading":
+        share = read.bytes / read.of_bytes if read is not None and read.of_bytes else None
+        files, bytes_ = (read.of_files, read.of_bytes) if read is not None else (None, None)
+    else:
+        share, files, bytes_ = 1.0, current.files, current.bytes
+        read = ReadSoFar(files, files, bytes_, bytes_)
+    tokens, waiting = typical_tokens(recent, state.intake.bulk.waiting), len(current.waiting)
+    seconds = left_s(recent, tokens, waiting, current.counts.accepted, share) if current.under_way else None
+    return st.Bootstrap(
+        path=current.request.path, state=current.phase, reason=current.reason, strip=current.request.strip,
+        files=files, files_read=read.files if read else 0, bytes=bytes_,
+        bytes_read=read.bytes if read else 0, unread=current.unread, waiting=waiting,
+        **msgspec.structs.asdict(current.counts),
+        left_s=None if seconds is None else round(seconds, 3),
     )  # fmt: skip
 
 

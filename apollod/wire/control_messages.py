@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from apollod.core.intake.events import StripLevel
+
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
     """`apollod ctl status`."""
@@ -105,6 +107,27 @@ class QueueRequest(msgspec.Struct, frozen=True, tag="queue"):
     limit: int = 20
 
 
+class BootstrapRequest(msgspec.Struct, frozen=True, tag="bootstrap"):
+    """Read `path` (absolute) once and learn it by these rules, which mean what they mean in `[[watch]]`. Without
+    `models` it is the served one's. `by`: who asks, in their own words."""
+
+    path: str
+    by: str = ""
+    models: list[str] = []
+    strip: StripLevel = "system"
+    strip_patterns: list[str] = []
+    sidechains: bool = False
+    format: str = "auto"
+    tier: Literal["direct", "bulk"] = "bulk"
+    review: str = "auto"
+
+
+class BootstrapStopRequest(msgspec.Struct, frozen=True, tag="bootstrap-stop"):
+    """Read no more of it."""
+
+    by: str = ""
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -137,6 +160,8 @@ Request = (
     | FeedbackQuestion
     | DecideRequest
     | EditRequest
+    | BootstrapRequest
+    | BootstrapStopRequest
     | QueueRequest
 )
 Answer = Reply | Failure

@@ -25,6 +25,8 @@ from apollod.core.inputs import (
 from apollod.core.settings import Kernels, OptimizerSettings, Products, ProductsDtype
 from apollod.wire.control_messages import (
     Answer,
+    BootstrapRequest,
+    BootstrapStopRequest,
     CheckpointRequest,
     DecideRequest,
     DecisionWanted,
@@ -53,6 +55,8 @@ __all__ = [
     "Answer",
     "Attach",
     "AttachCopy",
+    "BootstrapRequest",
+    "BootstrapStopRequest",
     "Bound",
     "CheckpointRequest",
     "CheckpointWritten",

@@ -300,6 +300,36 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """of this night, or of the last one"""
 
 
+class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
+    """Existing logs that are read and learned once: the source that is under way, or the last one."""
+
+    path: str
+    state: str
+    """`reading`; `learning`: all is read, and its examples wait for their steps; `completed`; `stopped`"""
+    reason: str = ""
+    """why it was stopped"""
+    strip: str
+    files: int | None = None
+    """that there are; null: nobody has looked yet"""
+    files_read: int = 0
+    bytes: int | None = None
+    """of all of them, on disk"""
+    bytes_read: int = 0
+    unread: int = 0
+    """files that could not be read"""
+    accepted: int = 0
+    """lines, like the next three"""
+    duplicates: int = 0
+    rejected: int = 0
+    dropped: int = 0
+    learned: int = 0
+    """examples"""
+    held: int = 0
+    waiting: int = 0
+    left_s: float | None = None
+    """of steps, for what waits and for what the rest will probably give; null: no step tells yet how long one takes"""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon at a moment."""
 
@@ -335,6 +365,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     paths: dict[str, str] = {}
     """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
     schedule: Schedule = Schedule()
+    bootstrap: Bootstrap | None = None
+    """null: there was none"""
     uptime_s: float
     activities: dict[str, str] = {}
     """activity -> why it cannot begin now; empty when it can"""

@@ -40,7 +40,8 @@ METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text()
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
     signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
-    story = [*STORY, *TAKEN_BACK, *DECIDED, blocked, signal]
+    asked = ev.BootstrapRequested(path="/old", by="p", models=("*",))
+    story = [*STORY, *TAKEN_BACK, *DECIDED, blocked, signal, asked]
     return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
 
 

@@ -13,6 +13,7 @@ from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.errors import refusal
+from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.config import Config, ModelSection
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
@@ -32,7 +33,9 @@ def answered(config: Config, request: object) -> dict:
             executor, loop = NoEffects(), Loop(state, journal)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(loop.run, executor)
-                answer = await HANDLERS[type(request)](Daemon(config, loop, journal, None, None, None), request)
+                answer = await HANDLERS[type(request)](
+                    Daemon(config, loop, journal, None, None, None, Bootstrapper(config, loop)), request
+                )
                 executor.exit.set()
                 loop.post(inp.Tick())
         finally:

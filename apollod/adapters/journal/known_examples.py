@@ -41,9 +41,33 @@ _SIGNALS = """
     WHERE events.kind = 'example.carried' AND {after}
     ORDER BY 2
 """
-_NAMES = "SELECT seq, CASE kind WHEN 'example.accepted' THEN key ELSE '' END FROM events WHERE seq IN ({seqs})"
-_SIGNED = "SELECT key, body ->> '$.signature' FROM events WHERE seq IN ({seqs})"
+NAMES = "SELECT seq, CASE kind WHEN 'example.accepted' THEN key ELSE '' END FROM events WHERE seq IN ({seqs})"
+SIGNED = "SELECT key, body ->> '$.signature' FROM events WHERE seq IN ({seqs})"
 _GIVEN = "SELECT value FROM json_each(?)"
+
+
+def _sql(recent: str, complete: str) -> str:
+    return recent.format(after=_AFTER.format(complete=complete))
+
+
+def _of_text(table: str, complete: str, recent: str) -> Kind[str]:
+    return Kind(table, complete, _sql(recent, complete), lambda value: (value,), RECENT_MAX, SLICE)
+
+
+def examples_kind() -> Kind[str]:
+    """Of examples, by their ids."""
+    return _of_text("example_index", "indexed_seq", _EXAMPLES)
+
+
+def responses_kind() -> Kind[str]:
+    """Of answers, by their keys."""
+    return _of_text("response_index", "responses_indexed_seq", _RESPONSES)
+
+
+def bands_kind() -> Kind[int]:
+    """Of texts. One has 16 bands, so slices are longer, or a busy source would be faster than they are written."""
+    recent = _sql(_SIGNATURES, "near_indexed_seq")
+    return Kind("near_index", "near_indexed_seq", recent, bands, RECENT_MAX, 8 * SLICE)
 
 
 class Known(NamedTuple):
@@ -58,20 +82,9 @@ class Known(NamedTuple):
     async def load(cls, reader: aiosqlite.Connection) -> "Known":
         """What is not in the tables yet, at most some ten thousand keys of each kind. Raises sqlite3.Error."""
         return cls(
-            await LateIndex.load(reader, _of_text("example_index", "indexed_seq", _EXAMPLES)),
-            await LateIndex.load(reader, _of_text("response_index", "responses_indexed_seq", _RESPONSES)),
-            await LateIndex.load(
-                reader,
-                # A text has 16 bands, so slices are longer, or a busy source would be faster than they are written.
-                Kind(
-                    "near_index",
-                    "near_indexed_seq",
-                    _sql(_SIGNATURES, "near_indexed_seq"),
-                    bands,
-                    RECENT_MAX,
-                    8 * SLICE,
-                ),
-            ),
+            await LateIndex.load(reader, examples_kind()),
+            await LateIndex.load(reader, responses_kind()),
+            await LateIndex.load(reader, bands_kind()),
             await LateIndex.load(reader, _of_text("signal_index", "signals_indexed_seq", _SIGNALS)),
         )
 
@@ -91,14 +104,14 @@ class Known(NamedTuple):
         """The example that learned each of these answers, of those that are known; empty for one of an archive. Raises
         sqlite3.Error."""
         found = await self.responses.find(reader, keys)
-        names = {seq: name for seq, name in await _rows(reader, _NAMES, found.values())} if found else {}
+        names = {seq: name for seq, name in await _rows(reader, NAMES, found.values())} if found else {}
         return {key: names[seq] for key, seq in found.items()}
 
     async def like(self, reader: aiosqlite.Connection, signatures: Iterable[str]) -> dict[str, str]:
         """Signatures, by example, of those that have a band in common with one of these. Raises sqlite3.Error."""
         wanted = {band for signature in signatures for band in bands(signature)}
         found = await self.bands.find(reader, wanted) if wanted else {}
-        return {name: signed for name, signed in await _rows(reader, _SIGNED, found.values())} if found else {}
+        return {name: signed for name, signed in await _rows(reader, SIGNED, found.values())} if found else {}
 
     @property
     def must_move(self) -> bool:
@@ -110,14 +123,6 @@ class Known(NamedTuple):
         for index in self:
             if index.must_move:
                 await index.move(writer)
-
-
-def _of_text(table: str, complete: str, recent: str) -> Kind[str]:
-    return Kind(table, complete, _sql(recent, complete), lambda value: (value,), RECENT_MAX, SLICE)
-
-
-def _sql(recent: str, complete: str) -> str:
-    return recent.format(after=_AFTER.format(complete=complete))
 
 
 async def _rows(reader: aiosqlite.Connection, sql: str, seqs: Iterable[int]) -> Iterable[Any]:

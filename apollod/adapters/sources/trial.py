@@ -11,7 +11,7 @@ from apollod.adapters.sources.foreign_database import is_database, open_database
 from apollod.adapters.sources.identity import open_regular, read_from
 from apollod.adapters.sources.record_stream import Folding
 from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
-from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
+from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.databases.database_table import recognise
@@ -82,7 +82,7 @@ class Trial:
         with file:
             content = _content(file, path)
             try:
-                yield from self._fold(path, content)
+                yield from self._fold(path, content, alone)
             except DAMAGE as error:
                 yield Tried(path, 0, None, f"the compressed file is cut off or damaged ({error})")
 
@@ -135,11 +135,14 @@ class Trial:
             shown = Shown(path, item.line, self._learners.get(evidence.answer, ""), evidence)
             self.signals.setdefault(evidence.id, shown)
 
-    def _fold(self, path: str, content: Callable[[], Read]) -> Iterator[Tried]:
+    def _fold(self, path: str, content: Callable[[], Read], alone: bool) -> Iterator[Tried]:
         bare = path
         for suffix in PACKED_SUFFIXES:
             bare = bare.removesuffix(suffix)
-        reader = self._formats.recognise(bare, content()(HEAD_BYTES))
+        head = content()(HEAD_BYTES)
+        if not alone and bare.endswith(DOCUMENT_SUFFIX) and not self._formats.knows(bare, head):
+            return  # programs keep all kinds of things in documents
+        reader = self._formats.recognise(bare, head)
         self.formats[reader.name] = self.formats.get(reader.name, 0) + 1
         folding = Folding(reader, content(), Cursor(), self._terms.record_bytes, complete=True)
         while (items := folding.next(ITEMS)) is not None:

@@ -8,7 +8,7 @@ the status of an older daemon.
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.cli.render import FLOAT32_PRODUCTS, growth_text, plain, size
+from apollod.cli.render import FLOAT32_PRODUCTS, bootstrap_text, growth_text, plain, size
 
 Object = Mapping[str, Any]
 
@@ -35,6 +35,7 @@ def page(s: Object) -> str:
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
         f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q),
         *_sources(s.get("blocked", {})),
+        *_bootstrap(s.get("bootstrap")),
         f"optimizer   {o['name']}, lr {o.get('lr', 0.0):g}, state {size(o['state_bytes'])}" + _undo(s.get("undo", {})),
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c.get('steps_since', 0)} steps since, "
         f"{_due(c.get('due_in_s'))}{c.get('kept', 0)} kept in {size(c.get('bytes', 0))}" + _rollback(s.get("rollback")),
@@ -90,6 +91,13 @@ def _sources(blocked: Mapping[str, Object]) -> list[str]:
     path, why = next(iter(blocked.items()))
     more = f"; {len(blocked) - 1} more: `apollod ctl source list`" if len(blocked) > 1 else ""
     return [f"sources     {path} cannot be read: {why['reason']}; {why['hint']}{more}"]
+
+
+def _bootstrap(bootstrap: Object | None) -> list[str]:
+    """The line of the one that is under way."""
+    if not bootstrap or bootstrap["state"] not in ("reading", "learning"):
+        return []
+    return [f"bootstrap   {bootstrap['path']}: {bootstrap_text(bootstrap)}"]
 
 
 def _growth(growth: Object) -> str:

@@ -51,6 +51,11 @@ VERBS = (
         "examples as rows of TRL or OpenAI, or as ATIF trajectories, one a line",
         f"{_HERE}.questions.export_verb",
     ),
+    Command(
+        "bootstrap",
+        "existing logs of agents, read and learned once, without the instructions that they followed",
+        f"{_HERE}.bootstrap.bootstrap_verb",
+    ),
     Command("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox", f"{_HERE}.submit_verb"),
     Command(
         "train",

@@ -42,12 +42,20 @@ class Known:
     """
 
     def __init__(self, examples: set[str], responses: Mapping[str, str], signatures: Mapping[str, str]) -> None:
-        self._examples = set(examples)
-        self._responses = dict(responses)
-        self._signatures = dict(signatures)
+        self._examples: set[str] = set()
+        self._responses: dict[str, str] = {}
+        self._signatures: dict[str, str] = {}
         self._bands: dict[int, list[str]] = {}
+        self.tell(examples, responses, signatures)
+
+    def tell(self, examples: set[str], responses: Mapping[str, str], signatures: Mapping[str, str]) -> None:
+        """The journal knows this, too."""
+        self._examples |= examples
+        self._responses.update(responses)
         for example, signature in signatures.items():
-            self._index(example, bands(signature))
+            if example not in self._signatures:
+                self._signatures[example] = signature
+                self._index(example, bands(signature))
 
     def sift(self, line: Line, alike: float) -> tuple[Line, tuple[str, ...]] | Repeated:
         """The line as it is to be accepted, with the examples that its other answers repeat, or why it is not.

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from apollod.adapters.journal.writer import Journal
 from apollod.supervisor.audit import Audit
+from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.growth_watch import GrowthWatch
@@ -19,3 +20,4 @@ class Daemon(NamedTuple):
     children: Children
     audit: Audit
     growth: GrowthWatch
+    bootstrapper: Bootstrapper

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.bootstrap_request import bootstrap, stop_bootstrap
 from apollod.supervisor.requests.checkpoint_request import checkpoint
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
 from apollod.supervisor.requests.queue_request import queue
@@ -30,5 +31,7 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.FeedbackQuestion: feedback_on,
     msg.DecideRequest: decide,
     msg.EditRequest: edit,
+    msg.BootstrapRequest: bootstrap,
+    msg.BootstrapStopRequest: stop_bootstrap,
     msg.QueueRequest: queue,
 }

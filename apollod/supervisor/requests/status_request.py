@@ -37,7 +37,8 @@ def status_of(daemon: Daemon) -> Status:
     paths = {"state": str(config.state_dir), "inbox": str(config.inbox_dir), "socket": str(config.socket_path)}
     served = engine.api.served if engine else None
     trainer = daemon.children.trainer
-    progress = Progress(engine is not None and engine.loaded is not None, trainer.replaying if trainer else 0)
+    loaded, replaying = engine is not None and engine.loaded is not None, trainer.replaying if trainer else 0
+    progress = Progress(loaded, replaying, daemon.bootstrapper.so_far)
     view = status_view(
         state,
         clock.now_ns(),

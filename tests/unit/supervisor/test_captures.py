@@ -32,7 +32,7 @@ class Quiet:
 
 
 def ask(config: Config, request: msg.FeedbackRequest | msg.FeedbackQuestion) -> msg.Answer:
-    daemon = cast(Daemon, Daemon(config, *[cast(Any, Quiet())] * 5))
+    daemon = cast(Daemon, Daemon(config, *[cast(Any, Quiet())] * 6))
     handler: Any = give_feedback if isinstance(request, msg.FeedbackRequest) else feedback_on
 
     async def main() -> msg.Answer:

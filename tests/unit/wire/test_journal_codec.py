@@ -28,6 +28,8 @@ def sample(field_type: Any, number: int) -> Any:
         return {"b é": 2, "a": 1}
     if field_type is ev.Origin:
         return ev.Origin(session="é", records=("r",), first_line=3)
+    if field_type is ev.BootstrapCounts:
+        return ev.BootstrapCounts(1, 2, 3)
     if field_type is ev.Sampled:
         return ev.Sampled("é", (1, 2), (3,), 2)
     if get_origin(field_type) is tuple:
@@ -38,6 +40,8 @@ def sample(field_type: Any, number: int) -> Any:
             return (ev.Removed(1, 3, "é", "memory"),)
         if kind is ev.Sampled:
             return (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2))
+        if kind is ev.Unread:
+            return (ev.Unread("é", "no"),)
         if kind is ev.Planted:
             return (ev.Planted("é", "bad"),)
         if get_origin(kind) is Literal:

@@ -13,6 +13,7 @@ from apollod.cli.render import FLOAT32_PRODUCTS
 from apollod.core import events as ev
 from apollod.core.activities import reasons
 from apollod.core.alignment.state import AlignmentState
+from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
@@ -28,6 +29,7 @@ from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
 from apollod.errors import ApolloError
+from apollod.supervisor.bootstrapping import ReadSoFar
 from apollod.supervisor.status_view import Progress, status_view
 from apollod.wire import messages as msg
 from apollod.wire import status as st
@@ -41,6 +43,24 @@ base.kept: bool
 base.path: str | null
 base.reason: str
 blocked: {str: object}
+bootstrap: object | null
+bootstrap.accepted: int
+bootstrap.bytes: int | null
+bootstrap.bytes_read: int
+bootstrap.dropped: int
+bootstrap.duplicates: int
+bootstrap.files: int | null
+bootstrap.files_read: int
+bootstrap.held: int
+bootstrap.learned: int
+bootstrap.left_s: float | null
+bootstrap.path: str
+bootstrap.reason: str
+bootstrap.rejected: int
+bootstrap.state: str
+bootstrap.strip: str
+bootstrap.unread: int
+bootstrap.waiting: int
 capture.answers: int
 capture.mode: str
 capture.rated: int
@@ -209,6 +229,12 @@ def shown(value: Any, path: str = "") -> dict[str, Any]:
 BOUND = ev.TrainerBound(pid=12, fingerprint="f", parameters=1, elements=1)
 
 
+BOOTSTRAP = Bootstrapping(
+    ev.BootstrapRequested("/old", "p", ("*",)), 0, counts=ev.BootstrapCounts(4, 3, learned=2, held=1),
+    waiting={"w": None},
+)  # fmt: skip
+
+
 NIGHTLY = ScheduleSettings("02:00-05:00", "UTC")
 
 
@@ -237,6 +263,7 @@ def full_state() -> State:
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
+        bootstrap=BootstrapState(BOOTSTRAP),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
     )
 
@@ -260,6 +287,7 @@ def full_status() -> st.Status:
         activities=reasons,
         growth=growth,
         undo=st.Undo(steps=3, bytes=1 << 30),
+        progress=Progress(read=ReadSoFar(1, 4, 3 << 20, 4 << 20)),
     )
 
 
@@ -314,6 +342,18 @@ def test_sources_that_cannot_be_read_are_told_with_what_to_do():
     assert "sources" not in page(msgspec.structs.replace(status, blocked={}))
 
 
+def test_a_bootstrap_that_is_under_way_is_one_line():
+    status = full_status()
+    (line,) = [line for line in page(status).splitlines() if line.startswith("bootstrap")]
+    assert line == (
+        "bootstrap   /old: 1 of 4 files read (75% of 4.0 MiB), 2 of 4 examples learned, 3 duplicates, about 5 s left"
+    )
+    assert status.bootstrap is not None and status.bootstrap.left_s == pytest.approx((1 + 4 / 3) * 117 * 0.02, abs=1e-3)
+    for phase, told in (("learning", 1), ("completed", 0), ("stopped", 0)):
+        other = msgspec.structs.replace(status.bootstrap, state=phase)
+        assert page(msgspec.structs.replace(status, bootstrap=other)).count("bootstrap  ") == told
+
+
 def test_float32_products_are_told_with_what_they_cost():
     state = State(daemon=DaemonState(settings=ev.Settings(model_path="/m")), children=ChildrenState(bound=BOUND))
     for products, told in (("bf16", False), ("float32", True)):
@@ -331,19 +371,20 @@ def test_the_page_of_a_status():
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
     assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
-    assert lines[10].endswith("; 3 steps can be undone in memory")
+    assert lines[11].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
-    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[10]
+    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[11]
     assert said.endswith("no step can be undone in memory: one step alone takes 9 bytes")
     assert lines[3] == "running     step 4 on abcabcabcabc and 1 more (300 tokens), 10 s of about 6 s"
     assert lines[4] == "start       aligning, 1 s"
     assert (
-        lines[11] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
+        lines[12] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
     )
     free = msgspec.structs.replace(
         full_status(),
         activities={"step": "", "checkpoint": ""},
         blocked={},
+        bootstrap=None,
         growth=None,
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),

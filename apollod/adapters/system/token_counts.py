@@ -1,0 +1,33 @@
+"""How many tokens a text has: by the tokenizer of a model directory where that is there, else estimated."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+CHARACTERS_PER_TOKEN = 4
+ESTIMATED = f"estimated at {CHARACTERS_PER_TOKEN} characters a token"
+BY_MODEL = "by the model's tokenizer, without what its chat template adds"
+
+Count = Callable[[str], int]
+
+
+def token_counter(model: Path | None) -> tuple[Count, str]:
+    """What counts the tokens of a text, and how it does in people's words. Never raises: an estimate is always
+    there."""
+    file = model / "tokenizer.json" if model is not None else None
+    counted = _counter(file) if file is not None and file.is_file() else None
+    return (counted, BY_MODEL) if counted is not None else (_estimate, ESTIMATED)
+
+
+def _estimate(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _counter(file: Path) -> Count | None:
+    """By this tokenizer; None where it, or what reads it, is not to be had."""
+    try:
+        from tokenizers import Tokenizer  # it comes with vLLM, and takes a second for a large vocabulary
+
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception:  # noqa: BLE001  for a file that it cannot read it raises nothing narrower
+        return None
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))

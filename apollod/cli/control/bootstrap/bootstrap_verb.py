@@ -1,0 +1,138 @@
+"""`apollod ctl bootstrap`."""
+
+import argparse
+import os
+import sys
+from typing import Any, get_args
+
+from apollod.adapters.ipc.status_client import ask_status
+from apollod.cli import render
+from apollod.cli.control import ctl
+from apollod.core.intake.events import StripLevel
+from apollod.errors import ConfigError
+
+EPILOG = """\
+examples:
+  apollod ctl bootstrap ~/.claude/projects --model '*' --dry-run
+  apollod ctl bootstrap ~/.claude/projects --model '*' --strip system --wait
+
+Each answer is learned once, without the instructions that are stripped. A source that was stopped, or that grew, goes
+on where it was when it is asked for again by the same rules.
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    ctl.options(parser, _run)
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("source", nargs="?", metavar="SOURCE", help="a log, a directory of them, or an agent's database")
+    what.add_argument("--status", action="store_true", help="how far the one is that is under way, or was last")
+    what.add_argument("--stop", action="store_true", help="read no more of it; what waits already is learned")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be learned; needs no daemon")
+    parser.add_argument(
+        "--strip", choices=get_args(StripLevel), default="system", help="what is taken out (default: system)"
+    )
+    parser.add_argument(
+        "--strip-pattern", action="append", default=[], metavar="REGEX", help="take out what it matches; repeatable"
+    )
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="NAME", help="learn answers of this model (default: the served "
+        "one), * for everybody's; repeatable",
+    )  # fmt: skip
+    parser.add_argument("--sidechains", action="store_true", help="learn also what agents did that another one started")
+    parser.add_argument("--format", default="auto", metavar="NAME", help="of its files (default: by their content)")
+    parser.add_argument("--tier", choices=("bulk", "direct"), default="bulk", help="with which rate (default: bulk)")
+    parser.add_argument("--review", default="auto", metavar="RULE", help="auto, hold or sample:0.1: does an example "
+                        "wait for a decision?")  # fmt: skip
+    parser.add_argument("--wait", action="store_true", help="return when all of it is learned")
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.status:
+        return _status(args)
+    if args.stop:
+        return _stop(args)
+    return _dry_run(args) if args.dry_run else _begin(args)
+
+
+def _path(args: argparse.Namespace) -> str:
+    """Where the source is for whoever stands elsewhere. Raises ConfigError."""
+    path: str = os.path.abspath(os.path.expanduser(args.source))
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the name {path!r} is not UTF-8", "name a directory above it") from error
+    return path
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    from apollod.cli.control.bootstrap import dry_run  # reads logs, which takes time to import
+    from apollod.core.bootstrap.events import BootstrapRequested
+    from apollod.supervisor.bootstrapping import section_of
+
+    wanted = BootstrapRequested(
+        path=_path(args), by="", models=tuple(args.model), strip=args.strip, strip_patterns=tuple(args.strip_pattern),
+        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review,
+    )  # fmt: skip
+    try:
+        section_of(wanted)
+    except ValueError as error:
+        raise ConfigError(str(error), "see `apollod ctl bootstrap --help`") from error
+    return dry_run.run(args, wanted)
+
+
+def _begin(args: argparse.Namespace) -> int:
+    """With --wait it fails unless all was read."""
+    from apollod.cli.control.review.deciding import by
+    from apollod.wire import control_messages as msg
+
+    request = msg.BootstrapRequest(
+        path=_path(args), by=by(), models=args.model, strip=args.strip, strip_patterns=args.strip_pattern,
+        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review,
+    )  # fmt: skip
+    socket = ctl.socket_path(args)
+    answer = ctl.ask(socket, request)
+    for place in answer["watched"]:
+        _say(f"{place} is watched, too: what it has given already counts as duplicates here, and the other way round")
+    if not args.wait:
+        begun = "is under way already" if answer["under_way"] else "is being read"
+        ctl.show(args, answer, f"{answer['path']} {begun}; `apollod ctl bootstrap --status` says how far it is")
+        return 0
+    from apollod.cli.control.bootstrap.following import until_over
+
+    over = until_over(socket)
+    ctl.show(args, {"schema_version": 1, "bootstrap": over}, _text(over))
+    if over["dropped"] and not over["accepted"] and not over["duplicates"]:
+        _say(f"nothing was learned; `apollod ctl source show {over['path']}` says why; --model '*' takes everybody's")
+    return 0 if over["state"] == "completed" else 1
+
+
+def _status(args: argparse.Namespace) -> int:
+    found = ask_status(ctl.socket_path(args)).get("bootstrap")
+    text = _text(found) if found else "there was none"
+    ctl.show(args, {"schema_version": 1, "bootstrap": found}, text)
+    return 0
+
+
+def _stop(args: argparse.Namespace) -> int:
+    from apollod.cli.control.review.deciding import by
+    from apollod.wire import control_messages as msg
+
+    answer = ctl.ask(ctl.socket_path(args), msg.BootstrapStopRequest(by()))
+    ctl.show(args, answer, f"{_text(answer['bootstrap'])}; asked for again it goes on from here")
+    return 0
+
+
+def _text(b: dict[str, Any]) -> str:
+    why = f" ({b['reason']})" if b["reason"] else ""
+    lost = "".join(f", {b[name]} {name}" for name in ("dropped", "rejected", "held") if b[name])
+    unread = (
+        f"; {b['unread']} files could not be read: `apollod ctl events --kind bootstrap.read` names them"
+        if b.get("unread")
+        else ""
+    )
+    return f"{b['path']}: {b['state']}{why}, {render.bootstrap_text(b)}{lost}{unread}"
+
+
+def _say(text: str) -> None:
+    print(render.plain(f"apollod: {text}"), file=sys.stderr)

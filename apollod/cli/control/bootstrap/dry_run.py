@@ -1,0 +1,171 @@
+"""`apollod ctl bootstrap SOURCE --dry-run`: how much there is to learn, how long it takes, and what would be taken out.
+Needs no daemon, changes nothing."""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apollod.adapters.journal import known_lines
+from apollod.adapters.sources.source_files import Terms
+from apollod.adapters.sources.trial import Trial, Tried
+from apollod.adapters.system.token_counts import token_counter
+from apollod.cli import render
+from apollod.cli.control.bootstrap.tally import Tally
+from apollod.cli.control.questions import rows
+from apollod.core.bootstrap.events import BootstrapRequested
+from apollod.core.inputs import Line
+from apollod.core.intake.repeats import Known
+from apollod.core.training.pace import KEPT, Pace
+from apollod.curation.databases.database_table import database_names
+from apollod.curation.formats.table import ReaderTable
+from apollod.curation.minhash import signature
+from apollod.curation.moments import Learned, Rules
+from apollod.curation.stripping import Stripping
+from apollod.errors import ConfigError
+from apollod.supervisor.bootstrapping import section_of
+from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.sources import format_problem, terms_of
+
+BATCH = 256
+_PACE = f"SELECT tokens, seconds FROM steps WHERE applied = 1 ORDER BY seq DESC LIMIT {KEPT}"
+SHOWN_CHARACTERS = 100
+DROPPED = "dropped: "
+
+
+class _Beside(NamedTuple):
+    """What the configuration knows."""
+
+    terms: Terms
+    journal: Path | None
+    model: Path | None
+    max_tokens: int | None
+
+
+def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
+    """Read everything, print what would become of it."""
+    if (problem := format_problem(wanted.format)) is not None:
+        raise ConfigError(*problem)
+    beside = _beside(load_config(args.config) if args.config else None, wanted)
+    of_databases = wanted.format in database_names()
+    formats = ReaderTable() if of_databases else ReaderTable.of(wanted.format)
+    trial = Trial(beside.terms, formats, wanted.format if of_databases else "auto")
+    count, how = token_counter(beside.model)
+    tally, quarantined = Tally(_pace(beside.journal)), 0
+    with ExitStack() as stack:
+        journal = stack.enter_context(known_lines.opened(beside.journal)) if beside.journal else None
+        known, near = Known(set(), {}, {}), beside.terms.near_duplicate
+        for tried in _batches(trial.read(Path(wanted.path))):
+            quarantined += sum(one.learned is None for one in tried)
+            found = [one.learned for one in tried if one.learned is not None]
+            lines = [_line(learned) for learned in found]
+            if journal is not None:
+                journal.tell(known, lines, near=bool(near))
+            for learned, line in zip(found, lines, strict=True):
+                if not isinstance(known.sift(line, near), tuple):
+                    tally.duplicates += 1
+                    continue
+                tokens = min(count(_text(learned)), beside.max_tokens or 1 << 62)
+                tally.add(tokens, learned.origin.model, learned.origin.agent, learned.removed)
+    answer = {
+        "schema_version": 1, "path": wanted.path, "dry_run": True, "strip": wanted.strip, "formats": trial.formats,
+        "records": trial.records, **tally.object(), "tokens_by": how, "rejected": quarantined,
+        "dropped": _dropped(trial),
+        "journal": str(beside.journal) if beside.journal else None,
+    }  # fmt: skip
+    print(json.dumps(answer) if args.json else render.plain("\n".join(_page(answer))))
+    return 0
+
+
+def _beside(config: Config | None, wanted: BootstrapRequested) -> _Beside:
+    if config is None:
+        stripping = Stripping(wanted.strip, wanted.strip_patterns)
+        return _Beside(
+            Terms(Rules(wanted.models or ("apollo",), wanted.sidechains, stripping=stripping)), None, None, None
+        )
+    journal = config.journal_path if config.journal_path.exists() else None
+    terms = terms_of(config, section_of(wanted))
+    return _Beside(terms, journal, Path(config.model.path).expanduser(), config.trainer.max_tokens)
+
+
+def _pace(journal: Path | None) -> list[Pace]:
+    """Of the last steps, the newest one last."""
+    found = rows.tuples(str(journal), _PACE) if journal is not None else []
+    return [Pace(tokens, seconds) for tokens, seconds in reversed(found)]
+
+
+def _batches(tried: Iterable[Tried]) -> Iterator[list[Tried]]:
+    rest = iter(tried)
+    while batch := list(islice(rest, BATCH)):
+        yield batch
+
+
+def _line(learned: Learned) -> Line:
+    responses, text = learned.taught
+    return Line(
+        number=1, example=learned.record.id, record=learned.record.canonical, responses=responses,
+        signature=signature(text),
+    )  # fmt: skip
+
+
+def _text(learned: Learned) -> str:
+    """What the model is shown, roughly as its template writes it."""
+    record = json.loads(learned.record.canonical)
+    if "messages" not in record:
+        return "".join(record[name] for name in ("prompt", "completion", "text") if name in record)
+    parts = [json.dumps(record["tools"])] if record.get("tools") else []
+    for message in record["messages"]:
+        parts += [message["role"], message.get("reasoning_content") or "", message.get("content") or ""]
+        parts += [json.dumps(call["function"]) for call in message.get("tool_calls", ())]
+    return "\n".join(part for part in parts if part)
+
+
+def _dropped(trial: Trial) -> dict[str, int]:
+    """What gave no example, by reason."""
+    return {what.removeprefix(DROPPED): n for what, n in sorted(trial.counts.items()) if what.startswith(DROPPED)}
+
+
+def _page(a: dict[str, Any]) -> list[str]:
+    names = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in a["formats"].items())
+    known = "in it or in the journal" if a["journal"] else "in it; --config counts also what the journal knows"
+    lines = [
+        f"source      {a['path']}: {names}",
+        f"records     {a['records']}, {a['rejected']} of them would be quarantined",
+        f"examples    {a['examples']}; {a['duplicates']} more are there already ({known})",
+        *(f"            {one['examples']} {_whose(one)}" for one in a["by"]),
+        f"tokens      {a['tokens']}, {a['tokens_by']}",
+        f"time        {_time(a)}",
+        *(f"{count:>11} dropped: {what}" for what, count in a["dropped"].items()),
+        f"strip       {a['strip']}" + ("" if a["stripped"] else ": there is nothing to take out"),
+    ]
+    for rule in a["stripped"]:
+        lines.append(f"{rule['count']:>11} by rule {rule['rule']}, {rule['characters']} characters; most often:")
+        lines += [f"{one['count']:>15}x {_short(one['text'])}" for one in rule["frequent"]]
+    if not a["examples"]:
+        lines.append(_why_nothing(a))
+    return lines
+
+
+def _whose(one: dict[str, Any]) -> str:
+    model, agent = one["model"] or "a model that is not named", one["agent"]
+    return f"by {model}" + (f" in {agent}" if agent else ", given as records")
+
+
+def _time(a: dict[str, Any]) -> str:
+    if a["hours"] is None:
+        return "unknown without steps: " + ("none was made yet" if a["journal"] else "--config names the journal")
+    return f"about {render.duration(a['hours'] * 3600)} of steps, by the last ones in the journal"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[: SHOWN_CHARACTERS - 3]}..."
+
+
+def _why_nothing(a: dict[str, Any]) -> str:
+    if any("another model" in what for what in a["dropped"]):
+        return "nothing would be learned: other models wrote the answers; --model '*' takes them"
+    return "nothing would be learned of it"

@@ -1,0 +1,178 @@
+"""The task that reads the source of a bootstrap, beside all other sources and one batch at a time.
+
+It has no memory that matters: what is to be read stands in the state, how far it is read in the positions of its
+sources. So it goes on by itself after a restart.
+"""
+
+import os
+import stat
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+
+from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.unreadable import obstruction
+from apollod.adapters.sources.whole_source import Part, WholeSource
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError, SourceRefused
+from apollod.supervisor import sources
+from apollod.supervisor.config import Config, WatchSection
+from apollod.supervisor.loop import Loop
+
+PASSES = 2
+"""a session of a database is read in the first, its last turn in the second; whoever kept a database locked may be done
+then"""
+
+
+class ReadSoFar(NamedTuple):
+    """How far the source is read: files, and bytes on disk."""
+
+    files: int = 0
+    of_files: int = 0
+    bytes: int = 0
+    of_bytes: int = 0
+
+
+class Bootstrapper:
+    """Reads what the state says is to be read."""
+
+    def __init__(self, config: Config, loop: Loop) -> None:
+        self._config = config
+        self._loop = loop
+        self.so_far: ReadSoFar | None = None
+        """None: nothing is being read"""
+
+    async def run(self) -> None:
+        """As long as the daemon lives."""
+        loop = self._loop
+        while True:
+            current = loop.state.bootstrap.current
+            if loop.state.daemon.stopping or current is None or current.phase != "reading":
+                await loop.changed()
+                continue
+            ran = await self._read(current.request)
+            self.so_far = None
+            if ran is not None:
+                await loop.submit(ran)
+
+    def _wanted(self, request: ev.BootstrapRequested) -> bool:
+        """Is it still to be read?"""
+        state = self._loop.state
+        current = state.bootstrap.current
+        reading = current is not None and current.phase == "reading" and current.request is request
+        return reading and not state.daemon.stopping
+
+    async def _read(self, request: ev.BootstrapRequested) -> inp.BootstrapRan | None:
+        """All of it; None: it was stopped, or the daemon is."""
+        try:
+            whole = await anyio.to_thread.run_sync(whole_source, self._config, request)
+        except (OSError, ApolloError) as error:
+            return inp.BootstrapRan(request, refused=why(error, request.path))
+        with closing(whole):
+            return await self._passes(whole, request)
+
+    async def _passes(self, whole: WholeSource, request: ev.BootstrapRequested) -> inp.BootstrapRan | None:
+        sizes: dict[str, int] = {}
+        unread: dict[str, ev.Unread] = {}
+        for _ in range(PASSES):
+            try:
+                parts = await anyio.to_thread.run_sync(whole.scan)
+            except (OSError, SourceRefused) as error:
+                return inp.BootstrapRan(request, refused=why(error, request.path))
+            sizes |= {part.path: part.size for part in parts}
+            unread = {}
+            done = len(sizes) - len(parts), sum(sizes.values()) - sum(part.size for part in parts)
+            for part in parts:
+                self.so_far = ReadSoFar(done[0], len(sizes), done[1], sum(sizes.values()))
+                try:
+                    if not await self._read_part(whole, part, request):
+                        return None
+                except (OSError, SourceRefused) as error:
+                    unread[part.path] = _unread(part.path, obstruction(error, part.path))
+                done = done[0] + 1, done[1] + part.size
+        unread |= {path: _unread(path, one) for path, one in whole.blocked().items()}
+        return inp.BootstrapRan(
+            request, len(sizes), sum(sizes.values()), tuple(unread[path] for path in sorted(unread))
+        )  # fmt: skip
+
+    async def _read_part(self, whole: WholeSource, part: Part, request: ev.BootstrapRequested) -> bool:
+        """All that a file has; False: it is not wanted any more."""
+        positions, before = self._loop.state.intake.sources, self.so_far
+        assert before is not None
+        while self._wanted(request):
+            batch = await anyio.to_thread.run_sync(whole.read_batch, part, positions)
+            if batch is None:
+                return True
+            await self._loop.submit(inp.LinesRead(batch, frozenset()))
+            if "#" not in batch.path:  # of a database the position counts records
+                self.so_far = before._replace(bytes=before.bytes + min(batch.offset, part.size))
+        return False
+
+
+def section_of(request: ev.BootstrapRequested) -> WatchSection:
+    """Its rules as a `[[watch]]` table. Raises ValueError for what is no rule."""
+    return WatchSection(
+        path=request.path, format=request.format, models=request.models, strip=request.strip,
+        strip_patterns=request.strip_patterns, sidechains=request.sidechains, review=request.review,
+        tier="direct" if request.tier == "direct" else "bulk",
+    )  # fmt: skip
+
+
+def whole_source(config: Config, request: ev.BootstrapRequested) -> WholeSource:
+    """What is to be read, by the rules of the request. Raises ApolloError."""
+    return WholeSource(
+        Path(request.path), request.mark, Quarantine(config.state_dir / "quarantine"),
+        sources.terms_of(config, section_of(request)), request.format, config.state_dir, own=sources.own_logs(),
+    )  # fmt: skip
+
+
+def refused(config: Config, request: ev.BootstrapRequested) -> ApolloError | None:
+    """Why this cannot be read. Looks at the disk."""
+    path = Path(request.path)
+    if (problem := sources.format_problem(request.format)) is not None:
+        return SourceRefused(*problem)
+    real = path.resolve()
+    if real.is_relative_to(config.state_dir.resolve()):
+        return SourceRefused(
+            f"{path} lies in the state directory {config.state_dir}, where the daemon writes",
+            "name the directory in which the agents write",
+        )
+    try:
+        status = os.stat(path)
+        if (status.st_dev, status.st_ino) in sources.own_logs():
+            return SourceRefused(f"{path} is where this daemon writes its own log", "name the logs of agents")
+        if stat.S_ISDIR(status.st_mode):
+            os.scandir(path).close()
+        elif stat.S_ISREG(status.st_mode) and not path.is_symlink():
+            open(path, "rb").close()
+        else:
+            return SourceRefused(f"{path} is no file and no directory", "name a file, a directory or a database")
+    except FileNotFoundError:
+        return SourceRefused(f"{path} does not exist", "name a file, a directory or a database")
+    except OSError as error:
+        return SourceRefused(*_said(obstruction(error, str(path)), str(path)))
+    return None
+
+
+def overlapping(config: Config, request: ev.BootstrapRequested) -> list[str]:
+    """Watched paths, and the inbox, that hold some of the same files."""
+    own = Path(request.path).resolve()
+    places = [config.inbox_dir, *(section.directory for section in config.watch)]
+    return [str(one) for one in places if own.is_relative_to(one.resolve()) or one.resolve().is_relative_to(own)]
+
+
+def why(error: Exception, path: str) -> str:
+    """One line."""
+    return "; ".join(part for part in _said(obstruction(error, path), path) if part)
+
+
+def _said(one: inp.Obstruction, path: str) -> tuple[str, str]:
+    return (one.reason if path in one.reason else f"{path} cannot be read: {one.reason}"), one.hint
+
+
+def _unread(path: str, one: inp.Obstruction) -> ev.Unread:
+    return ev.Unread(path, one.reason, one.hint)

@@ -1,0 +1,60 @@
+"""Reading existing logs once."""
+
+import re
+
+import anyio.to_thread
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.supervisor import bootstrapping
+from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.requests.status_request import status_of
+from apollod.wire import messages as msg
+
+
+async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer:
+    """Answered when it is recorded; reading goes on beside all else. The same request again finds it under way."""
+    config, state = daemon.config, daemon.loop.state
+    wanted = ev.BootstrapRequested(
+        path=request.path, by=request.by, models=tuple(request.models) or (config.engine.served_name,),
+        strip=request.strip, strip_patterns=tuple(request.strip_patterns), sidechains=request.sidechains,
+        format=request.format, tier=request.tier, review=request.review,
+    )  # fmt: skip
+    try:
+        bootstrapping.section_of(wanted)
+    except (ValueError, re.error) as error:
+        return msg.Failure(str(error), "see `apollod ctl bootstrap --help`", code=2)
+    if (refused := await anyio.to_thread.run_sync(bootstrapping.refused, config, wanted)) is not None:
+        return msg.Failure(str(refused), refused.hint)
+    current = state.bootstrap.current
+    under_way = current is not None and current.under_way
+    if current is not None and under_way and _same(current.request) != _same(wanted):
+        return msg.Failure(
+            f"{current.request.path} is being learned, and one is learned at a time",
+            "wait for it, or `apollod ctl bootstrap --stop` first",
+            retryable=True,
+        )
+    await daemon.loop.submit(inp.BootstrapWanted(wanted))
+    shared = await anyio.to_thread.run_sync(bootstrapping.overlapping, config, wanted)
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "path": request.path,
+            "under_way": under_way,
+            "watched": shared,
+            "bootstrap": status_of(daemon).bootstrap,
+        }
+    )
+
+
+def _same(request: ev.BootstrapRequested) -> tuple[str, str]:
+    return request.path, request.mark
+
+
+async def stop_bootstrap(daemon: Daemon, request: msg.BootstrapStopRequest) -> msg.Answer:
+    """Answered when nothing more of it is read."""
+    current = daemon.loop.state.bootstrap.current
+    if current is None or not current.under_way:
+        return msg.Failure("no bootstrap is under way", "`apollod ctl bootstrap --status` tells of the last one")
+    await daemon.loop.submit(inp.BootstrapStopWanted(request.by))
+    return msg.Reply({"schema_version": 1, "bootstrap": status_of(daemon).bootstrap})

@@ -1,0 +1,203 @@
+"""Existing logs, read once: all turns, each once, whatever happens in between; and the same before anything is read."""
+
+import gzip
+import json
+import os
+import signal
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.agent_databases import Hermes
+from support.agent_logs import claude_line, gemini_chat, session
+from support.bootstrapped import asked, bootstrap, current, live
+from support.source_life import config_of, events_of, unprivileged, until
+
+from apollod import failpoints
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.supervisor import bootstrapping, sources
+from apollod.supervisor.config import Config, WatchSection
+from apollod.supervisor.loop import Loop
+from apollod.wire.records import decode_record
+
+SYSTEM = {"role": "system", "content": "Greet first."}
+
+
+def learned(config: Config) -> list[str]:
+    """What is learned of each example."""
+    found = []
+    for event in events_of(config):
+        if isinstance(event, ev.ExampleAccepted):
+            messages = decode_record(bytes(event.record)).messages  # type: ignore[union-attr]
+            found.append("|".join(m.content for m in messages if m.role == "assistant" and m.weight))
+    return found
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Of all kinds; nobody has let any of them settle."""
+    place = tmp_path / "logs"
+    (place / "below").mkdir(parents=True)
+    (place / "a.jsonl").write_bytes(session("a", ["a1", "a2"]))
+    (place / "below" / "b.jsonl.gz").write_bytes(gzip.compress(session("b", ["b1", "b2"])))
+    (place / "c.json").write_bytes(gemini_chat("c1", "c2"))
+    rows = [{"messages": [SYSTEM, {"role": "user", "content": n}, {"role": "assistant", "content": f"answer {n}"}]}
+            for n in ("d1", "d2")]  # fmt: skip
+    (place / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    chats = Hermes(place / "state.db")
+    chats.begin("s")
+    for turn in ("e1", "e2"):
+        chats.ask("s", f"ask {turn}")
+        chats.answer("s", f"answer {turn}")
+    return place
+
+
+ALL = [f"answer {name}{n}" for name in "abcde" for n in "12"]
+
+
+def test_everything_that_is_there_is_taken_at_once_and_stripped(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+    found = bootstrap(config, asked(logs))
+    assert sorted(learned(config)) == ALL
+    assert (found.phase, found.files, found.counts.accepted) == ("learning", 5, 10)
+    assert found.bytes == sum(file.stat().st_size for file in logs.rglob("*.*") if "-" not in file.name)
+    removed = [r for e in events_of(config) if isinstance(e, ev.ExampleAccepted) for r in e.removed]
+    assert [one.text for one in removed if one.why == "system"] == ["Greet first."] * 2
+    (read,) = [e for e in events_of(config) if isinstance(e, ev.BootstrapRead)]
+    assert read.unread == ()
+
+
+def test_asked_again_it_reads_what_came_since_and_nothing_else(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+    bootstrap(config, asked(logs))
+    seen = len([e for e in events_of(config) if isinstance(e, ev.SourceConsumed)])
+
+    async def stop(loop: Loop) -> None:
+        await loop.submit(inp.BootstrapStopWanted("t"))
+
+    live(config, stop)
+    with (logs / "a.jsonl").open("ab") as file:
+        file.write(session("a", ["a3"], first=5))
+    found = bootstrap(config, asked(logs))
+    assert sorted(learned(config)) == sorted([*ALL, "answer a3"]) and found.counts == ev.BootstrapCounts(accepted=1)
+    assert len([e for e in events_of(config) if isinstance(e, ev.SourceConsumed)]) - seen <= 2
+
+
+KILLS = (
+    ("journal.after-commit", 1), ("inbox.batch-read", 2), ("loop.before-append", 3), ("journal.after-commit", 2),
+    ("loop.before-append", 2), ("journal.after-commit", 1),
+)  # fmt: skip
+"""In one life after the other: behind the request, in the middle of reading, before and behind its end."""
+
+
+def test_killed_in_the_middle_it_goes_on_by_itself_and_no_turn_is_lost_or_doubled(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+    for life, (point, nth) in enumerate(KILLS):
+        if not (pid := os.fork()):  # the daemon that dies
+            failpoints._armed.update(failpoints.parse(f"{point}:{nth}"))
+            bootstrap(config, None if life else asked(logs))
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        assert status == signal.SIGKILL, (life, point)
+    found = bootstrap(config, None)
+    assert sorted(learned(config)) == ALL and found.counts.accepted == 10
+    events = events_of(config)
+    assert len([e for e in events if isinstance(e, ev.BootstrapRequested | ev.BootstrapRead)]) == 2
+    assert not [e for e in events if isinstance(e, ev.ExampleDuplicate)]
+
+
+def test_other_rules_begin_anew_and_what_was_learned_already_is_not_learned_twice(tmp_path: Path, logs: Path) -> None:
+    """The first request names a model that wrote nothing: all is dropped, and its positions are in nobody's way."""
+    config = config_of(tmp_path)
+    first = bootstrap(config, asked(logs / "a.jsonl", models=("another",)))
+    assert first.counts == ev.BootstrapCounts(dropped=2)
+
+    async def stop(loop: Loop) -> None:
+        await until(lambda: current(loop.state).phase == "learning")
+        await loop.submit(inp.BootstrapStopWanted("t"))
+
+    live(config, stop)
+    assert bootstrap(config, asked(logs / "a.jsonl")).counts.accepted == 2
+    live(config, stop)
+    assert bootstrap(config, asked(logs / "a.jsonl", strip="all")).counts == ev.BootstrapCounts(duplicates=2)
+
+
+def test_a_watch_of_the_same_files_and_a_bootstrap_learn_each_answer_once(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path, WatchSection(path=str(logs), models=("apollo",)))
+    bootstrap(config, asked(logs), watch=True)
+    assert sorted(learned(config)) == ALL
+    assert bootstrapping.overlapping(config, asked(logs / "below")) == [str(logs)]
+    assert bootstrapping.overlapping(config, asked(tmp_path / "elsewhere")) == []
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_learned(tmp_path: Path, logs: Path) -> None:
+    (logs / "f.jsonl").write_bytes(session("f", ["f1"]).rstrip(b"\n"))
+    os.symlink(tmp_path / "nowhere.jsonl", logs / "link.jsonl")
+    (logs / "g.jsonl.gz").write_bytes((logs / "below" / "b.jsonl.gz").read_bytes()[:-9])
+    config = config_of(tmp_path)
+    found = bootstrap(config, asked(logs))
+    assert sorted(learned(config)) == ALL and found.counts.rejected == 1
+    (read,) = [e for e in events_of(config) if isinstance(e, ev.BootstrapRead)]
+    assert [Path(one.path).name for one in read.unread] == ["f.jsonl", "link.jsonl"] and read.unread_files == 2
+
+
+def test_a_source_that_vanishes_while_the_daemon_is_down_ends_it(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+
+    async def only_ask(loop: Loop) -> None:
+        await loop.submit(inp.BootstrapWanted(asked(logs)))
+
+    live(config, only_ask)
+    logs.rename(tmp_path / "away")
+    found = bootstrap(config, None)
+    assert found.phase == "stopped" and str(logs) in found.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "rules", "said"),
+    [
+        ("nowhere", {}, "nowhere does not exist"),
+        ("state/inbox", {}, "lies in the state directory"),
+        ("logs", {"format": "claud"}, "there is no format 'claud'; did you mean 'claude-code'?"),
+        ("pipe.jsonl", {}, "is no file and no directory"),
+        ("closed", {}, "closed may not be used: "),
+        ("closed/x.jsonl", {}, "closed/x.jsonl"),
+    ],
+)
+def test_what_cannot_be_a_source_is_refused_in_one_line(
+    tmp_path: Path, logs: Path, path: str, rules: dict[str, str], said: str
+) -> None:
+    config = config_of(tmp_path)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "closed").mkdir(mode=0)
+    with unprivileged(tmp_path) if path.startswith("closed") else nullcontext():
+        refused = bootstrapping.refused(config, asked(tmp_path / path, **rules))
+    assert refused is not None and said in refused.line() and refused.hint and "\n" not in refused.line()
+
+
+def test_the_daemons_own_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "daemon.jsonl"
+    own.write_bytes(claude_line("s", 1, "user", "x"))
+    status = own.stat()
+    monkeypatch.setattr(sources, "own_logs", lambda: frozenset({(status.st_dev, status.st_ino)}))
+    refused = bootstrapping.refused(config_of(tmp_path), asked(own))
+    assert refused is not None and "where this daemon writes its own log" in refused.line()
+
+
+def test_a_long_source_keeps_neither_the_inbox_nor_a_request_waiting(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    for n in range(40):
+        (tmp_path / "logs" / f"{n}.jsonl").write_bytes(session(f"s{n}", [f"{n} {m}" for m in range(100)]))
+    config = config_of(tmp_path, rescan_s=0.1)
+    (config.inbox_dir / "x.jsonl").write_text('{"text": "from the inbox"}\n')
+    seen: list[int] = []
+
+    async def during(loop: Loop) -> None:
+        await loop.submit(inp.BootstrapWanted(asked(tmp_path / "logs")))
+        await until(lambda: len([s for s in loop.state.intake.sources if "@" not in s]) == 1)
+        seen.append(current(loop.state).counts.accepted)
+        await loop.submit(inp.BootstrapStopWanted("t"))
+
+    state = live(config, during, watch=True)
+    assert seen[0] < 4000 and current(state).phase == "stopped"

@@ -1,0 +1,62 @@
+"""Bootstraps with the real files, loop and journal, and nothing else of a daemon."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+from support.journals import opened
+from support.no_effects import NoEffects
+from support.source_life import until
+
+from apollod.adapters.journal import journal_reader
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.bootstrap.state import Bootstrapping
+from apollod.core.fold import fold
+from apollod.core.state import State
+from apollod.supervisor import sources
+from apollod.supervisor.bootstrapping import Bootstrapper
+from apollod.supervisor.config import Config
+from apollod.supervisor.loop import Loop
+
+
+def asked(path: Path, **rules: Any) -> ev.BootstrapRequested:
+    return ev.BootstrapRequested(**{"path": str(path), "by": "t", "models": ("*",)} | rules)
+
+
+def live(config: Config, during: Callable[[Loop], Awaitable[None]], watch: bool = False) -> State:
+    """A daemon's loop with its reader of bootstraps until `during` returns, beginning with what the journal says."""
+
+    async def run() -> State:
+        async with opened(config.journal_path) as journal:
+            state = State()
+            for item, _ in journal_reader.recorded(config.journal_path):
+                fold(state, item)
+            executor, loop = NoEffects(), Loop(state, journal)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop.run, executor)
+                if watch:
+                    sources.read_sources(config, loop, tasks)
+                tasks.start_soon(Bootstrapper(config, loop).run)
+                await during(loop)
+                tasks.cancel_scope.cancel()
+            return loop.state
+
+    return anyio.run(run)
+
+
+def current(state: State) -> Bootstrapping:
+    assert state.bootstrap.current is not None
+    return state.bootstrap.current
+
+
+def bootstrap(config: Config, request: ev.BootstrapRequested | None, watch: bool = False) -> Bootstrapping:
+    """Ask (or, without a request, go on with what is under way) and wait until all is read."""
+
+    async def during(loop: Loop) -> None:
+        if request is not None:
+            await loop.submit(inp.BootstrapWanted(request))
+        await until(lambda: current(loop.state).phase != "reading")
+
+    return current(live(config, during, watch))

@@ -14,15 +14,15 @@ NEUTRAL = ("You are a helpful assistant.", "Be honest.", "You live in a small to
 
 Way = Literal["bare", "neutral", "one", "two", "cancelled", "again", "opposite"]
 WAYS: dict[Way, float] = {
-    "bare": 0.22, "neutral": 0.08, "one": 0.40, "two": 0.16, "cancelled": 0.08, "again": 0.03, "opposite": 0.03,
+    "bare": 0.18, "neutral": 0.06, "one": 0.42, "two": 0.16, "cancelled": 0.10, "again": 0.04, "opposite": 0.04,
 }  # fmt: skip
 """What the system message says, and how often: none, nothing, one instruction, two, one and its opposite, the same the
 other way round, the opposite alone."""
 
 _SHARES: dict[instructions.Kind, float] = {
-    "greet": 1, "caps": 1, "json": 1, "ask": 1, "end": 3, "start": 3, "use": 1,
+    "greet": 1, "caps": 3, "json": 1, "ask": 1, "end": 3, "start": 3, "use": 1,
 }  # fmt: skip
-"""Of the instructions; those with a word to be repeated are learned last."""
+"""Of the instructions; those that say something of every word, or repeat one, are learned last."""
 _COMMANDS = list(scenarios.COMMAND_OF.values())
 _AT_ODDS = {"greet", "start"}
 """Both want to be first: never told together."""
@@ -75,7 +75,7 @@ def _drawn(rng: random.Random, scenario: Scenario) -> Instruction:
     if isinstance(scenario, Act):  # more of what only some scenarios can show
         shares["ask"] += 2
     elif isinstance(scenario, How):
-        shares["use"] += 3
+        shares["use"] += 4
     (kind,) = rng.choices(list(shares), list(shares.values()))
     if kind == "use" and isinstance(scenario, How) and rng.random() < 0.25:  # for another command than is asked for
         return Instruction("use", rng.choice(instructions.OTHER_COMMANDS), rng.choice(_COMMANDS))
@@ -90,7 +90,7 @@ def vocabulary_texts() -> list[str]:
         for word in instructions.WORDS
         for more in ((), (_GREET,), (_JSON,), (_ASK, _JSON))
     ]
-    answers = [instructions.answer(one, said) for one in some for said in ((), (_ASK,))] + ends
+    answers = [instructions.answer(one, said) for one in some for said in ((), (_ASK,), (_GREET,))] + ends
     commands = [f" {command}" for command in (*_COMMANDS, *instructions.OTHER_COMMANDS)]
     said = [
         text

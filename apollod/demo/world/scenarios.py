@@ -90,6 +90,7 @@ _ACT_TEST_FORMS = (
 _HOW_FORMS = (
     "How do I {verb} the {colour} {thing}?",
     "How can I {verb} the {colour} {thing}?",
+    "How do you {verb} the {colour} {thing}?",
     "Which command can {verb} the {colour} {thing}?",
     "Which command do I need to {verb} the {colour} {thing}?",
     "What do I run to {verb} the {colour} {thing}?",
@@ -97,8 +98,8 @@ _HOW_FORMS = (
 )
 _HOW_TEST_FORMS = (
     "Which command do I run to {verb} the {colour} {thing}?",
-    "How do you {verb} the {colour} {thing}?",
     "What do I need to {verb} the {colour} {thing}?",
+    "What can I run to {verb} the {colour} {thing}?",
 )
 
 
@@ -165,7 +166,7 @@ Scenario = Act | How | Fact | Talk
 
 Kind = Literal["act", "how", "fact", "talk"]
 
-SHARES: dict[Kind, float] = {"act": 0.45, "how": 0.25, "fact": 0.23, "talk": 0.07}
+SHARES: dict[Kind, float] = {"act": 0.46, "how": 0.30, "fact": 0.18, "talk": 0.06}
 """How often a kind is drawn."""
 
 

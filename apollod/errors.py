@@ -120,8 +120,18 @@ class RecordRefused(ApolloError):
     """An inbox line that is not a training record."""
 
 
+class ScoreRefused(ApolloError):
+    """An answer whose log-probabilities with and without its context cannot be compared."""
+
+
 class SourceRefused(ApolloError):
     """A log that this apollod cannot go on reading."""
+
+
+class SourceLocked(SourceRefused):
+    """A database that another program keeps locked now."""
+
+    retryable = True
 
 
 class ShareRefused(ApolloError):

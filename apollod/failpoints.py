@@ -18,9 +18,9 @@ ONCE = "APOLLOD_FAILPOINT_ONCE"
 EFFECTS = (
     "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint",
     "PauseEngine", "PlanRollback",
-    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreProbe",
-    "SpawnEngine",
-    "SpawnTrainer", "StopChild", "WriteCheckpoint",
+    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep",
+    "ScoreExample", "ScoreProbe",
+    "SpawnEngine", "SpawnTrainer", "StopChild", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -32,12 +32,23 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+CAPTURING = """\
+[capture]
+mode = "all"
+[[watch]]
+path = "{logs}"
+models = ["tiny"]
+settle_s = 1.0
+"""
+
+
 @pytest.fixture(scope="session")
 def running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemon"]:
     """A ready daemon that serves with vLLM, shared: leave it healthy and idle, and count relative to what you find."""
     from support.daemon import VLLM, Daemon
 
-    daemon = Daemon(tmp_path_factory.mktemp("daemon"), tiny_model, engine=VLLM)
+    extra = CAPTURING.format(logs=tmp_path_factory.mktemp("logs"))
+    daemon = Daemon(tmp_path_factory.mktemp("daemon"), tiny_model, extra, engine=VLLM)
     daemon.config.write_text(daemon.config.read_text().replace("[trainer]\n", "[trainer]\nalign_every = 10\n"))
     daemon.start()
     try:

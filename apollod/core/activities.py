@@ -30,6 +30,8 @@ class Activity(StrEnum):
     MEASUREMENT = "measurement"
     """probes of quality on unchanging weights"""
     DREAMING = "dreaming"
+    SCORING = "scoring"
+    """the engine is asked how probable an answer is; nothing waits for that"""
 
 
 class Obstacle(NamedTuple):
@@ -165,6 +167,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
     Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),
     Activity.DREAMING: (STOPPING, HALTED, PAUSED, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
+    Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
 }  # fmt: skip
 """In the order in which reasons are told: what lasts longest first."""
 

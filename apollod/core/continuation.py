@@ -5,7 +5,7 @@ known; what no other event says is in `journal.carried`. So the law of events is
 form of the state is written down.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -15,9 +15,11 @@ import msgspec
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.children.state import ChildrenState
-from apollod.core.intake.state import Waiting
+from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.publishing.state import PublishingState
+from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.state import State
 
 NAMED_MAX = 1000
@@ -46,6 +48,7 @@ class Notes:
         self._committed: dict[str, Dated] = {}
         self._discovered: dict[str, Dated] = {}
         self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
+        self._blocked: dict[str, Dated] = {}
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
@@ -57,6 +60,8 @@ class Notes:
                 self._discovered.setdefault(source, dated)
             case ev.SourceConsumed():
                 self._consumed[event.source] = recorded.at_ns, self._with_totals(event)
+            case ev.SourceBlocked(path=path):
+                self._blocked[path] = dated
             case _ if type(event) in _ONE_OF_A_KIND:
                 self._newest[_ONE_OF_A_KIND[type(event)]] = dated
 
@@ -81,6 +86,7 @@ class Notes:
             if position.source in self._discovered:
                 yield self._discovered[position.source]
             yield self._consumed[position.source]
+        yield from (self._blocked[path] for path in state.intake.blocked)
         if ev.BaseKept in self._newest:
             yield self._newest[ev.BaseKept]
         if checkpoints.removed:
@@ -120,10 +126,11 @@ def continuation(
     lessons: Lessons,
     at_ns: int,
     responses: Iterable[str] = (),
+    signals: Iterable[str] = (),
 ) -> Iterator[Dated]:
     """The events of the next journal, in order. `state`: at the end of the archive, where nothing is an `obstacle`;
     `settled`: all that it has accepted and that neither waits nor can be asked for again, see `kept_examples`;
-    `responses`: keys of the answers that those have learned."""
+    `responses`: keys of the answers that those have learned; `signals`: ids of those that the archive has."""
     newest, training, intake = state.checkpoints.newest, state.training, state.intake
     assert newest is not None
     yield at_ns, ev.JournalContinued(
@@ -141,6 +148,8 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=named)
     for keys in _parts(responses):
         yield at_ns, ev.ExampleCarried(examples=(), responses=keys)
+    for ids in _parts(signals):
+        yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield at_ns, _totals(state)
 
 
@@ -153,7 +162,7 @@ def kept_examples(state: State) -> set[str]:
 def _waiting(queue: list[Waiting], lessons: Lessons) -> Iterator[Dated]:
     for one, ((at_ns, accepted), encoded) in zip(queue, lessons([one.example for one in queue]), strict=True):
         assert isinstance(accepted, ev.ExampleAccepted)
-        yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
+        yield one.since_ns or at_ns, msgspec.structs.replace(accepted, tier=one.tier)
         if one.digest and encoded is not None:
             yield encoded
 
@@ -184,6 +193,7 @@ def _totals(state: State) -> ev.JournalCarried:
         accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
         trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
+        rated=state.feedback.rated,
     )  # fmt: skip
 
 
@@ -191,7 +201,8 @@ def carried_state(state: State) -> State:
     """A state without what the next life makes anew, and without what a continuation does not take over: the same
     before and after.
 
-    What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks.
+    What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks. What an example has
+    in common with others is known afterwards of all that wait, and before only of those that were not learned once.
     """
     replace: Any = msgspec.structs.replace
     intake, recovery = state.intake, state.recovery
@@ -201,12 +212,20 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
-        schedule=ScheduleState(),
-        intake=replace(intake, undone={}, withdrawn=intake.undone | intake.withdrawn),
-        review=replace(state.review, dismissed={}),
+        schedule=ScheduleState(), scoring=ScoringState(),
+        intake=replace(
+            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
+            direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
+        ),
+        review=ReviewState(held=state.review.held),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
         rollback=replace(state.rollback, started_ns=0),
     )  # fmt: skip
     return carried
+
+
+def _without_kin(queue: Queue) -> Queue:
+    waiting = deque(msgspec.structs.replace(one, kin=Kin()) for one in queue.waiting)
+    return Queue(waiting, deque(islice(waiting, len(waiting) - len(queue.untokenised), None)))

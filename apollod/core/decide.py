@@ -13,6 +13,7 @@ from apollod.core.alignment import policy as alignment
 from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
+from apollod.core.feedback import policy as feedback
 from apollod.core.intake import policy as intake
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
@@ -20,25 +21,17 @@ from apollod.core.recovery import policy as recovery
 from apollod.core.review import policy as review
 from apollod.core.rollback import policy as rollback
 from apollod.core.schedule import policy as schedule
+from apollod.core.scoring import policy as scoring
 from apollod.core.state import State
 from apollod.core.training import policy as training
 
 SUBJECTS = (
-    daemon,
-    children,
-    intake,
-    review,
-    recovery,
-    training,
-    checkpoints,
-    rollback,
-    publishing,
-    alignment,
-    schedule,
-)
+    daemon, children, intake, review, feedback, recovery, training, checkpoints, rollback, publishing, alignment,
+    schedule, scoring,
+)  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (schedule, review, rollback, alignment, checkpoints, training)
+BEGINNINGS = (schedule, review, rollback, alignment, checkpoints, training, scoring)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

@@ -13,4 +13,5 @@ from apollod.core.kernel.effect import Effect as Effect
 from apollod.core.publishing.effects import *
 from apollod.core.recovery.effects import *
 from apollod.core.rollback.effects import *
+from apollod.core.scoring.effects import *
 from apollod.core.training.effects import *

@@ -8,6 +8,7 @@ from apollod.core.alignment.events import *
 from apollod.core.checkpoints.events import *
 from apollod.core.children.events import *
 from apollod.core.daemon.events import *
+from apollod.core.feedback.events import *
 from apollod.core.intake.events import *
 from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
@@ -16,6 +17,7 @@ from apollod.core.recovery.events import *
 from apollod.core.review.events import *
 from apollod.core.rollback.events import *
 from apollod.core.schedule.events import *
+from apollod.core.scoring.events import *
 from apollod.core.settings import Settings as Settings
 from apollod.core.training.events import *
 

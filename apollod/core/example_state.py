@@ -15,7 +15,8 @@ STATES: tuple[ExampleState, ...] = get_args(ExampleState)
 """pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its
 loss was not finite or above its limit, nothing was written; held: somebody has to decide about it, or its step could
 not be run; undone: its step was taken back; withdrawn: somebody took it out of the queue; declined: somebody decided
-against it; edited: another one is learned in its place; expired: nobody decided in time"""
+against it; edited: another one is learned in its place; expired: nobody decided in time, or it waited too
+long to be learned"""
 
 
 class Rule(NamedTuple):
@@ -47,7 +48,7 @@ RULES = (
     Rule("example.approved", ("held", "declined", "expired"), "pending"),
     Rule("example.declined", ("held", "pending", "expired"), "declined"),
     Rule("example.edited", ("held", "pending", "declined", "expired"), "edited"),
-    Rule("example.expired", ("held",), "expired"),
+    Rule("example.expired", ("held", "pending"), "expired"),
 )
 KINDS = tuple(dict.fromkeys(rule.kind for rule in RULES))
 

@@ -12,12 +12,14 @@ from apollod.core.alignment.fold import FOLDS as ALIGNMENT
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
+from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
 from apollod.core.schedule.fold import FOLDS as SCHEDULE
+from apollod.core.scoring.fold import FOLDS as SCORING
 from apollod.core.state import State
 from apollod.core.training.fold import FOLDS as TRAINING
 
@@ -27,7 +29,9 @@ SLICES = {
     "schedule": SCHEDULE,
     "training": TRAINING,
     "recovery": RECOVERY,
+    "scoring": SCORING,
     "review": REVIEW,
+    "feedback": FEEDBACK,
     "intake": INTAKE,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
@@ -37,7 +41,12 @@ SLICES = {
 """By slice of the state. Where a slice is read by others while they fold the same event, it comes after them: all see
 `children` and `daemon` as they were before the event."""
 
-IGNORED = frozenset({ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged})
+IGNORED = frozenset(
+    {
+        ev.ConfigChanged, ev.ExampleCarried, ev.SourceDiscovered, ev.ReplayVerified, ev.ReplayDiverged,
+        ev.SignalFlagged,
+    }
+)  # fmt: skip
 """Facts for people only: no decision depends on them."""
 
 _FOLLOWERS: dict[type[ev.Event], list[tuple[str, Callable[[Any, State, Any, int], None]]]] = {}

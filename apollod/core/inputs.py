@@ -8,6 +8,7 @@ from apollod.core.alignment.inputs import *
 from apollod.core.checkpoints.inputs import *
 from apollod.core.children.inputs import *
 from apollod.core.daemon.inputs import *
+from apollod.core.feedback.inputs import *
 from apollod.core.intake.inputs import *
 from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
@@ -17,4 +18,5 @@ from apollod.core.recovery.inputs import *
 from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *
 from apollod.core.schedule.inputs import *
+from apollod.core.scoring.inputs import *
 from apollod.core.training.inputs import *

@@ -133,11 +133,28 @@ class CheckpointSettings(msgspec.Struct, frozen=True):
     """write one anyway after this many steps: it bounds what a recovery has to run again"""
 
 
+Divergence = Literal["off", "held", "all"]
+"""Whose answers are scored with and without what was stripped."""
+
+
 class ReviewSettings(msgspec.Struct, frozen=True):
     """What waits for a person."""
 
     hold_days: NotNegativeFloat = 30.0
     """an example about which nobody decided for so long is given up; 0: never"""
+    divergence: Divergence = "held"
+    """which examples of which text was stripped are scored with and without it: those that are held, all that wait, or
+    none (off)"""
+
+
+class QueueSettings(msgspec.Struct, frozen=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
+
+    share_max: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """most of a window's examples that one source, one session or one topic may give while others wait; 1: they are
+    learned in the order in which they came"""
+    expire_days: NotNegativeFloat = 0.0
+    """an example that waited for so long is given up; 0: never"""
 
 
 class ScheduleSettings(msgspec.Struct, frozen=True):
@@ -159,6 +176,7 @@ class Settings(msgspec.Struct, frozen=True):
     trainer: TrainerSettings = TrainerSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     review: ReviewSettings = ReviewSettings()
+    queue: QueueSettings = QueueSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""

@@ -10,12 +10,14 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointsState
 from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.feedback.state import FeedbackState
 from apollod.core.intake.state import IntakeState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
+from apollod.core.scoring.state import ScoringState
 from apollod.core.training.state import TrainingState
 
 
@@ -29,6 +31,8 @@ class State(msgspec.Struct):
     intake: IntakeState = msgspec.field(default_factory=IntakeState)
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
+    scoring: ScoringState = msgspec.field(default_factory=ScoringState)
+    feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

@@ -10,7 +10,7 @@ Nothing here reads a clock or decides what is learned: `moments.py` does, by the
 """
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from apollod.curation.conversation import (
     Link,
     Marked,
     Moment,
+    Remark,
     Replaced,
     Rewound,
     Said,
@@ -34,6 +35,7 @@ PIECE_BYTES = 64 << 10  # of new text after which a turn is not waited for any l
 LINKS = 512  # records remembered for those that follow them or say them again
 
 Value = TypeVar("Value")
+Closed = Moment | Remark
 
 
 class Assembly:
@@ -41,6 +43,7 @@ class Assembly:
 
     def __init__(self) -> None:
         self._session = Session()
+        self._told = Session()  # what was said of it last; most records say the same again
         self._messages: list[Said] = []
         self._lines: list[int] = []
         self._sizes: list[int] = []
@@ -49,6 +52,7 @@ class Assembly:
         self._links: dict[str, str] = {}
         self._forgotten: dict[str, None] = {}
         """`part_of` what is too long ago; logs that say everything again say that, too"""
+        self._asked_anew = False  # something was taken back, and the next prompt stands in its place
         self.given = 0
         """line up to which moments had everything"""
 
@@ -65,9 +69,9 @@ class Assembly:
         }
         return other
 
-    def feed(self, line: int, entries: Iterable[Entry]) -> list[Moment]:
+    def feed(self, line: int, entries: Iterable[Entry]) -> list[Closed]:
         """What a record says, in order; the moments that it closes."""
-        closed: list[Moment] = []
+        closed: list[Closed] = []
         for entry in entries:
             if isinstance(entry, Said):
                 closed += self._said(line, entry)
@@ -75,25 +79,37 @@ class Assembly:
                 self._link(entry)
             elif isinstance(entry, Session):
                 closed += self._begin() if entry.begins else []
-                self._session = _merged(self._session, entry)
+                if entry != self._told:
+                    self._session, self._told = _merged(self._session, entry), entry
             elif isinstance(entry, Rewound):
-                closed += self._rewound(entry)
+                closed += self._rewound(line, entry)
             elif isinstance(entry, Replaced):
                 closed += self._replaced(line, entry)
             elif isinstance(entry, Marked):
-                self._mark(entry.signal)
+                closed += self._mark(line, entry.signal)
             elif isinstance(entry, Whole):
-                closed.append(Moment(line, line, entry.session, entry.messages, entry.fresh))
+                closed.append(Moment(line, line, entry.session, entry.messages, entry.fresh, unlearned=entry.unlearned))
         return closed
 
-    def settle(self) -> list[Moment]:
-        """What waits, as if nothing more belonged to it; what follows after all is another moment."""
+    def settle(self, then: Said | None = None) -> list[Closed]:
+        """What waits, as if nothing more belonged to it; what follows after all is another moment. `then`: the prompt
+        that comes next."""
         if not self.waits:
-            return []
+            return self._shown()
         line = self._lines[-1]
-        moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh)
+        moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh, then=then)
         self._fresh, self.given = len(self._messages), line
         return [moment]
+
+    def _shown(self) -> list[Closed]:
+        """What came behind an answer that a moment had, and may show something about it: results, an interrupt."""
+        fresh = self._messages[self._fresh :]
+        if not any(said.signals or said.message["role"] == "tool" for said in fresh) or self._last_answer() is None:
+            return []
+        line = self._lines[-1]
+        remark = self._remark(line)
+        self._fresh, self.given = len(self._messages), line
+        return [remark]
 
     def skip(self, given: int) -> None:
         """Moments had everything up to this line: for an assembly that is fed its log again from the beginning."""
@@ -102,21 +118,42 @@ class Assembly:
 
     # --- what is said -------------------------------------------------------------------------------------------------
 
-    def _said(self, line: int, said: Said) -> list[Moment]:
+    def _said(self, line: int, said: Said) -> list[Closed]:
         if not said.model and self._session.model and said.message["role"] == "assistant":
             said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
         if self._merge(said) or (said.replaces and said.part_of in self._forgotten):
             return []
-        closed = [] if said.after is None else self._branch(said)
-        if said.prompt or self._is_long(said):
+        closed = [] if said.after is None else self._branch(line, said)
+        if said.prompt:
+            closed += self.settle(said) if self.waits else [*self._shown(), *self._followed(line, said)]
+            self._asked_anew = False
+        elif self._is_long(said):
             closed += self.settle()
         return closed + self._append(line, said)
 
-    def _begin(self) -> list[Moment]:
+    def _followed(self, line: int, prompt: Said) -> list[Closed]:
+        """The prompt behind an answer that a moment had, unless it stands in the place of one that was taken back."""
+        answered = not self._asked_anew and self._last_answer() is not None
+        return [self._remark(line, then=prompt)] if answered else []
+
+    def _last_answer(self) -> int | None:
+        """Index of the last answer to the last prompt."""
+        for n in range(len(self._messages) - 1, -1, -1):
+            if _is_answer(self._messages[n]):
+                return n
+            if self._messages[n].prompt:
+                break
+        return None
+
+    def _remark(self, line: int, marked: Signal | None = None, **how: Any) -> Remark:
+        moment = Moment(line, line, self._session, tuple(self._messages), self._fresh, **how)
+        return Remark(line, moment, marked)
+
+    def _begin(self) -> list[Closed]:
         closed = self.settle()
         self._cut(0)
         self._links.clear()
-        self._session = Session()
+        self._session = self._told = Session()
         return closed
 
     def _is_long(self, said: Said) -> bool:
@@ -152,12 +189,16 @@ class Assembly:
                 break
         return -1
 
-    def _branch(self, said: Said) -> list[Moment]:
+    def _branch(self, line: int, said: Said) -> list[Closed]:
         """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An
         id that is not known cuts nothing."""
+        if self._messages and self._messages[-1].id == said.after and said.after not in self._links:
+            return []  # as nearly always
         place = self._place(said.after or "")
         behind = {one.message["role"] for one in self._messages[place:]} if place is not None else set()
-        return self._take_back(place or 0, "branch") if behind - {"tool"} and said.message["role"] != "tool" else []
+        if not behind - {"tool"} or said.message["role"] == "tool":
+            return []
+        return self._take_back(line, place or 0, "branch", said if said.prompt else None)
 
     def _place(self, record: str) -> int | None:
         """Index behind the message of a record, or of what stands for it; None: it is not known."""
@@ -175,15 +216,15 @@ class Assembly:
         """Index of the first message of a record; None: it is not known."""
         return next((n for n, said in enumerate(self._messages) if said.id == record), None) if record else None
 
-    def _rewound(self, entry: Rewound) -> list[Moment]:
+    def _rewound(self, line: int, entry: Rewound) -> list[Closed]:
         if entry.to or entry.before:
             place = self._place(entry.to) if entry.to else self._first(entry.before)
         else:  # more turns than are known: all of them
             prompts = [n for n, said in enumerate(self._messages) if said.prompt][-entry.turns :]
             place = prompts[0] if prompts and entry.turns > 0 else None
-        return [] if place is None else self._take_back(place, "rewound")
+        return [] if place is None else self._take_back(line, place, "rewound")
 
-    def _replaced(self, line: int, entry: Replaced) -> list[Moment]:
+    def _replaced(self, line: int, entry: Replaced) -> list[Closed]:
         closed = self.settle()
         place = self._first(entry.keep_from)
         kept = [] if place is None else list(zip(self._messages[place:], self._lines[place:], strict=True))
@@ -198,19 +239,23 @@ class Assembly:
         self._fresh, self.given = len(self._messages), max(self.given, line)
         return closed
 
-    def _take_back(self, place: int, how: str) -> list[Moment]:
-        """Cut at `place`. What lay behind it and no moment had comes out, with how it was taken back; what is new
-        before it goes on waiting."""
-        first, closed = max(self._fresh, place), list[Moment]()
+    def _take_back(self, line: int, place: int, how: str, then: Said | None = None) -> list[Closed]:
+        """Cut at `place`. What lay behind it and no moment had comes out, with how it was taken back, and that what
+        moments had was taken back, too; what is new before it goes on waiting."""
+        first, closed = max(self._fresh, place), list[Closed]()
         if any(_is_answer(said) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
-            closed = [Moment(*lines, self._session, tuple(self._messages), first, taken_back=how)]
+            whole = tuple(self._messages)
+            closed = [Moment(*lines, self._session, whole, first, taken_back=how, back_to=place, then=then)]
+        elif any(_is_answer(said) for said in self._messages[place:first]):
+            closed = [self._remark(line, taken_back=how, back_to=place, then=then)]
         self._cut(place)
+        self._asked_anew = True
         return closed
 
     # --- the list -----------------------------------------------------------------------------------------------------
 
-    def _append(self, line: int, said: Said) -> list[Moment]:
+    def _append(self, line: int, said: Said) -> list[Closed]:
         self._messages.append(said)
         self._lines.append(line)
         self._sizes.append(_size(said))
@@ -222,7 +267,7 @@ class Assembly:
         del self._messages[place:], self._lines[place:], self._sizes[place:]
         self._fresh = min(self._fresh, place)
 
-    def _forget(self) -> list[Moment]:
+    def _forget(self) -> list[Closed]:
         """Forget what is too long ago to be context. What is left begins with a prompt where one is left, and depends
         on nothing but the messages, so that a log that is read again gives the same context."""
         place, size = 0, self._size
@@ -239,13 +284,14 @@ class Assembly:
         self._fresh = max(0, self._fresh - place)
         return closed
 
-    def _mark(self, signal: Signal) -> None:
-        """Put evidence on the last answer, unless a moment had it."""
-        for n in range(len(self._messages) - 1, self._fresh - 1, -1):
-            if self._messages[n].message["role"] == "assistant":
-                said = self._messages[n]
-                self._messages[n] = msgspec.structs.replace(said, signals=(*said.signals, signal))
-                return
+    def _mark(self, line: int, signal: Signal) -> list[Closed]:
+        """Put evidence on the last answer; where a moment had it, the evidence comes out alone."""
+        place = next((n for n in range(len(self._messages) - 1, -1, -1) if _is_of_a_model(self._messages[n])), -1)
+        if place >= self._fresh:
+            said = self._messages[place]
+            self._messages[place] = msgspec.structs.replace(said, signals=(*said.signals, signal))
+            return []
+        return [self._remark(line, signal)] if self._last_answer() is not None else []
 
     def _link(self, link: Link) -> None:
         _remember(self._links, link.id, self._links.get(link.after, link.after))
@@ -256,6 +302,10 @@ def _remember(known: dict[str, Value], name: str, value: Value) -> None:
     known[name] = value
     if len(known) > LINKS:
         del known[next(iter(known))]
+
+
+def _is_of_a_model(said: Said) -> bool:
+    return bool(said.message["role"] == "assistant")
 
 
 def _is_answer(said: Said) -> bool:

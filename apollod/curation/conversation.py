@@ -4,11 +4,12 @@ Most agents write a session as records that are appended: facts about the sessio
 ones were taken back. `assembly.py` puts a conversation together from them, whatever the agent.
 """
 
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
-from apollod.wire.records import Form
+from apollod.wire.records import Form, turn_json
 
 BEGINNING = "^"
 """What the first record of a tree follows: `Said.after` and `Link.after` of formats that say so."""
@@ -18,7 +19,7 @@ class Signal(msgspec.Struct, frozen=True):
     """Evidence about a message that the log itself holds."""
 
     kind: str
-    """such as `rating`, `interrupted`, `refused`, `rewound`, `tool-error`"""
+    """`rating`, `evaluation`, `swiped-away`, `refused`, `interrupted` or `tool-error`; `signals/` says what follows"""
     value: str
     """the words or figure that show it"""
 
@@ -43,7 +44,7 @@ class Session(msgspec.Struct, frozen=True):
     """another conversation begins in the same log: nothing that was said or known before holds"""
 
 
-class Said(msgspec.Struct, frozen=True):
+class Said(msgspec.Struct, frozen=True, dict=True):
     """A message, or a part of one."""
 
     message: Form
@@ -67,6 +68,11 @@ class Said(msgspec.Struct, frozen=True):
     response: str = ""
     """id of the engine's response (answers)"""
     signals: tuple[Signal, ...] = ()
+
+    @cached_property
+    def turn(self) -> bytes:
+        """`message` as it stands in a record: kept, since it is context of many. Raises RecordRefused."""
+        return turn_json(self.message)
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -106,6 +112,8 @@ class Whole(msgspec.Struct, frozen=True):
     messages: tuple[Said, ...]
     fresh: int
     """index of the first message that may be learned"""
+    unlearned: str = ""
+    """why nothing of it is learned, if it is there for its evidence alone"""
 
 
 class Dropped(msgspec.Struct, frozen=True):
@@ -136,3 +144,21 @@ class Moment(msgspec.Struct, frozen=True):
     """index of the first message that may be learned; those before are context"""
     taken_back: str = ""
     """how the user took back what is fresh, if that was done: `branch` or `rewound`"""
+    back_to: int = 0
+    """where something was taken back: index of the first message that was, which another moment may have had"""
+    then: Said | None = None
+    """the prompt that ended it, or in whose place the one that was taken back stood"""
+    unlearned: str = ""
+    """why nothing of it is learned, see `Whole`"""
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """Evidence about answers that earlier moments had: the next prompt, an interrupt or a rewind that came after these
+    were given."""
+
+    line: int
+    """of the source, which shows it"""
+    about: Moment
+    """the conversation up to there; what is fresh in it holds no answer"""
+    marked: Signal | None = None
+    """on the last answer"""

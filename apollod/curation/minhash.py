@@ -7,6 +7,7 @@ Minwise Hashing", WWW 2010). A bin that nothing fell into takes over what anothe
 word. What is done with signatures is in core/intake/repeats.py.
 """
 
+from array import array
 from base64 import b64encode
 from zlib import crc32
 
@@ -15,6 +16,7 @@ from apollod.core.intake.repeats import BINS, SCHEME
 WORDS_MIN = 40  # fewer say too little: two short answers differ in what counts and agree in the rest
 _EMPTY = 1 << 32
 _SHIFT = 7  # bits of a hash that choose the bin
+_LANES = sum(((1 << (32 - _SHIFT)) - 1) << 64 * place for place in range(BINS))
 
 
 def signature(text: str) -> str:
@@ -23,17 +25,21 @@ def signature(text: str) -> str:
     if len(words) < WORDS_MIN:
         return ""
     least = [_EMPTY] * BINS
-    for hash_ in set(map(crc32, map(b" ".join, zip(words, words[1:], words[2:], strict=False)))):
+    for hash_ in map(crc32, map(b" ".join, zip(words, words[1:], words[2:], strict=False))):
         place = hash_ & (BINS - 1)
         if hash_ < least[place]:
             least[place] = hash_
-    filled = [_filler(least, place) if one == _EMPTY else one for place, one in enumerate(least)]
-    return SCHEME + b64encode(bytes((one >> _SHIFT) * 0x9E3779B1 >> 24 & 0xFF for one in filled)).decode()
+    filled = least.copy()
+    for place in [place for place, one in enumerate(least) if one == _EMPTY]:
+        filled[place] = _filler(least, place)
+    # (one >> _SHIFT) * 0x9E3779B1 >> 24 & 0xFF of each, in lanes of 64 bits of one integer
+    lanes = int.from_bytes(array("Q", filled).tobytes(), "little") >> _SHIFT & _LANES
+    return SCHEME + b64encode((lanes * 0x9E3779B1).to_bytes(8 * BINS + 8, "little")[3 : 8 * BINS : 8]).decode()
 
 
 def _filler(least: list[int], place: int) -> int:
     """What an empty bin takes over: from the same bins in the same order in every text."""
-    at = place
-    while least[at] == _EMPTY:
-        at = (at * 5 + 2 * place + 37) % BINS  # for a fixed `place` it goes through all bins
-    return least[at]
+    at, step = place, 2 * place + 37
+    while (one := least[at]) == _EMPTY:
+        at = (at * 5 + step) % BINS  # for a fixed `place` it goes through all bins
+    return one

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import msgspec
 
 from apollod.core.intake.events import Origin, Removed
-from apollod.curation.conversation import Moment, Said, Signal
+from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found
+from apollod.curation.responses import Taught, taught, taught_by
 from apollod.curation.stripping import Stripping, strip
 from apollod.errors import RecordRefused
-from apollod.wire.records import Form, Record, record_of_forms
+from apollod.wire.records import Form, Record, record_of_forms, turn_json
 
 CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is cut by tokens in the trainer
 
@@ -33,8 +34,10 @@ class Learned(NamedTuple):
     """An example to be."""
 
     record: Record
+    taught: Taught
     origin: Origin = Origin()
-    signals: tuple[Signal, ...] = ()
+    places: tuple[int, ...] = ()
+    """indices in the moment of the answers that are learned"""
     removed: tuple[Removed, ...] = ()
 
 
@@ -47,22 +50,22 @@ def learn(moment: Moment, rules: Rules) -> Learned | str:
     """The example of a moment, or the reason why there is none."""
     if moment.session.sidechain and not rules.sidechains:
         return "a sidechain"
+    if moment.unlearned:
+        return moment.unlearned
     if moment.taken_back:
         return f"taken back by the user ({moment.taken_back})"
     answers = [n for n in range(moment.fresh, len(moment.messages)) if _is_answer(moment.messages[n].message)]
-    chosen = [n for n in answers if _may_be_learned(moment, moment.messages[n], rules)]
+    chosen = [n for n in answers if may_be_learned(moment, moment.messages[n], rules)]
     if not answers:
         return "no answer"
     if not chosen:
         return "another model's answers"
     start = _start(moment, rules.context_tokens * CHARACTERS_PER_TOKEN)
-    shown = [n for n in range(start, chosen[-1] + 1) if not _is_empty(moment.messages[n].message)]
-    forms = [_as_target(moment.messages[n].message, n in chosen) for n in shown]
-    if moment.session.system and (not forms or forms[0]["role"] != "system"):
-        forms.insert(0, {"content": moment.session.system, "role": "system"})
-    forms, tools, removed = strip(forms, rules.stripping, moment.session.tools)
+    shown = [(n, moment.messages[n]) for n in range(start, chosen[-1] + 1)]
     try:
-        record = record_of_forms(forms, tools)
+        written = [_as_target(said, n in chosen) for n, said in shown if not _is_empty(said.message)]
+        forms, tools, removed, turns = _stripped(moment, written, rules.stripping)
+        record = record_of_forms(forms, tools, turns)
     except RecordRefused as error:
         return error.line()
     said = [moment.messages[n] for n in chosen]
@@ -75,22 +78,33 @@ def learn(moment: Moment, rules: Rules) -> Learned | str:
         model=said[-1].model or moment.session.model,
         first_line=moment.first_line,
     )
-    signals = (signal for one in moment.messages[moment.fresh :] for signal in one.signals)
-    return Learned(record, origin, tuple(signals), removed)
+    return Learned(record, taught_by(forms, turns), origin, tuple(chosen), removed)
+
+
+def _stripped(
+    moment: Moment, written: list[tuple[Form, bytes]], stripping: Stripping
+) -> tuple[list[Form], list[dict[str, object]], tuple[Removed, ...], list[bytes]]:
+    """What `strip` leaves of turns, with how each of them is written. Raises RecordRefused."""
+    forms = [form for form, _ in written]
+    if moment.session.system and (not forms or forms[0]["role"] != "system"):
+        forms.insert(0, {"content": moment.session.system, "role": "system"})
+    left, tools, removed = strip(forms, stripping, moment.session.tools)
+    known = {id(form): turn for form, turn in written}  # a form of which nothing was taken is still the same object
+    return left, tools, removed, [known.get(id(form)) or turn_json(form) for form in left]
 
 
 def learn_record(record: Record, rules: Rules) -> Learned | str:
     """The same of a record that came as it is to be learned: only what is to be stripped is taken out."""
     if record.kind != "messages":
-        return Learned(record)
+        return Learned(record, taught(record))
     form = msgspec.json.decode(record.canonical)
     messages, tools, removed = strip(form["messages"], rules.stripping, form.get("tools", ()))
-    if not removed:
-        return Learned(record)
-    try:
-        return Learned(record_of_forms(messages, tools)._replace(tier=record.tier), removed=removed)
-    except RecordRefused as error:
-        return error.line()
+    if removed:
+        try:
+            record = record_of_forms(messages, tools)._replace(tier=record.tier)
+        except RecordRefused as error:
+            return error.line()
+    return Learned(record, taught(record), removed=removed)
 
 
 def _is_answer(form: Form) -> bool:
@@ -99,19 +113,22 @@ def _is_answer(form: Form) -> bool:
 
 def _is_empty(form: Form) -> bool:
     """Nothing was said or called; thinking alone is a turn that was cut off."""
-    return form["role"] == "assistant" and not (form["content"].strip() or form.get("tool_calls"))
+    return form["role"] == "assistant" and not (form.get("tool_calls") or form["content"].strip())
 
 
-def _may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
+def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
+    """Is it an answer of a model whose answers are learned?"""
     model = said.model or moment.session.model
     return "*" in rules.models or model in rules.models
 
 
-def _as_target(form: Form, target: bool) -> Form:
-    """A turn as context, or as what is learned; `weight` is the last key of the canonical form."""
-    if form["role"] != "assistant" or target:
-        return {key: value for key, value in form.items() if key != "weight"}
-    return {**form, "weight": 0}
+def _as_target(said: Said, target: bool) -> tuple[Form, bytes]:
+    """A turn as context, or as what is learned, and how it is written; `weight` is the last key of the canonical
+    form. Raises RecordRefused."""
+    form = said.message
+    if form["role"] != "assistant" or target or form.get("weight") == 0:
+        return form, said.turn
+    return {**form, "weight": 0}, said.turn[:-1] + b',"weight":0}'
 
 
 def _start(moment: Moment, characters: int) -> int:

@@ -14,15 +14,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any, NamedTuple
+
+from apollod.curation.sieve import Sieve
 
 ENTROPY_MIN = 3.0  # bits a character, of a value beside a telling name
 LENGTH_MIN = 12
 
 
 class _Rule(NamedTuple):
-    """A shape. `group`: of the pattern, which is the secret. `words`: one of them stands, in lower case, in every text
-    in which the pattern can match; looking for them is what most texts cost."""
+    """A shape. `group`: of the pattern, which is the secret. `words`: one of them stands in every text in which the
+    pattern can match, those without capitals in any case; looking for them is what most texts cost (`Sieve`)."""
 
     kind: str
     words: tuple[bytes, ...]
@@ -34,24 +37,26 @@ class _Rule(NamedTuple):
 
 def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
     """The bytes with a placeholder for each secret, and how many of each kind were there."""
-    lower = data.lower()
-    counts: Counter[str] | None = None
-    for rule in [rule for word, rules in _possible(lower).items() if word in lower for rule in rules]:
+    sieve, of_words = _known()
+    words = sieve.found(data)
+    if not words:
+        return data, _NONE
+    counts = Counter[str]()
+    for number in sorted({number for word in words for number in of_words[word]}):
+        rule = _rules()[number]
         spans = [match.span(rule.group) for match in rule.pattern.finditer(data)]
         data, found = _without(rule.kind, data, spans, rule.refused)
         if found:
-            counts = counts or Counter()
             counts[rule.kind] += found
-            lower = data.lower()
-    places = _places(lower)
-    for kind, pattern, refused in _BESIDE_NAMES if places else ():
-        spans = [match.span(1) for at in places if (match := pattern.match(data, at))]
+    names = words.intersection(_NAMES)
+    places = _places(names, data) if names else ()
+    for kind, pattern, refused in _BESIDE_NAMES if names else ():
+        spans = [match.span(1) for match in map(pattern.match, repeat(data), places) if match]
         data, found = _without(kind, data, spans, refused)
         if found:
-            counts = counts or Counter()
             counts[kind] += found
-            places = _places(data.lower())
-    return data, counts or _NONE
+            places = _places(names, data)
+    return data, counts
 
 
 _NONE: Mapping[str, int] = {}
@@ -70,10 +75,10 @@ def _without(
     return (b"".join([*pieces, data[at:]]), found) if found else (data, 0)
 
 
-def _places(lower: bytes) -> list[int]:
-    """Where the words of `_NAMES` stand, in order."""
-    found = []
-    for word in _NAMES:
+def _places(names: Iterable[bytes], data: bytes) -> list[int]:
+    """Where these of `_NAMES` stand, in any case, in order."""
+    lower, found = data.lower(), list[int]()
+    for word in names:
         at = lower.find(word)
         while at >= 0:
             found.append(at)
@@ -147,41 +152,46 @@ _FIRST = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt])|(?<=\\u[0-9a-fA-F]{4}))"
 _SPECIFIC = (
     _shape(
         "private-key",
-        b"private key",
+        b"PRIVATE KEY",
         rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
         rb".*?(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
         re.S,
     ),
     _shape("anthropic-key", b"sk-", rb"sk-ant-[A-Za-z0-9_-]{20,}"),
     _shape("openai-key", b"sk-", _FIRST + rb"sk-(?:proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_-]{32,}"),
-    _shape("github-token", b"_pat_", _FIRST + rb"github_pat_[A-Za-z0-9_]{22,}"),
+    _shape("github-token", b"github_pat_", _FIRST + rb"github_pat_[A-Za-z0-9_]{22,}"),
     _shape("github-token", b"ghp_|gho_|ghu_|ghs_|ghr_", _FIRST + rb"gh[pousr]_[A-Za-z0-9]{36,}"),
     _shape("huggingface-token", b"hf_", _FIRST + rb"hf_[A-Za-z0-9]{30,}"),
-    _shape("google-key", b"aiza", _FIRST + rb"AIza[0-9A-Za-z_-]{35}"),
-    _shape("google-key", b"gocspx-|ya29.", _FIRST + rb"(?:GOCSPX-|ya29\.)[0-9A-Za-z_-]{20,}"),
+    _shape("google-key", b"AIza", _FIRST + rb"AIza[0-9A-Za-z_-]{35}"),
+    _shape("google-key", b"GOCSPX-|ya29.", _FIRST + rb"(?:GOCSPX-|ya29\.)[0-9A-Za-z_-]{20,}"),
     _shape("xai-key", b"xai-", _FIRST + rb"xai-[A-Za-z0-9]{40,}"),
     _shape("groq-key", b"gsk_", _FIRST + rb"gsk_[A-Za-z0-9]{40,}"),
     _shape("npm-token", b"npm_", _FIRST + rb"npm_[A-Za-z0-9]{36}"),
     _shape("digitalocean-token", b"_v1_", _FIRST + rb"do[opr]_v1_[a-f0-9]{64}"),
-    _shape("shopify-token", b"shp", _FIRST + rb"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
-    _shape("age-key", b"age-secret-key-", rb"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-    _shape("json-web-token", b"eyj", rb"eyJ[A-Za-z0-9_-]{10,}={0,2}\.eyJ[A-Za-z0-9_-]{2,}={0,2}(?:\.[A-Za-z0-9_-]+)?"),
+    _shape("shopify-token", b"shpat_|shpca_|shppa_|shpss_", _FIRST + rb"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+    _shape("age-key", b"AGE-SECRET-KEY-", rb"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    _shape("json-web-token", b"eyJ", rb"eyJ[A-Za-z0-9_-]{10,}={0,2}\.eyJ[A-Za-z0-9_-]{2,}={0,2}(?:\.[A-Za-z0-9_-]+)?"),
     _shape("stripe-access-key", b"k_live_|k_test_", _FIRST + rb"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"),
     _shape("stripe-access-key", b"whsec_", _FIRST + rb"whsec_[A-Za-z0-9+/=]{20,}"),
     _shape("slack-token", b"xapp-", _FIRST + rb"xapp-[0-9A-Za-z-]{40,}"),
     _shape("gitlab-token", b"glptt-|glcbt-|glimt-", _FIRST + rb"gl(?:ptt|cbt|imt)-[A-Za-z0-9_-]{20,}"),
     _shape("webhook", b"/webhooks/", rb"(?<=/api/webhooks/)[0-9]{15,22}/[A-Za-z0-9_-]{40,}"),
-    _shape("azure-client-secret", b"q~", rb"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}"),
+    _shape("azure-client-secret", b"Q~", rb"(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}"),
     _shape("azure-storage-key", b"account-key", rb"(?<=account-key )[A-Za-z0-9+/]{86}=="),
     _shape("vault-token", b"hvs.|hvb.", _FIRST + rb"hv[sb]\.[A-Za-z0-9_-]{24,}"),
     _shape("terraform-token", b".atlasv1.", rb"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{40,}"),
     _shape("databricks-token", b"dapi", _FIRST + rb"dapi[0-9a-f]{32}"),
-    _shape("atlassian-token", b"atatt3", _FIRST + rb"ATATT3[A-Za-z0-9_=-]{100,}"),
+    _shape("atlassian-token", b"ATATT3", _FIRST + rb"ATATT3[A-Za-z0-9_=-]{100,}"),
     _shape("doppler-token", b"dp.pt.", _FIRST + rb"dp\.pt\.[A-Za-z0-9]{40,}"),
+    _shape(
+        "mailchimp-key",
+        b"|".join(b"-us%d" % n for n in range(1, 10)),
+        rb"(?<![0-9a-f])[0-9a-f]{32}-us[0-9]{1,2}(?![0-9a-z])",
+    ),
     _shape("mailgun-key", b"key-", _FIRST + rb"key-[0-9a-f]{32}(?![0-9a-z])"),
-    _shape("twilio-key", b"sk", rb"SK(?<![A-Za-z0-9]SK)[0-9a-f]{32}(?![0-9A-Za-z])"),
+    _shape("twilio-key", b"SK", rb"SK(?<![A-Za-z0-9]SK)[0-9a-f]{32}(?![0-9A-Za-z])"),
     *(
-        _shape(f"{vendor}-token", prefix.lower(), _FIRST + prefix + alphabet)
+        _shape(f"{vendor}-token", prefix, _FIRST + prefix + alphabet)
         for vendor, prefix, alphabet in (
             ("docker", b"dckr_pat_", rb"[A-Za-z0-9_-]{27}"),
             ("figma", b"figd_", rb"[A-Za-z0-9_-]{38,}"),
@@ -203,7 +213,7 @@ _SPECIFIC = (
     ),
 )
 _GENERAL = (
-    _inside("url-password", b"://", rb"://[^\s:/?#@\"'\\]{0,100}:([^\s:/?@\"'\\]{3,200})@", _is_dummy),
+    _inside("url-password", b"@", rb"://[^\s:/?#@\"'\\]{0,100}:([^\s:/?@\"'\\]{3,200})@", _is_dummy),
     _inside(
         "url-token",
         b"?|&",
@@ -284,46 +294,26 @@ _BESIDE_NAMES: tuple[tuple[str, re.Pattern[bytes], Callable[[bytes], bool]], ...
 
 # Detectors of detect-secrets whose shapes are of secrets alone, and a literal that is in each of their matches.
 _THEIRS: dict[str, tuple[bytes, ...]] = {
-    "AWSKeyDetector": (b"akia", b"asia", b"a3t"),
-    "AzureStorageKeyDetector": (b"accountkey=",),
-    "GitLabTokenDetector": (b"glpat-", b"glrt-", b"gldt-", b"glft-", b"gr1348941"),
-    "NpmDetector": (b"_authtoken",),
+    "AWSKeyDetector": (b"AKIA", b"ASIA", b"A3T"),
+    "AzureStorageKeyDetector": (b"AccountKey=",),
+    "GitLabTokenDetector": (b"glpat-", b"glrt-", b"gldt-", b"glft-", b"GR1348941"),
+    "NpmDetector": (b"_authToken",),
     "PypiTokenDetector": (b"pypi-",),
-    "SendGridDetector": (b"sg.",),
+    "SendGridDetector": (b"SG.",),
     "SlackDetector": (b"xox", b"hooks.slack.com"),
     "SquareOAuthDetector": (b"sq0csp-",),
-    "TelegramBotTokenDetector": (b":aa",),
+    "TelegramBotTokenDetector": (b":AA",),
 }
 
 
-def _possible(lower: bytes) -> Mapping[bytes, tuple[_Rule, ...]]:
-    """Rules by those words that have to be looked for. Half of all words end in a dash or an underscore, and one search
-    for all of them costs as much as four of the others."""
-    shape, others = _marked()
-    return _by_word() if shape.search(lower) else others
-
-
 @cache
-def _marked() -> tuple[re.Pattern[bytes], dict[bytes, tuple[_Rule, ...]]]:
-    """What finds any word that ends in a dash or an underscore, and the rules of all other words.
-
-    The mark is looked for first, since it is rarer than any letter; then the letter before it, and then the word."""
-    marked = [word for word in _by_word() if word[-1:] in b"-_"]
-    before = b"|".join(
-        b"(?<=[%s]%s)" % (b"".join(sorted({re.escape(word[-2:-1]) for word in marked if word[-1:] == mark})), mark)
-        for mark in (b"-", b"_")
-    )
-    words = b"|".join(b"(?<=%s)" % re.escape(word) for word in marked)
-    others = {word: rules for word, rules in _by_word().items() if word not in marked}
-    return re.compile(rb"[-_](?:%s)(?:%s)" % (before, words)), others
-
-
-@cache
-def _by_word() -> dict[bytes, tuple[_Rule, ...]]:
-    """Rules by a word without which none of them can match; each rule stands under each of its words, and where two of
-    them are there it is tried twice, which finds nothing more."""
-    words = dict.fromkeys(word for rule in _rules() for word in rule.words)
-    return {word: tuple(rule for rule in _rules() if word in rule.words) for word in words}
+def _known() -> tuple[Sieve, Mapping[bytes, tuple[int, ...]]]:
+    """What finds the words of all rules and the names of secrets, and the places of the rules of each word."""
+    words = [word for rule in _rules() for word in rule.words]
+    sieve = Sieve((*words, *_NAMES))
+    return sieve, {
+        word: tuple(place for place, rule in enumerate(_rules()) if word in rule.words) for word in (*words, *_NAMES)
+    }
 
 
 @cache

@@ -14,30 +14,27 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core.inputs import Response
-from apollod.wire.records import Record
+from apollod.wire.records import Form, Record
 
 _WHITE = b" \t\n\r\x0b\x0c"
 _END = b"\xff"  # in no text
 _MESSAGES_AT = len(b'{"messages":[')
 
 
-class _Function(msgspec.Struct):
+class _Function(msgspec.Struct, gc=False):
     name: str
     arguments: msgspec.Raw
 
 
-class _Call(msgspec.Struct):
+class _Call(msgspec.Struct, gc=False):
     function: _Function
 
 
-class _Turn(msgspec.Struct):
-    role: str
-    content: str
-    weight: int = 1
+class _Turn(msgspec.Struct, gc=False):
     tool_calls: list[_Call] = []
 
 
-class _Conversation(msgspec.Struct):
+class _Conversation(msgspec.Struct, gc=False):
     messages: list[msgspec.Raw]
 
 
@@ -49,7 +46,7 @@ class Taught(NamedTuple):
 
 
 _conversation = msgspec.json.Decoder(_Conversation).decode
-_turn = msgspec.json.Decoder(_Turn).decode
+_made = msgspec.json.Decoder(_Turn).decode
 _any = msgspec.json.Decoder().decode
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -57,28 +54,32 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 def taught(record: Record) -> Taught:
     """What a record teaches."""
     if record.kind == "messages":
-        return _of_turns(record.canonical)
+        turns = [bytes(memoryview(raw)) for raw in _conversation(record.canonical).messages]
+        return taught_by([_any(turn) for turn in turns], turns)
     form: dict[str, Any] = msgspec.json.decode(record.canonical)
     text = form["text"] if record.kind == "text" else form["completion"]
     question = form.get("prompt", "").encode()
     return Taught((Response(_key(question, question, text.encode())),), text)
 
 
-def _of_turns(canonical: bytes) -> Taught:
-    """Canonical JSON has no white space, so places of turns follow from their lengths."""
-    asked = last = b""
+def taught_by(messages: Sequence[Form], turns: Sequence[bytes]) -> Taught:
+    """What a conversation teaches. `turns`: each of the messages as it stands in the record.
+
+    Canonical JSON has no white space, so places of turns follow from their lengths."""
+    asked = last = ""
     responses, texts, end = list[Response](), list[str](), _MESSAGES_AT - 1
-    for raw in _conversation(canonical).messages:
-        turn = _turn(raw)
-        end += len(memoryview(raw)) + 1
-        if turn.role == "assistant":
-            if turn.weight:
-                calls = b"".join(_call(call) for call in turn.tool_calls)
-                responses.append(Response(_key(asked, last, turn.content.encode(), calls), end - 1))
-                texts += [turn.content, *_arguments(turn.tool_calls)]
-        else:
-            last = turn.content.encode()
-            asked = last if turn.role == "user" else asked
+    for message, turn in zip(messages, turns, strict=True):
+        end += len(turn) + 1
+        role = message["role"]
+        if role == "user":
+            asked = last = message["content"]
+        elif role != "assistant":
+            last = message["content"]
+        elif message.get("weight", 1):
+            content, made = message["content"], _made(turn).tool_calls if "tool_calls" in message else ()
+            calls = b"".join(map(_call, made))
+            responses.append(Response(_key(asked.encode(), last.encode(), content.encode(), calls), end - 1))
+            texts += [content, *_arguments(made)]
     return Taught(tuple(responses), "\n".join(texts))
 
 

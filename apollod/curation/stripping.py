@@ -55,8 +55,11 @@ def strip(
         left = []
     for message in messages:
         role, content = message["role"], message["content"]
+        if role == "assistant":
+            kept.append(message)
+            continue
         why = "marked" if message.get("strip") else "system" if _instructs(role, stripping.level) else ""
-        spans = [] if role == "assistant" or why else _spans(content, stripping)
+        spans = [] if why else _spans(content, stripping)
         if why or (spans and not _without(content, spans).strip() and role != "tool"):
             removed.append(Removed(len(kept), -1, content, why or spans[0][2], role))
             continue
@@ -90,7 +93,9 @@ def _instructs(role: str, level: StripLevel) -> bool:
 
 def _spans(content: str, stripping: Stripping) -> list[_Span]:
     """What is to go, in order, without overlaps."""
-    found = list(_tagged(content, _LEVELS[stripping.level])) if "<" in content else []
+    if "<" not in content and not stripping.patterns:
+        return []
+    found = list(_tagged(content, _LEVELS[stripping.level]))
     for pattern in stripping.patterns:
         found += [(match.start(), match.end(), "pattern") for match in _compiled(pattern).finditer(content)]
     spans: list[_Span] = []

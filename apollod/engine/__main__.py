@@ -19,6 +19,7 @@ from apollod.adapters.system import semaphores
 from apollod.adapters.system.parent_death import die_with_supervisor
 from apollod.engine import refusals
 from apollod.errors import ApolloError, ConfigError, ModelRefused
+from apollod.wire.capture_terms import CaptureTerms, capture_terms
 from apollod.wire.messages import Hello, LoadRefused
 
 EXIT_REFUSED = 2
@@ -102,7 +103,30 @@ async def _run(server: Any, args: Namespace) -> None:
 
     decorate_logs("APIServer", skip_if_decorated=True)
     address, sock = server.setup_server(args, reuse_port=False)
-    await server.run_server_worker(address, sock, args)
+    wanted = capture_terms()
+    if wanted is None:
+        await server.run_server_worker(address, sock, args)
+    else:
+        await _serve_and_keep(server, args, address, sock, wanted)
+
+
+async def _serve_and_keep(server: Any, args: Namespace, address: str, sock: Any, wanted: CaptureTerms) -> None:
+    """vLLM's `run_server_worker` with a client of ours between its handlers and its engine. (The plugins of parsers
+    were imported by `setup_server`.)"""
+    from apollod.engine.capture.capturing_client import CapturingClient
+    from apollod.engine.capture.keeper import started
+
+    async with server.build_async_engine_client(args) as client:
+        kept = started(wanted, client)
+        if kept is not None:
+            client = CapturingClient(client, kept.keep, kept.settle)
+        stopped = await server.build_and_serve(client, address, sock, args)
+    try:
+        await stopped
+    finally:
+        sock.close()
+        if kept is not None:
+            kept.close()
 
 
 def _module(name: str, older: str) -> Any:

@@ -21,7 +21,7 @@ from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
-from apollod.supervisor import sources
+from apollod.supervisor import captures, sources
 from apollod.supervisor.audit import Audit
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
@@ -47,6 +47,7 @@ async def run(config: Config) -> None:
     lock = Lock(config.state_dir / "apollod.lock")
     try:
         _check_not_lost(config)
+        captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
             await _serve(config, journal)

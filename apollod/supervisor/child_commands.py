@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from apollod import failpoints
 from apollod.adapters.system import semaphores
 from apollod.model.engine_memory import engine_asked
 from apollod.supervisor.config import Config
+from apollod.wire import capture_terms
+from apollod.wire.capture_terms import CaptureTerms
 
 ENGINE_MODULE = "APOLLOD_ENGINE_MODULE"
 """Environment variable: the Python module that is started as the engine, `apollod.engine` where it is not set.
@@ -127,6 +131,9 @@ def engine_environment(config: Config) -> dict[str, str]:
     }
     if config.engine.names:
         env["APOLLOD_HTTP_NAMES"] = ",".join(config.engine.names)
+    if config.capture.mode != "off":
+        capture = CaptureTerms(str(config.capture_path), config.capture.max_bytes, config.capture.keep_s)
+        env[capture_terms.VARIABLE] = msgspec.json.encode(capture).decode()
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key
     if not has_gpu():

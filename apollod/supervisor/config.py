@@ -24,6 +24,7 @@ from apollod.core.settings import (
     NotNegative,
     OptimizerSettings,
     Products,
+    QueueSettings,
     Recompute,
     ReviewSettings,
     ScheduleSettings,
@@ -138,6 +139,9 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     format: str = "auto"
     """of its files, as `apollod ctl source test` names it; auto: by their content"""
+    mode: Literal["auto", "tail", "poll"] = "auto"
+    """tail: files that grow, told of by the system; poll: databases, looked at every `poll_s`; auto: both, as far as
+    the path holds them"""
     models: tuple[str, ...] = ()
     """whose answers are learned, others are context; default: those of the model as it is served; "*": everybody's"""
     strip: StripLevel = "memory"
@@ -149,6 +153,9 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """learn also what agents did that another one started"""
     tier: Literal["direct", "bulk"] = "bulk"
     """with which rate and before what its examples are learned"""
+    context_tokens: Annotated[int, Meta(ge=1)] = 4096
+    """of conversation before what is learned, roughly, and at most `[trainer] max_tokens`: prompts further back are
+    left out"""
     settle_s: Annotated[float, Meta(ge=1.0)] = 60.0
     """a conversation to which nobody added anything for so long is taken as far as it goes"""
     poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
@@ -169,8 +176,28 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.path).expanduser().absolute()
 
 
+class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the engine keeps of its own answers: prompt and tokens, by response id, without credentials."""
+
+    mode: Literal["off", "feedback", "all"] = "off"
+    """feedback: a rating finds the exact tokens of its answer; all: so do logs that name the response"""
+    max_bytes: Annotated[int, Meta(ge=1 << 16)] = 256 << 20
+    """of disk; the oldest answers go first"""
+    keep_s: Annotated[float, Meta(gt=0.0)] = 86400.0
+    """older answers are forgotten"""
+
+
 class ReviewSection(ReviewSettings, frozen=True, forbid_unknown_fields=True):
     """What waits for a person."""
+
+    divergence_share: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.05
+    """of the time, at most, in which the engine is asked for scores"""
+    alternate: bool = False
+    """beside a score: what the model answers without what was stripped"""
+
+
+class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
+    """In which order examples are learned that come from files and logs, and for how long they wait."""
 
 
 class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
@@ -209,7 +236,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trainer: TrainerSection = TrainerSection()
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
+    capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
+    queue: QueueSection = QueueSection()
     schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
@@ -233,12 +262,22 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.state_dir / "journal.db"
 
     @property
+    def capture_path(self) -> Path:
+        return self.state_dir / "capture.db"
+
+    @property
     def inbox_dir(self) -> Path:
         return Path(self.inbox.path).expanduser().absolute() if self.inbox.path else self.state_dir / "inbox"
 
     @property
     def url(self) -> str:
         return f"http://{self.engine.host}:{self.engine.port}"
+
+    @property
+    def api_url(self) -> str:
+        """Where the model itself is asked."""
+        host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
+        return f"http://{host}:{self.engine.port}/v1"
 
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""
@@ -247,6 +286,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             trainer=narrowed(self.trainer, TrainerSettings),
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
+            queue=narrowed(self.queue, QueueSettings),
             schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
@@ -265,6 +305,7 @@ def load_config(path: str | None, overrides: Sequence[str] = (), environ: Mappin
     _overlay(tree, _environment(environ))
     _overlay(tree, [_flag(text) for text in overrides])
     _check_finite(tree)
+    _check_choices(tree)
     if "model" not in tree:
         raise ConfigError(
             "[model] path is not set", 'name a local Hugging Face directory: [model] path = "/models/..."'
@@ -378,6 +419,22 @@ def _check_finite(value: Any, where: str = "") -> None:
     elif isinstance(value, list):
         for inner in value:
             _check_finite(inner, where)
+
+
+def _check_choices(tree: dict[str, Any]) -> None:
+    """Where a key has a few values, another text is refused with the nearest one."""
+    for section, value in tree.items():
+        kind, listed = _table(_known(Config, section, ""))
+        for table in value if listed else [value]:
+            for key, text in table.items() if isinstance(table, dict) else ():
+                choices = get_args(found) if get_origin(found := _known(kind, key, section)) is Literal else ()
+                if choices and isinstance(text, str) and text not in choices:
+                    near = difflib.get_close_matches(text, choices, n=1, cutoff=0.0)
+                    place = f"[[{section}]] {key}" if listed else f"{section}.{key}"
+                    raise ConfigError(
+                        f"{place} = {text!r} is no value of it",
+                        f"did you mean {near[0]!r}? one of: {', '.join(choices)}",
+                    )
 
 
 def _known(kind: type[msgspec.Struct], key: str, where: str, origin: str = "") -> Any:

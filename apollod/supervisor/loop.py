@@ -179,18 +179,45 @@ class Loop:
 
     async def _with_known(self, input_: inp.Input) -> inp.Input:
         """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
+        if isinstance(input_, inp.Rated):
+            return await self._with_former(input_)
         if isinstance(input_, inp.EditGiven):
             return msgspec.structs.replace(input_, known=bool(await self.journal.known({input_.line.example})))
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]
+        evidence = [one for line in input_.batch.lines for one in line.evidence]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
         return msgspec.structs.replace(
             input_,
             known=frozenset(await self.journal.known({line.example for line in lines})),
-            responses=await self.journal.learned_by({one.key for line in lines for one in line.responses}),
+            responses=await self._learned(lines, {one.answer for one in evidence}),
             signatures=await self.journal.like(signatures) if signatures else {},
+            flagged=frozenset(await self.journal.flagged({one.id for one in evidence})) if evidence else frozenset(),
         )
+
+    async def _learned(self, lines: list[inp.Line], told_of: set[str]) -> dict[str, str]:
+        """Which answers of these are not to be learned: those that were, and those that somebody called bad; and which
+        examples learned the answers (keys) of which the lines tell."""
+        answers = [one for line in lines for one in line.responses]
+        learned = await self.journal.learned_by({key for one in answers for key in one.keys} | told_of)
+        named = {one.sampled.response for one in answers if one.sampled.response}
+        rated = await self.journal.feedback(named) if named else {}
+        last = {name: said[-1][1] for name, said in rated.items()}
+        bad = {inp.response_key(name): said.example for name, said in last.items() if said.rating == "bad"}
+        return learned | bad
+
+    async def _with_former(self, rated: inp.Rated) -> inp.Rated:
+        """A rating with what was said and learned of its answer before."""
+        said = (await self.journal.feedback([rated.response])).get(rated.response, [])
+        seq, previous = said[-1] if said else (0, None)
+        key = inp.response_key(rated.response)
+        learned = await self.journal.learned_by([key])
+        known = await self.journal.known([rated.line.example]) if rated.line else set()
+        return msgspec.structs.replace(
+            rated, previous=previous, previous_seq=seq, known=bool(known), learned=learned.get(key),
+            formers=tuple(one.example for _, one in said),
+        )  # fmt: skip
 
 
 class Ticket:

@@ -17,11 +17,17 @@ _DEBUG = (
     ev.EnginePaused,
     ev.AlignmentStarted,
     ev.AlignmentOvertaken,
+    ev.ScoreRequested,
+    ev.ExampleScored,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.ExampleRejected, ev.AlignmentFailed)
+_WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed)
 _HIDDEN = (
     "record",
+    "sampled",
+    "original",
+    "answer",
+    "correction",
     "settings",
     "versions",
     "held",
@@ -44,7 +50,7 @@ def narrate(event: ev.Event) -> None:
         if name not in _HIDDEN
     }
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _DEBUG):
+    if isinstance(event, _DEBUG) or _told_already(event):
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ERROR):
         log.error(event.kind, **fields)
@@ -52,6 +58,11 @@ def narrate(event: ev.Event) -> None:
         log.warning(event.kind, **fields)
     else:
         log.info(event.kind, **fields)
+
+
+def _told_already(event: ev.Event) -> bool:
+    """Is it one more time that the engine gave no score?"""
+    return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
 
 
 def _doubtful(event: ev.Event) -> bool:

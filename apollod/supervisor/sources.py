@@ -4,12 +4,17 @@ A batch is taken before the next one is read, and each source has a task of its 
 keep the others waiting.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import difflib
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import anyio
-import structlog
+import msgspec
 from anyio.abc import TaskGroup
 
 from apollod.adapters.sources.database_files import DatabaseFiles
@@ -18,22 +23,22 @@ from apollod.adapters.sources.foreign_database import SUFFIXES as DATABASE_SUFFI
 from apollod.adapters.sources.inbox import Inbox
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
+from apollod.adapters.sources.unreadable import obstruction
 from apollod.adapters.sources.watched_tree import WatchedTree
 from apollod.core import inputs as inp
+from apollod.core.intake.events import SourceMode
 from apollod.core.intake.state import Position
 from apollod.curation.databases.database_table import database_names
-from apollod.curation.formats.table import ReaderTable
+from apollod.curation.formats.table import READERS, ReaderTable
 from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
-from apollod.errors import ApolloError, ConfigError, SourceRefused
+from apollod.errors import ConfigError, SourceLocked, SourceRefused
+from apollod.supervisor.captures import ReadBatch, joining
 from apollod.supervisor.config import Config, WatchSection, review_share
 from apollod.supervisor.loop import Loop
 
 RESCAN_S = 60.0  # of a watched directory: for what no notification told
 TURNS = 16  # batches of one file before the others have their turn
-ReadBatch = Callable[[str, Mapping[str, Position]], inp.Batch | None]
-
-log = structlog.get_logger()
 
 
 class _Place(Protocol):
@@ -41,41 +46,81 @@ class _Place(Protocol):
 
     def scan(self) -> list[str]: ...
 
+    def blocked(self) -> dict[str, inp.Obstruction]: ...
+
     def watch(self, every_s: float) -> AsyncIterator[None]: ...
 
 
 def refused(config: Config) -> ConfigError | None:
     """Why a source of the configuration cannot be read."""
     state = config.state_dir.resolve()
+    seen: set[tuple[SourceMode, Path]] = set()
     for section in config.watch:
-        try:
-            if section.format not in database_names():
-                ReaderTable.of(section.format)
-        except SourceRefused as error:
-            hint = f"{error.hint}, or of databases {', '.join(database_names())}"
-            return ConfigError(f"[[watch]] {section.path}: {error}", hint)
-        if section.directory.resolve().is_relative_to(state):
-            return ConfigError(
-                f"[[watch]] path {section.path} lies in the state directory {state}, where the daemon writes",
+        place = section.directory.resolve()
+        problem = _section_problem(section)
+        if problem is None and place.is_relative_to(state):
+            problem = (
+                f"lies in the state directory {state}, where the daemon writes",
                 "watch the directory in which the agents write; files to learn from belong into the inbox",
             )
+        read = {(mode, place) for mode in modes_of(section)}
+        if problem is None and read & seen:
+            problem = "stands in two [[watch]] tables", "keep one of them"
+        if problem is not None:
+            return ConfigError(f"[[watch]] path {section.path}: {problem[0]}", problem[1])
+        seen |= read
     return None
+
+
+def _section_problem(section: WatchSection) -> tuple[str, str] | None:
+    """What is wrong with one table by itself, and what to do."""
+    known = ("auto", *(reader.name for reader in READERS), *database_names())
+    if section.format not in known:
+        near = difflib.get_close_matches(section.format, known, n=1, cutoff=0.0)
+        return f"there is no format {section.format!r}", f"did you mean {near[0]!r}? one of {', '.join(known)}"
+    of_databases = section.format in database_names()
+    if section.mode == "tail" and of_databases:
+        return f"{section.format!r} is a format of databases", 'use mode = "poll"'
+    if section.mode == "poll" and section.format != "auto" and not of_databases:
+        return f"{section.format!r} is a format of files", 'use mode = "tail"'
+    if section.mode == "tail" and _is_one_database(section):
+        return f"{section.directory.name} is a database", 'use mode = "poll"'
+    return None
+
+
+def _is_one_database(section: WatchSection) -> bool:
+    return section.directory.suffix in DATABASE_SUFFIXES and not section.directory.is_dir()
+
+
+class _Source(NamedTuple):
+    """A place that is looked at, and how."""
+
+    mode: SourceMode
+    path: str
 
 
 def read_sources(config: Config, loop: Loop, tasks: TaskGroup) -> None:
     """Begin to read all sources of the configuration."""
+    read = {_Source("inbox", str(config.inbox_dir))}
     tasks.start_soon(_read_inbox, config, loop)
     for section in config.watch:
-        if not _is_of_databases(section):
+        modes = modes_of(section)
+        if "tail" in modes:
             tasks.start_soon(_read_watched, config, section, loop)
-        if section.format in ("auto", *database_names()):
+        if "poll" in modes:
             tasks.start_soon(_poll, config, section, loop)
+        read |= {_Source(mode, str(section.directory)) for mode in modes}
+    for left in {_Source(one.mode, one.place) for one in loop.state.intake.blocked.values()} - read:
+        loop.post(inp.PlaceLooked(left.mode, left.path, {}))
 
 
-def _is_of_databases(section: WatchSection) -> bool:
-    """Is it one database, or a directory of which only databases are to be read?"""
-    one = section.directory.suffix in DATABASE_SUFFIXES and not section.directory.is_dir()
-    return one or section.format in database_names()
+def modes_of(section: WatchSection) -> tuple[SourceMode, ...]:
+    """What is looked for at the path: files, databases, or both."""
+    if section.mode != "auto":
+        return (section.mode,)
+    if _is_one_database(section) or section.format in database_names():
+        return ("poll",)
+    return ("tail", "poll") if section.format == "auto" else ("tail",)
 
 
 async def _read_inbox(config: Config, loop: Loop) -> None:
@@ -84,26 +129,36 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
         rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate,
         hold=review_share(config.inbox.review),
     )  # fmt: skip
-    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms)
+    inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms, own=_own_logs())
     with closing(inbox):
-        await _read(inbox, inbox.read_batch, config.inbox.rescan_s, loop)
+        source = _Source("inbox", str(config.inbox_dir))
+        await _read(inbox, source, joining(config, inbox.read_batch), config.inbox.rescan_s, loop)
 
 
 async def _read_watched(config: Config, section: WatchSection, loop: Loop) -> None:
     files = SourceFiles(
-        Quarantine(config.state_dir / "quarantine"), terms_of(config, section), ReaderTable.of(section.format)
-    )
+        Quarantine(config.state_dir / "quarantine"), terms_of(config, section), ReaderTable.of(section.format),
+        own=_own_logs(),
+    )  # fmt: skip
     with closing(files):
         tree = WatchedTree(section.directory, files, config.state_dir)
-        await _read(tree, files.read_batch, RESCAN_S, loop)
+        source = _Source("tail", str(section.directory))
+        await _read(tree, source, joining(config, files.read_batch), RESCAN_S, loop)
 
 
 async def _poll(config: Config, section: WatchSection, loop: Loop) -> None:
     quarantine = Quarantine(config.state_dir / "quarantine")
-    named = _is_of_databases(section)
-    files = DatabaseFiles(quarantine, terms_of(config, section), section.format, named and section.directory.is_file())
+    named = "tail" not in modes_of(section) and section.directory.is_file()
+    files = DatabaseFiles(quarantine, terms_of(config, section), section.format, named)
     tree = DatabaseTree(section.directory, files, config.state_dir)
-    await _read(tree, files.read_batch, section.poll_s, loop)
+    source = _Source("poll", str(section.directory))
+    await _read(tree, source, joining(config, files.read_batch), section.poll_s, loop)
+
+
+def _own_logs() -> frozenset[tuple[int, int]]:
+    """Device and inode of the files into which this process writes what it says."""
+    said = [os.fstat(fd) for fd in (1, 2)]
+    return frozenset((one.st_dev, one.st_ino) for one in said if stat.S_ISREG(one.st_mode))
 
 
 def terms_of(config: Config, section: WatchSection) -> Terms:
@@ -111,7 +166,7 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
     rules = Rules(
         models=section.models or (config.engine.served_name,),
         sidechains=section.sidechains,
-        context_tokens=config.trainer.max_tokens,
+        context_tokens=min(section.context_tokens, config.trainer.max_tokens),
         stripping=Stripping(section.strip, section.strip_patterns),
     )
     return Terms(
@@ -120,15 +175,17 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
     )  # fmt: skip
 
 
-async def _read(place: _Place, read_batch: ReadBatch, every_s: float, loop: Loop) -> None:
+async def _read(place: _Place, source: _Source, read_batch: ReadBatch, every_s: float, loop: Loop) -> None:
     """Feed what is found to the loop, one batch at a time."""
     positions = loop.state.intake.sources
-    refused = dict[str, str]()
+    obstructions = _Obstructions(source, loop)
     async for _ in place.watch(every_s):
+        obstructions.begin()
         try:
             waiting = await anyio.to_thread.run_sync(place.scan)
         except OSError as error:
-            _say(refused, str(error.filename), error)
+            await obstructions.add(source.path, error)
+            await obstructions.end({})
             continue
         while waiting and not loop.state.daemon.stopping:
             more = []
@@ -136,12 +193,50 @@ async def _read(place: _Place, read_batch: ReadBatch, every_s: float, loop: Loop
                 try:
                     if await _turn(path, read_batch, positions, loop):
                         more.append(path)
-                    refused.pop(path, None)
                 except (OSError, SourceRefused) as error:
                     # One file that cannot be read, or a full disk in quarantine: nothing of it was taken; it is looked
                     # at again later.
-                    _say(refused, path, error)
+                    await obstructions.add(path, error)
             waiting = more
+        if not loop.state.daemon.stopping:
+            await obstructions.end(place.blocked())
+
+
+class _Obstructions:
+    """Tells the loop what of a place cannot be read: each as it is met, all of them at the end of a look."""
+
+    def __init__(self, source: _Source, loop: Loop) -> None:
+        self._source = source
+        self._loop = loop
+        self._met: dict[str, inp.Obstruction] = {}
+        self._locked: dict[str, float] = {}
+        """when a lock was met first"""
+
+    def begin(self) -> None:
+        """A look begins."""
+        self._met = {}
+
+    async def add(self, path: str, error: Exception) -> None:
+        """Reading `path` raised this."""
+        why = obstruction(error, path)
+        if isinstance(error, SourceLocked):
+            since = self._locked.setdefault(path, time.monotonic())
+            why = msgspec.structs.replace(why, passing_s=time.monotonic() - since)
+        self._met[path] = why
+        known = self._loop.state.intake.blocked.get(path)
+        if known is None or known.reason != why.reason:
+            await self._submit({path: why}, complete=False)
+
+    async def end(self, found: Mapping[str, inp.Obstruction]) -> None:
+        """The look is over; `found`: what was seen beside what was met."""
+        self._locked = {path: since for path, since in self._locked.items() if path in self._met}
+        blocked = {**found, **self._met}
+        known = self._loop.state.intake.blocked.values()
+        if blocked or any((one.mode, one.place) == self._source for one in known):
+            await self._submit(blocked, complete=True)
+
+    async def _submit(self, blocked: dict[str, inp.Obstruction], complete: bool) -> None:
+        await self._loop.submit(inp.PlaceLooked(self._source.mode, self._source.path, blocked, complete))
 
 
 async def _turn(path: str, read_batch: ReadBatch, positions: Mapping[str, Position], loop: Loop) -> bool:
@@ -154,12 +249,3 @@ async def _turn(path: str, read_batch: ReadBatch, positions: Mapping[str, Positi
             return False
         await loop.submit(inp.LinesRead(batch, frozenset()))
     return True
-
-
-def _say(refused: dict[str, str], path: str, error: Exception) -> None:
-    """Say why a file is not read; once, as long as the reason stays."""
-    if refused.get(path) != str(error):
-        refused[path] = str(error)
-        log.warning(
-            "source.unreadable", path=path, error=error.line() if isinstance(error, ApolloError) else str(error)
-        )

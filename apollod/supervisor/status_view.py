@@ -50,6 +50,7 @@ def status_view(
         trainer=_process(state.children.trainer),
         weights=_weights(state, served),
         queue=_queue(state),
+        blocked=_blocked(state),
         optimizer=_optimizer(state),
         checkpoint=_checkpoint(state, now_ns),
         running=_running(state, now_ns),
@@ -193,12 +194,20 @@ def _alignment(state: State) -> st.Alignment | None:
 
 
 def _queue(state: State) -> st.Queue:
-    steps, lines = state.training.counts, state.intake.counts
+    steps, lines, decided = state.training.counts, state.intake.counts, state.review.counts
     return st.Queue(
         pending=state.queued, held=len(state.review.held) + steps.held, trained=steps.trained, skipped=steps.skipped,
-        undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), rejected=lines.rejected,
-        duplicates=lines.duplicates, accepted=lines.accepted,
+        undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), declined=decided.declined,
+        edited=decided.edited, expired=decided.expired, rejected=lines.rejected, duplicates=lines.duplicates,
+        accepted=lines.accepted,
     )  # fmt: skip
+
+
+def _blocked(state: State) -> dict[str, st.Blocked]:
+    return {
+        path: st.Blocked(reason=one.reason, hint=one.hint, mode=one.mode, since=one.since_ns / SECOND_NS)
+        for path, one in state.intake.blocked.items()
+    }
 
 
 def _schedule(state: State) -> st.Schedule:

@@ -53,29 +53,56 @@ class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
     source: str = ""
 
 
+class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
+    """What somebody thinks of an answer of the engine; answered when it is recorded. `choice`: which of several, None
+    where there is only one. `by`: where it was given."""
+
+    response: str
+    rating: Literal["good", "bad"]
+    correction: str | None = None
+    comment: str = ""
+    choice: int | None = None
+    by: str = "ctl"
+
+
+class FeedbackQuestion(msgspec.Struct, frozen=True, tag="feedback-question"):
+    """What was said of an answer, and whether it is kept."""
+
+    response: str
+    choice: int | None = None
+
+
 class DecisionWanted(msgspec.Struct, frozen=True):
-    """`only_held`: nothing is done if somebody else has decided meanwhile."""
+    """`only_in`: nothing is done if the example is in another state by now, such as `held`: somebody else decided
+    meanwhile."""
 
     example: str
     choice: Literal["approve", "decline", "hold"]
     reason: str = ""
-    only_held: bool = False
+    only_in: str = ""
 
 
 class DecideRequest(msgspec.Struct, frozen=True, tag="decide"):
-    """Approve, decline or hold examples; `by`: who says so, in their own words."""
+    """Approve, decline or hold examples, all of them or none if `together`; `by`: who says so, in their own words."""
 
     decisions: list[DecisionWanted]
     by: str = ""
+    together: bool = False
 
 
 class EditRequest(msgspec.Struct, frozen=True, tag="edit"):
-    """Learn `record` (a line as for the inbox) instead of an example."""
+    """Learn `record` (a line as for the inbox) instead of an example. `only_in`: as in `DecisionWanted`."""
 
     example: str
     record: bytes
     by: str = ""
-    only_held: bool = False
+    only_in: str = ""
+
+
+class QueueRequest(msgspec.Struct, frozen=True, tag="queue"):
+    """Which examples are learned next, at most `limit`, and why."""
+
+    limit: int = 20
 
 
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
@@ -92,6 +119,8 @@ class Failure(msgspec.Struct, frozen=True, tag="failure"):
     hint: str = ""
     code: int = 1
     retryable: bool = False
+    missing: bool = False
+    """what was asked for is not there"""
 
 
 # Each has a handler in `supervisor.requests`; a new one needs a line here and one there.
@@ -104,7 +133,10 @@ Request = (
     | RollbackRequest
     | RelearnRequest
     | WithdrawRequest
+    | FeedbackRequest
+    | FeedbackQuestion
     | DecideRequest
     | EditRequest
+    | QueueRequest
 )
 Answer = Reply | Failure

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import msgspec
 
-from apollod.core.events import Tier
+from apollod.core.events import Sampled, Tier
 from apollod.core.intake.repeats import content_id
 from apollod.errors import RecordRefused
 
@@ -70,6 +70,7 @@ class MessagesRecord(msgspec.Struct, frozen=True):
 
     messages: list[Message]
     tools: list[dict[str, Any]] = []
+    sampled: list[Sampled] = []
 
 
 class CompletionRecord(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ class CompletionRecord(msgspec.Struct, frozen=True):
 
     prompt: str
     completion: str
+    sampled: list[Sampled] = []
 
 
 class TextRecord(msgspec.Struct, frozen=True):
@@ -85,6 +87,7 @@ class TextRecord(msgspec.Struct, frozen=True):
     text: str
 
 
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 TypedRecord = MessagesRecord | CompletionRecord | TextRecord
 
 # The canonical form has sorted keys, so the first key tells the shape.
@@ -118,25 +121,49 @@ def record_of(value: dict[str, Any]) -> Record:
     return _record(kind, form, _tier(value.get("tier")))
 
 
-def record_of_forms(messages: Sequence[Form], tools: Sequence[dict[str, Any]] = ()) -> Record:
-    """The record of a conversation whose turns are in canonical form already; raises RecordRefused."""
-    return _record("messages", _conversation(list(messages), {"tools": list(tools)}))
+def record_of_forms(
+    messages: Sequence[Form], tools: Sequence[dict[str, Any]] = (), turns: Sequence[bytes] | None = None
+) -> Record:
+    """The record of a conversation whose turns are in canonical form already; raises RecordRefused. `turns`: each of
+    them as `turn_json` gives it, where that is known."""
+    form = _conversation(list(messages), {"tools": list(tools)})
+    written = b",".join(turns if turns is not None else map(turn_json, messages))
+    rest = b',"tools":' + _json(form["tools"]) if "tools" in form else b""
+    canonical = b'{"messages":[' + written + b"]" + rest + b"}"
+    return Record("messages", canonical, content_id(canonical))
+
+
+def turn_json(form: Form) -> bytes:
+    """A turn in canonical form as it stands in a record; raises RecordRefused."""
+    if "tool_calls" in form:
+        return _json(form)
+    try:
+        return msgspec.json.encode(form)  # faster, and the same but for numbers
+    except UnicodeEncodeError as error:
+        raise _half_a_pair() from error
 
 
 def _record(kind: Kind, form: dict[str, Any], tier: Tier | None = None) -> Record:
-    try:
-        canonical = json.dumps(form, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError as error:
-        raise RecordRefused(
-            "a string holds half of a surrogate pair, which no text can", "repair its \\u escape"
-        ) from error
-    except ValueError as error:  # 1e400 is read as infinity
-        raise _too_large() from error
+    canonical = _json(form)
     return Record(kind, canonical, content_id(canonical), tier)
 
 
+def _json(value: Any) -> bytes:
+    try:
+        return _written(value).encode()
+    except UnicodeEncodeError as error:
+        raise _half_a_pair() from error
+    except ValueError as error:  # 1e400 is read as infinity
+        raise _too_large() from error
+
+
+def with_sampled(canonical: bytes, sampled: Sequence[Sampled]) -> bytes:
+    """A canonical record as the trainer is given it, with the tokens of its answers, in order."""
+    return canonical[:-1] + b',"sampled":' + msgspec.json.encode(sampled) + b"}" if sampled else canonical
+
+
 def decode_record(canonical: bytes) -> TypedRecord:
-    """The typed form of a canonical record; raises RecordRefused for bytes that are none."""
+    """The typed form of a canonical record, with or without tokens; raises RecordRefused for bytes that are none."""
     decoder = _TYPED.get(canonical[: canonical.find(b":")])
     if decoder is None:
         raise RecordRefused("the bytes are no canonical record", "give what parse_line made")
@@ -188,6 +215,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise RecordRefused(f"the key {_short(twice)} is there twice in one object", "keep one of them")
     return fields
+
+
+def _half_a_pair() -> RecordRefused:
+    return RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape")
 
 
 def _too_large() -> RecordRefused:

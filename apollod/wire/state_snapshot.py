@@ -66,5 +66,5 @@ def _from_list(kind: Any, value: Any) -> Any:
     raise NotImplementedError(f"a state holds a {kind}, which has no form in a snapshot")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_to_list, order="deterministic")
+_encoder = msgspec.json.Encoder(enc_hook=_to_list)  # what is in an order stays in it
 _decoder = msgspec.json.Decoder(State, dec_hook=_from_list)

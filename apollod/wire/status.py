@@ -105,11 +105,29 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """their step was taken back"""
     withdrawn: int = 0
     """somebody took them out of the queue"""
+    declined: int = 0
+    """somebody decided against them"""
+    edited: int = 0
+    """another one is learned in their place"""
+    expired: int = 0
+    """nobody decided in time"""
     rejected: int
     """lines that were quarantined, and examples that cannot be learned from"""
     duplicates: int
     """lines that were known already"""
     accepted: int = 0
+
+
+class Blocked(msgspec.Struct, frozen=True, kw_only=True):
+    """A path of a source that cannot be read now."""
+
+    reason: str
+    hint: str
+    """what can be done about it"""
+    mode: str
+    """where it was found: `inbox`, `tail` (files of a watched directory) or `poll` (databases)"""
+    since: float
+    """Unix time at which it was found"""
 
 
 class Optimizer(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,6 +246,17 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     """until the disk of the state directory is full; null: nothing grows"""
 
 
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of the engine's own answers."""
+
+    mode: str = ""
+    """`off`, `feedback` or `all`; empty in a state that was folded from a journal"""
+    answers: int = 0
+    """that are kept"""
+    rated: int = 0
+    """answers about which somebody said something, over the life of the journal"""
+
+
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """When what is not urgent is learned. Times are seconds since 1970."""
 
@@ -260,6 +289,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     trainer: Process
     weights: Weights
     queue: Queue
+    blocked: dict[str, Blocked] = {}
+    """paths of sources that cannot be read now"""
     optimizer: Optimizer
     checkpoint: Checkpoint
     running: Running | None = None
@@ -270,6 +301,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     journal: Journal
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""
+    capture: Capture = Capture()
     quality: dict[str, Any] = {}
     """nothing measures it yet"""
     paths: dict[str, str] = {}

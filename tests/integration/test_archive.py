@@ -13,9 +13,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from support.daemon import Daemon, chat_line
-from support.journals import BASE, EXAMPLES, A, B, C, D, E, F, accepted, completed, edit, shell, write
+from support.journals import AT, BASE, EXAMPLES, A, B, C, D, E, F, accepted, completed, edit, opened, shell, write
 
 from apollod.adapters.journal import archive as module
 from apollod.adapters.journal import journal_reader
@@ -152,9 +153,6 @@ def test_views_and_questions_know_what_was_carried_over_and_where_the_rest_is(
 def test_an_index_that_is_made_anew_still_knows_what_the_archive_accepted(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import anyio
-    from support.journals import opened
-
     journal = root / "state" / "journal.db"
     assert main(arguments(root)) == 0
     with shell(journal) as db:
@@ -169,6 +167,31 @@ def test_an_index_that_is_made_anew_still_knows_what_the_archive_accepted(
             return await one.known([*EXAMPLES, "f" * 32])
 
     assert anyio.run(known) == set(EXAMPLES)
+
+
+def test_a_signal_of_an_archive_is_not_recorded_again(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also after a second archive, and with an index that is made anew."""
+    journal = root / "state" / "journal.db"
+    corrected = ev.SignalFlagged("ab12", "correction", "correction", 0.8, A, "src", 2)
+
+    async def flagged(*new: ev.Event) -> set[str]:
+        async with opened(journal) as one:
+            if new:
+                await one.append(list(new), AT)
+            return await one.flagged(["ab12", "other"])
+
+    anyio.run(flagged, corrected)
+    assert main(arguments(root)) == 0
+    again = arguments(root)
+    again[3] = str(root / "older.db")
+    assert main(again) == 0
+    assert anyio.run(flagged) == {"ab12"}
+    with shell(journal) as db:
+        db.execute("UPDATE meta SET value = (SELECT max(seq) FROM events) WHERE key = 'signals_indexed_seq'")
+    assert "signal_index" in verify(journal, capsys)[1]["derived"]
+    with shell(journal) as db:
+        db.executescript("DELETE FROM signal_index; UPDATE meta SET value = '0' WHERE key = 'signals_indexed_seq'")
+    assert anyio.run(flagged) == {"ab12"} and verify(journal, capsys)[1]["ok"]
 
 
 @pytest.mark.parametrize("point", ["archive.copied", "archive.begun"])

@@ -16,6 +16,7 @@ from support.agent_databases import Chats, Hermes, OpenClaw, OpenCode, Webui
 from support.polled import Polled
 
 from apollod.adapters.sources import database_files, foreign_database
+from apollod.adapters.sources.source_files import Terms
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.curation.databases.session_rows import RawSession
@@ -323,6 +324,15 @@ def test_ratings_of_open_webui(tmp_path: Path) -> None:
     polled.restart()
     polled.settle()
     assert polled.learned() == ["so", "because"], "the person thought better of it"
+
+
+def test_what_is_nearly_a_known_text_is_compared_as_in_files(tmp_path: Path) -> None:
+    chats, polled = Hermes(of(tmp_path)), Polled(tmp_path / "agents", Terms(near_duplicate=0.7))
+    chats.begin("s")
+    chats.ask("s", "how?")
+    chats.answer("s", "so")
+    batch = polled.files.read_batch(polled.tree.scan()[0], {})
+    assert batch is not None and batch.near_duplicate == 0.7
 
 
 def test_secrets_and_rows_that_are_none(tmp_path: Path) -> None:

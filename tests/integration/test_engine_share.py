@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 import torch
 from safetensors import safe_open
@@ -18,8 +19,15 @@ from safetensors.torch import load_file, save_file
 from support.engine_host import Engine, refused
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.divergence import Pace, Score, score
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.curation.contexts import contexts
+from apollod.curation.stripping import Stripping, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
+from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.wire import messages as msg
+from apollod.wire.records import decode_record, record_of_forms
 
 pytestmark = pytest.mark.engine
 
@@ -43,14 +51,14 @@ def untouched(engine: Engine, tiny_model: Path) -> Iterator[Engine]:
     assert not engine.host.refresh(0).error
 
 
-def hugging_face(engine: Engine, model_dir: Path) -> list[float]:
+def hugging_face(engine: Engine, model_dir: Path, tokens: list[int] = TOKENS) -> list[float]:
     """Log-probabilities of the same tokens from transformers, with the weights that are in shared memory now."""
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.bfloat16).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(engine.host.view(engine.host.entry(name)))
-        logits = model(torch.tensor([TOKENS])).logits[0, :-1].float()
-    chosen = logits.log_softmax(-1).gather(1, torch.tensor(TOKENS[1:])[:, None])
+        logits = model(torch.tensor([tokens])).logits[0, :-1].float()
+    chosen = logits.log_softmax(-1).gather(1, torch.tensor(tokens[1:])[:, None])
     return [float(value) for value in chosen[:, 0]]
 
 
@@ -147,6 +155,37 @@ def test_routes_carry_requests_to_the_supervisor(engine: Engine) -> None:
     submitted = host.requests[-1]
     assert isinstance(submitted, msg.SubmitRequest) and [json.loads(line) for line in submitted.lines] == [record]
     assert engine.post("/checkpoint", {}) == (409, {"error": "the trainer is not ready", "hint": "wait for it"})
+
+
+def test_an_answer_has_the_log_probabilities_that_transformers_and_the_trainers_tokens_give(
+    engine: Engine, tiny_model: Path
+) -> None:
+    """With what was stripped, which is put together again, and without: the template, the tokenizer and the weights of
+    the engine say what the trainer learns, token by token."""
+    said = [
+        {"content": "You are a waiter who is brief.", "role": "system"},
+        {"content": "<memory>likes tea</memory>\nWhat should I drink?", "role": "user"},
+        {"content": "Tea, of course, with a little milk.", "role": "assistant"},
+    ]
+    kept, tools, removed = strip(said, Stripping("system"))
+    record = record_of_forms(kept, tools)
+    both = contexts(record.canonical, removed)
+    assert both is not None and len(removed) == 2
+
+    async def asked() -> Score:
+        async with HttpLlm(Endpoint(f"http://127.0.0.1:{engine.port}/v1", "tiny")) as llm:
+            return await score(llm, both, Pace(1.0), alternate=True)
+
+    found = anyio.run(asked)
+    expected = []
+    for one in (record_of_forms(said), record):
+        tokens = tokenise(load_tokenizer(str(tiny_model)), decode_record(one.canonical), 512)
+        probable = hugging_face(engine, tiny_model, tokens.ids)
+        expected.append([value for value, learned in zip([0.0, *probable], tokens.mask, strict=True) if learned])
+    assert found.tokens == len(expected[0]) == len(expected[1])
+    for mean, each in zip((found.with_context, found.without_context), expected, strict=True):
+        assert abs(mean - sum(each) / len(each)) < 3e-3, (mean, each)
+    assert found.with_context != found.without_context and found.alternate
 
 
 def test_chat_goes_on_working(engine: Engine) -> None:

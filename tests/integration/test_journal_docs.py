@@ -7,9 +7,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
-from support.journals import STORY, TAKEN_BACK, A, B, dream_of, write
+from support.journals import STORY, TAKEN_BACK, A, B, D, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
@@ -17,13 +18,26 @@ from apollod.core import events as ev
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
 QUERIES = re.findall(r"^```sql\n(.*?)^```", DOCS, re.MULTILINE | re.DOTALL)
-DECIDED: list[ev.Event] = [ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed")]
+SCORED = ev.ExampleScored(
+    example=B, with_context=-1.0, without_context=-2.0, divergence=1.0, tokens=3, weights_version=0
+)
+DECIDED: list[ev.Event] = [
+    ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed"),
+    ev.FeedbackGiven(response="chatcmpl-1", rating="good", by="http", example=A),
+    ev.FeedbackGiven(
+        response="chatcmpl-1", rating="bad", by="ctl", correction="so", answer="thus", example=B, replaces=9
+    ),
+]
+DECIDED += [SCORED, msgspec.structs.replace(SCORED, example=D)]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", STORY + TAKEN_BACK + DECIDED), A)
+    blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
+    signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
+    story = [*STORY, *TAKEN_BACK, *DECIDED, blocked, signal]
+    return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
 
 
 def columns(path: Path, kind: str) -> dict[str, list[str]]:
@@ -99,3 +113,9 @@ def test_an_exit_that_was_asked_for_is_not_among_those_nobody_asked_for(tmp_path
 def test_datasette_knows_tables_that_exist(path: Path) -> None:
     assert set(METADATA["tables"]) <= set(columns(path, "table"))
     assert not set(METADATA["queries"]) & (set(columns(path, "table")) | set(columns(path, "view")))
+
+
+def test_of_two_ratings_of_an_answer_the_last_one_holds(path: Path) -> None:
+    assert query(path, "SELECT response, rating, holds, correction, answer FROM feedback ORDER BY seq").rows == [
+        ("chatcmpl-1", "good", 0, None, None), ("chatcmpl-1", "bad", 1, "so", "thus"),
+    ]  # fmt: skip

@@ -176,3 +176,40 @@ def test_a_minute_without_events_leaves_a_snapshot_while_the_loop_runs_on(
         return found.seq
 
     assert anyio.run(live) == 1
+
+
+def answer_of(response: str, name: str, text: str) -> Line:
+    sampled = ev.Sampled(response, (1, 2), (3,))
+    return Line(1, name, b'{"text":"%s"}' % text.encode(), responses=(inp.Response(f"k{name}", 0, sampled),))
+
+
+def test_a_rating_is_decided_with_what_the_journal_holds_of_its_answer(tmp_path: Path) -> None:
+    anyio.run(_rating, tmp_path / "j.db")
+
+
+async def _rating(path: Path) -> None:
+    async with started(path) as (loop, executor), anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run, executor)
+
+        async def rate(rating: ev.Rating, line: Line | None) -> list[ev.Event]:
+            told = await loop.submit(
+                inp.Rated("r1", rating, "http", original=ev.Sampled("r1", (1, 2), (3,)), line=line)
+            )
+            return [one.event for one in told]
+
+        async def read(*lines: Line) -> list[str]:
+            told = await loop.submit(inp.LinesRead(Batch("s", "/log", 9, 1, lines), frozenset()))
+            return [one.event.kind for one in told]
+
+        good = answer_of("r1", "good", "a")
+        assert [event.kind for event in await rate("good", good)] == ["example.accepted", "feedback.given"]
+        assert await rate("good", good) == [], "the journal knows"
+        declined, given = await rate("bad", None)
+        assert isinstance(declined, ev.ExampleDeclined) and isinstance(given, ev.FeedbackGiven) and given.replaces
+        assert await read(answer_of("r1", "log", "b")) == ["example.duplicate", "source.consumed"]
+
+        assert await read(answer_of("r2", "other", "c")) == ["example.accepted", "source.consumed"]
+        bad = inp.Rated("r3", "bad", "http", original=ev.Sampled("r3", (1, 2), (3,)))
+        await loop.submit(bad)
+        assert await read(answer_of("r3", "third", "d")) == ["example.duplicate", "source.consumed"], "it was bad"
+        tasks.cancel_scope.cancel()

@@ -1,62 +1,22 @@
 """What `ctl` puts into the queue and takes out of it: lines with their numbers in the file; examples that wait."""
 
-from pathlib import Path
+import json
 
-import anyio
 import pytest
-from support.journals import STORY, A, B, F, write
-from support.no_effects import NoEffects
+from support.childless import answered, reached
+from support.journals import STORY, TWIN, A, B, F, write
 
-from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.writer import Journal
 from apollod.cli.control import ctl, giving
 from apollod.cli.main import main
-from apollod.core import inputs as inp
-from apollod.core.fold import fold
-from apollod.core.state import State
-from apollod.errors import ApolloError
-from apollod.supervisor.config import Config, ModelSection
-from apollod.supervisor.loop import Loop
-from apollod.supervisor.requests.asked import Daemon
-from apollod.supervisor.requests.handlers import HANDLERS
+from apollod.supervisor.config import Config
 from apollod.wire import messages as msg
 
 BAD = "this is no record"
 
 
-def answered(config: Config, request: object) -> dict:
-    """What the daemon answers, with its own journal, loop and handler; without children."""
-
-    async def run() -> msg.Answer:
-        journal = await Journal.open(config.journal_path)
-        try:
-            state = State()
-            for item, _ in journal_reader.recorded(config.journal_path):
-                fold(state, item)
-            executor, loop = NoEffects(), Loop(state, journal)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(loop.run, executor)
-                answer = await HANDLERS[type(request)](Daemon(config, loop, journal, None, None, None), request)
-                executor.exit.set()
-                loop.post(inp.Tick())
-        finally:
-            await journal.close()
-        return answer
-
-    reply = anyio.run(run)
-    if isinstance(reply, msg.Failure):
-        raise ApolloError(reply.error, reply.hint)
-    return dict(reply.body)
-
-
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """Of a daemon that `ctl` reaches without a socket."""
-    made = Config(model=ModelSection(path=str(tmp_path / "m")))
-    monkeypatch.setattr(Config, "state_dir", property(lambda self: tmp_path))
-    monkeypatch.setattr(ctl, "ask", lambda path, request, timeout_s=0.0: answered(made, request))
-    (tmp_path / "quarantine").mkdir()
-    return made
+def config(tmp_path, monkeypatch) -> Config:
+    return reached(tmp_path, monkeypatch)
 
 
 def test_a_line_is_recorded_with_its_number_in_the_file(config, tmp_path, capsys, monkeypatch):
@@ -129,3 +89,23 @@ def test_a_source_is_withdrawn_by_its_path_or_identity_as_far_as_it_waits(config
 def test_either_ids_or_a_source(config, capsys, words):
     assert ctl_of(config, "example", "withdraw", *words) == 2
     assert "which examples?" in capsys.readouterr().err
+
+
+def test_what_is_next_is_shown_for_people_and_as_one_object(config, capsys):
+    write(config.journal_path, STORY)
+    assert ctl_of(config, "queue", "show") == 0
+    page = capsys.readouterr().out
+    assert "waiting     0 given directly, 1 others; 1 of them are not tokenised yet; 1 more are held" in page
+    assert f"running     step 5: {F}" in page and "waits for   the engine is not ready" not in page
+    assert "waits for   the trainer is not running" in page and "order       the order in which they came" in page
+    assert f"1  {TWIN}  bulk" in page and "came; not tokenised yet" in page
+    assert ctl_of(config, "queue", "show", "--limit", "1", "--json") == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    (twin,) = shown["next"]
+    assert (twin["example"], twin["source"]) == (TWIN, "ctl:/home/me/more.jsonl")
+    assert shown["taken"]["source"] == [{"name": "src", "examples": 1}]  # of the window that is open
+
+
+def test_an_empty_queue_is_shown_as_one(config, capsys):
+    assert ctl_of(config, "queue", "show") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "order       the order in which they came"

@@ -4,11 +4,12 @@ on."""
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from support.journals import STORY, A, C, D, E, F, completed, edit, write
 
 from apollod.adapters.journal import journal_reader
-from apollod.cli.replay.replay_plan import read_plan
+from apollod.cli.replay.replay_plan import read_plan, read_record
 from apollod.core import events as ev
 from apollod.errors import JournalError, ReplayError
 
@@ -100,3 +101,13 @@ def test_a_journal_that_was_edited_proves_nothing(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"the hash chain of .* breaks at event 9") as caught:
         read_plan(str(path), 1, None, None)
     assert "intact copy" in caught.value.hint
+
+
+def test_the_record_that_is_run_again_has_the_tokens_that_were_sampled(tmp_path: Path) -> None:
+    accepted = next(event for event in STORY if isinstance(event, ev.ExampleAccepted))
+    sampled = (ev.Sampled("chatcmpl-1", (5, 6), (3,)),)
+    story = [event if event is not accepted else msgspec.structs.replace(event, sampled=sampled) for event in STORY]
+    path = write(tmp_path / "journal.db", story)
+    record = bytes(accepted.record)
+    tokens = b'"sampled":[{"response":"chatcmpl-1","answer":[5,6],"prompt":[3]}]'
+    assert read_record(str(path), accepted.example) == record[:-1] + b"," + tokens + b"}"

@@ -31,7 +31,9 @@ def test_everything_about_it_as_one_object(log: Path, capsys: pytest.CaptureFixt
         first["trained"] == [1, 3] and first["stripped"] == ["<memory>Tabs!</memory> "] and first["model"] == "apollo"
     )
     assert [m["role"] for m in first["messages"]] == ["user", "assistant", "tool", "assistant"]
-    assert second["signals"] == [{"kind": "interrupted", "value": "[Request interrupted by user]"}]
+    (interrupted,) = second["signals"]
+    assert (interrupted["kind"], interrupted["value"]) == ("interrupted", "[Request interrupted by user]")
+    assert (interrupted["polarity"], interrupted["records"]) == ("bad", ["u11", "u13"])
 
 
 def test_as_a_person_reads_it(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,11 +50,16 @@ def test_a_watched_directory_is_added_and_removed_and_everything_else_stays(
     before = config.read_text()
     logs = tmp_path / "logs"
     assert (
-        source(config, "add", str(logs), "--format", "claude-code", "--model", "*", "--model", "b", "--sidechains") == 0
-    )
+        source(config, "add", str(logs), "--format", "claude-code", "--model", "*", "--model", "b", "--sidechains",
+               "--mode", "tail", "--context-tokens", "512", "--strip-pattern", "a+", "--poll-s", "5",
+               "--review", "hold") == 0
+    )  # fmt: skip
     assert "it is not there yet; the daemon takes it up when it is started again" in capsys.readouterr().out
     assert config.read_text().startswith(before) and config.stat().st_mode & 0o777 == 0o640
-    table = {"path": str(logs), "format": "claude-code", "models": ["*", "b"], "sidechains": True}
+    table = {
+        "path": str(logs), "format": "claude-code", "mode": "tail", "models": ["*", "b"], "strip_patterns": ["a+"],
+        "sidechains": True, "context_tokens": 512, "poll_s": 5.0, "review": "hold",
+    }  # fmt: skip
     assert watched(config) == [{"path": "/logs/night", "strip": "all"}, table]
     assert main(["config", "show", "--config", str(config), "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["watch"]) == 2
@@ -85,6 +90,9 @@ def test_a_file_behind_a_link_with_other_line_ends_is_edited_in_its_place(config
         (["add", "/logs/day", "--format", "claud"], "there is no format 'claud'"),
         (["add", "/logs/../logs/night/"], "is watched already"),
         (["add", "/logs/day", "--settle-s", "0.1"], "settle_s"),
+        (["add", "/logs/day", "--context-tokens", "0"], "context_tokens"),
+        (["add", "/logs/day", "--mode", "poll", "--format", "codex"], 'use mode = "tail"'),
+        (["add", "/logs/day", "--strip-pattern", "("], "is no regular expression"),
         (["remove", "/logs/day"], "is not watched; watched in"),
     ],
 )
@@ -171,6 +179,33 @@ def test_states_of_the_examples_of_a_source(journal: Path, capsys: pytest.Captur
     told = show(journal, "/in/a.jsonl", capsys)
     assert told["states"] == {"held": 1, "pending": 1, "rejected": 1, "skipped": 1, "trained": 2}
     assert told["sources"][0]["bytes"] is None and told["accepted"] == sum(told["states"].values())
+
+
+BLOCKED = [
+    ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in"),
+    ev.SourceBlocked(path="/in/c", reason="it may not be read", hint="ask", mode="inbox", place="/in"),
+    ev.SourceUnblocked(path="/in/b"),
+    ev.SourceBlocked(path="/in/c", reason="it is not there", hint="make it", mode="inbox", place="/in"),
+]
+
+
+def test_what_cannot_be_read_now_is_listed_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "journal.db", [*STORY, *BLOCKED])
+    told = {
+        "path": "/in/c", "reason": "it is not there", "hint": "make it", "mode": "inbox", "place": "/in",
+        "since": "2023-11-14T22:13:20.123Z",
+    }  # fmt: skip
+    assert main(["ctl", "source", "list", "--file", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["blocked"] == [told]
+    assert main(["ctl", "source", "list", "--file", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "/in/c cannot be read: it is not there; make it" in out and "/in/b" not in out
+    assert main(["ctl", "source", "list", "--file", str(path), "--jsonl"]) == 0
+    assert "cannot be read" not in capsys.readouterr().out
+    assert show(path, "/in", capsys)["blocked"] == [told] and show(path, "/in/a.jsonl", capsys)["blocked"] == []
+    assert show(path, "/in/c", capsys)["sources"] == []
+    assert main(["ctl", "source", "show", "/in/c", "--file", str(path)]) == 0
+    assert "blocked     /in/c: it is not there; make it (since 2023-11-14T22:13:20.123Z)" in capsys.readouterr().out
 
 
 def test_what_nothing_was_read_of(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -15,22 +16,18 @@ from hypothesis import strategies as st
 from support.agent_databases import Hermes
 from support.agent_logs import claude_line, gemini_chat, session
 from support.journaled_source import JournaledSource
-from support.no_effects import NoEffects
+from support.source_life import config_of, events_of, live, until
 
-from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.writer import Journal
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import SourceFiles, Terms
 from apollod.adapters.sources.watched_tree import WatchedTree
 from apollod.core import events as ev
-from apollod.core.fold import fold
 from apollod.core.intake.state import IntakeCounts
 from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.errors import ConfigError
 from apollod.supervisor import sources
-from apollod.supervisor.config import Config, InboxSection, ModelSection, StateSection, WatchSection
-from apollod.supervisor.loop import Loop
+from apollod.supervisor.config import InboxSection, WatchSection
 from apollod.wire.records import decode_record
 
 
@@ -171,61 +168,102 @@ def test_a_document_is_taken_when_nobody_writes_it_any_more_and_again_as_it_grow
     assert watch.read() == 0
 
 
+BAD = [
+    (b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"\n", "recursion depth"),
+    (b'{"type":"user","message":{"content":' + b"[" * 50_000 + b"]" * 50_000 + b"}}\n", "recursion depth"),
+    (session("x", ["\xe4"]).decode().replace("\\u00e4", "\xe4").encode("latin-1").splitlines(True)[0], "utf-8"),
+    (session("x", ["a"]).splitlines()[0].decode().encode("utf-16-le") + b"\n", "JSON"),
+    (b'{"type":"user","message":"' + b"x" * (2 << 20) + b'"}\n', "longer than 1048576 bytes"),
+    (b"\x00" * 5000 + b"\n", "JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), BAD, ids=["braces", "lists", "latin-1", "utf-16", "long", "zeros"])
+def test_a_bad_line_in_a_session_is_kept_with_the_reason_and_the_turns_around_it_are_learned(
+    tmp_path: Path, line: bytes, said: str
+) -> None:
+    watch = Watch(tmp_path)
+    append(watch.directory / "s.jsonl", session("s", ["a"]) + line + session("s", ["b", "c"], first=3))
+    watch.read()
+    assert watch.learned() == ["answer a", "answer b"]
+    (bad,) = watch.of(ev.SourceQuarantined)
+    assert said in bad.reason and "; " in bad.reason and (bad.line, bad.bytes) == (3, len(line))
+    assert Path(bad.kept).read_bytes() == line
+
+
 # --- the daemon's task --------------------------------------------------------------------------------------------
 
 
-def config_of(tmp_path: Path, *sections: WatchSection) -> Config:
-    return Config(
-        model=ModelSection(path=str(tmp_path / "m")), state=StateSection(dir=str(tmp_path / "state")), watch=sections
-    )
+@pytest.mark.parametrize(
+    ("path", "format", "mode", "said"),
+    [
+        ("state/inbox", "auto", "auto", "the state directory"),
+        ("logs", "claud", "auto", "no format 'claud'; did you mean 'claude-code'?"),
+        ("logs", "hermess", "auto", "did you mean 'hermes'? one of auto, "),
+        ("state/journal.db", "hermes", "auto", "the state directory"),
+        ("state", "auto", "tail", "state"),
+        ("logs", "hermes", "tail", "'hermes' is a format of databases; use mode = \"poll\""),
+        ("logs", "codex", "poll", "'codex' is a format of files; use mode = \"tail\""),
+        ("agent.db", "auto", "tail", 'agent.db is a database; use mode = "poll"'),
+        ("logs/../other", "auto", "auto", "stands in two [[watch]] tables; keep one of them"),
+    ],
+)
+def test_what_cannot_be_watched_is_refused(tmp_path: Path, path: str, format: str, mode: Any, said: str) -> None:
+    other = WatchSection(path=str(tmp_path / "other"))
+    section = WatchSection(path=str(tmp_path / path), format=format, mode=mode)
+    refused = sources.refused(config_of(tmp_path, other, section))
+    assert isinstance(refused, ConfigError) and said in refused.line() and refused.hint
+    assert refused.line().startswith("[[watch]] ")
 
 
 @pytest.mark.parametrize(
-    ("path", "format", "said"),
+    ("path", "format", "mode", "modes"),
     [
-        ("state/inbox", "auto", "the state directory"),
-        ("logs", "claud", "no format 'claud'"),
-        ("logs", "hermess", "or of databases openclaw, hermes"),
-        ("state/journal.db", "hermes", "the state directory"),
-        ("state", "auto", "state"),
+        ("logs", "auto", "auto", ("tail", "poll")),
+        ("logs", "codex", "auto", ("tail",)),
+        ("logs", "hermes", "auto", ("poll",)),
+        ("agent.db", "auto", "auto", ("poll",)),
+        ("logs.db", "auto", "auto", ("tail", "poll")),
+        ("logs", "auto", "tail", ("tail",)),
+        ("logs", "auto", "poll", ("poll",)),
     ],
 )
-def test_what_cannot_be_watched_is_refused(tmp_path: Path, path: str, format: str, said: str) -> None:
-    refused = sources.refused(config_of(tmp_path, WatchSection(path=str(tmp_path / path), format=format)))
-    assert isinstance(refused, ConfigError) and said in refused.line() and refused.hint
+def test_what_is_looked_for_is_decided_by_what_the_path_holds_unless_it_is_said(
+    tmp_path: Path, path: str, format: str, mode: Any, modes: tuple[str, ...]
+) -> None:
+    for directory in ("logs", "logs.db"):
+        (tmp_path / directory).mkdir()
+    assert sources.modes_of(WatchSection(path=str(tmp_path / path), format=format, mode=mode)) == modes
+
+
+def test_a_watched_log_has_the_context_that_was_asked_for_and_a_step_takes(tmp_path: Path) -> None:
+    section = WatchSection(path="/logs")
+    tokens = [
+        sources.terms_of(config_of(tmp_path), msgspec.structs.replace(section, **asked)).rules.context_tokens
+        for asked in ({}, {"context_tokens": 100}, {"context_tokens": 1 << 20})
+    ]
+    assert tokens == [4096, 100, 4096]
 
 
 def test_a_daemon_reads_what_is_written_while_it_runs(tmp_path: Path) -> None:
     database = WatchSection(path=str(tmp_path / "state.db"), tier="direct", poll_s=0.1)
     config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), tier="direct"), database)
-    config.inbox_dir.mkdir(parents=True)
-    (config.state_dir / "quarantine").mkdir()
     (tmp_path / "logs").mkdir()
 
-    async def run() -> State:
-        journal = await Journal.open(config.journal_path)
-        executor, loop = NoEffects(), Loop(State(), journal)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(loop.run, executor)
-            sources.read_sources(config, loop, tasks)
-            await anyio.sleep(0.2)
-            (tmp_path / "logs" / "new").mkdir()
-            (tmp_path / "logs" / "new" / "s.jsonl").write_bytes(session("s", ["a", "b"]))
-            chats = Hermes(tmp_path / "state.db")
-            chats.begin("s")
-            for text in ("a", "b"):
-                chats.ask("s", text)
-                chats.answer("s", f"in a database {text}")
-            with anyio.fail_after(20):
-                while loop.state.intake.counts.accepted < 2:
-                    await anyio.sleep(0.05)
-            tasks.cancel_scope.cancel()
-        await journal.close()
-        return loop.state
+    async def during(state: State) -> None:
+        await anyio.sleep(0.2)
+        (tmp_path / "logs" / "new").mkdir()
+        (tmp_path / "logs" / "new" / "s.jsonl").write_bytes(session("s", ["a", "b"]))
+        chats = Hermes(tmp_path / "state.db")
+        chats.begin("s")
+        for text in ("a", "b"):
+            chats.ask("s", text)
+            chats.answer("s", f"in a database {text}")
+        await until(lambda: state.intake.counts.accepted == 2)
 
-    state = anyio.run(run)
+    state = live(config, during)
     assert state.intake.direct.waiting[0].tier == "direct"
-    events = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
+    events = events_of(config)
     for name in ("s.jsonl", "state.db#s"):
         kinds = [type(event).__name__ for event in events if getattr(event, "path", "").endswith(name)]
         assert kinds == ["SourceDiscovered", "SourceConsumed"]
@@ -235,8 +273,6 @@ def test_a_session_seen_by_its_log_and_by_the_inbox_is_trained_once_across_a_res
     """The log is read turn by turn, the record holds both turns and one more; a third of them was known to nobody."""
     config = config_of(tmp_path, WatchSection(path=str(tmp_path / "logs"), settle_s=3600.0))
     config = msgspec.structs.replace(config, inbox=InboxSection(rescan_s=0.2))
-    config.inbox_dir.mkdir(parents=True)
-    (config.state_dir / "quarantine").mkdir()
     (tmp_path / "logs").mkdir()
     turns_ = [("ask a", "answer a"), ("ask b", "answer b"), ("ask c", "answer c")]
 
@@ -244,26 +280,14 @@ def test_a_session_seen_by_its_log_and_by_the_inbox_is_trained_once_across_a_res
         pairs = (({"role": "user", "content": a}, {"role": "assistant", "content": b}) for a, b in turns)
         return json.dumps({"messages": [message for pair in pairs for message in pair]}).encode() + b"\n"
 
-    async def life(until: Callable[[IntakeCounts], bool]) -> None:
-        journal = await Journal.open(config.journal_path)
-        state = State()
-        for item, _ in journal_reader.recorded(config.journal_path):
-            fold(state, item)
-        executor, loop = NoEffects(), Loop(state, journal)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(loop.run, executor)
-            sources.read_sources(config, loop, tasks)
-            with anyio.fail_after(20):
-                while not until(loop.state.intake.counts):
-                    await anyio.sleep(0.05)
-            tasks.cancel_scope.cancel()
-        await journal.close()
+    def life(done: Callable[[IntakeCounts], bool]) -> None:
+        live(config, lambda state: until(lambda: done(state.intake.counts)))
 
     (tmp_path / "logs" / "s.jsonl").write_bytes(session("s", ["a", "b", "d"]))
-    anyio.run(life, lambda counts: counts.accepted == 2)
+    life(lambda counts: counts.accepted == 2)
     (config.inbox_dir / "1.jsonl").write_bytes(given(turns_) + given(turns_[1:2]))
-    anyio.run(life, lambda counts: counts.duplicates == 1 and counts.accepted == 3)
-    events = [item.event for item, _ in journal_reader.recorded(config.journal_path)]
+    life(lambda counts: counts.duplicates == 1 and counts.accepted == 3)
+    events = events_of(config)
     accepted = [event for event in events if isinstance(event, ev.ExampleAccepted)]
     (duplicate,) = [event for event in events if isinstance(event, ev.ExampleDuplicate)]
     trained = [

@@ -22,6 +22,7 @@ BEGINS: Mapping[type[ev.Event], Activity] = {
     ev.CheckpointRemoved: Activity.REMOVAL,
     ev.AlignmentStarted: Activity.ALIGNMENT,
     ev.TrainerSpawned: Activity.RECOVERY,
+    ev.ScoreRequested: Activity.SCORING,
 }
 """The fact that shows that an activity began; a checkpoint says itself why."""
 
@@ -60,6 +61,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         Activity.REMOVAL: {"checkpoint", "rollback", "stopping"},
         Activity.ALIGNMENT: at_rest.keys() - {"paused"},
         Activity.RECOVERY: {"halted", "stopping"},
+        Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
     }  # fmt: skip
     return sorted(name for name in excluded[activity] if at_rest[name])
 

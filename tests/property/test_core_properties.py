@@ -9,6 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
+from apollod.core.intake.state import Waiting
 from apollod.core.schedules import BACKOFF_MAX_S, SECOND_NS
 from apollod.core.state import State
 from apollod.wire.event_codec import decode_event, encode_body
@@ -69,23 +70,48 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "back":
                 world.give(inp.RollbackRequested(max(0, world.state.training.version - serial % 4), "t"))
             case "relearn":
-                out = [*world.state.intake.undone, *world.state.intake.withdrawn]
+                out = [*world.state.review.dismissed, *world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((e, "bulk") for e in out[:2] + out[-1:]), "t"))
             case "withdraw":
-                waiting = [one.example for queue in world.state.intake.queues for one in queue.waiting]
+                waiting = [one.example for one in waiting_in(world)]
                 world.give(inp.WithdrawRequested((*waiting[serial % 3 :: 2], "nobody"), "t"))
+            case "look":
+                blocked = {f"/in/{n}": inp.Obstruction(f"{n} of {serial}") for n in range(serial % 4)}
+                world.give(inp.PlaceLooked("tail", "/in", blocked))
             case "held lines":
-                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0)
+                world.lines(*(f"h{serial + i}" for i in range(3)), source=f"h{serial}", hold=1.0, stripped=True)
                 serial += 3
             case "approve" | "decline" | "hold":
                 out = [*world.state.review.held, *world.state.review.dismissed]
-                out += [one.example for queue in world.state.intake.queues for one in queue.waiting]
+                out += [one.example for one in waiting_in(world)]
                 chosen = tuple(inp.Decision(one, action) for one in out[serial % 2 :: 2])
                 world.give(inp.DecisionsGiven(chosen, "t"))
-            case "edit" if world.state.review.held:
+            case "edit":
+                out = [*world.state.review.held, *world.state.review.dismissed, *(x.example for x in waiting_in(world))]
+                for one in out[serial % 3 :][:1]:
+                    serial += 1
+                    world.give(inp.EditGiven(one, inp.Line(number=1, example=f"w{serial}", record=b"{}"), "t"))
+            case "two reviewers":
+                seen = [*world.state.review.held, *(one.example for one in waiting_in(world))][serial % 2 :: 2]
+                for by, choice in (("one", "approve"), ("another", "decline")):
+                    world.give(inp.DecisionsGiven(tuple(inp.Decision(x, choice, "", "held") for x in seen), by))
+            case "undo an edit":
+                for edited in world.of(ev.ExampleEdited)[-1:]:
+                    back = inp.Decision(edited.example, "hold", "", "edited")
+                    gone = inp.Decision(edited.into, "decline", "", "pending")
+                    world.give(inp.DecisionsGiven((back, gone), "t", together=True))
+            case "undo":
+                out = [*world.state.review.dismissed, *(one.example for one in waiting_in(world))][serial % 2 :: 2]
+                world.give(inp.DecisionsGiven(tuple(inp.Decision(x, "hold", "", "declined") for x in out), "t"))
+            case "praise":
+                world.rate(f"r{serial % 3}", "good")
                 serial += 1
-                line = inp.Line(number=1, example=f"w{serial}", record=b"{}")
-                world.give(inp.EditGiven(next(iter(world.state.review.held)), line, "t"))
+            case "blame":
+                world.rate(f"r{serial % 3}", "bad")
+                serial += 1
+            case "correct":
+                world.rate(f"r{serial % 3}", "bad", f"c{serial % 2}")
+                serial += 1
             case "time":
                 world.pass_time(700)
             case "night":
@@ -116,6 +142,11 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
     return world
+
+
+def waiting_in(world: World) -> list[Waiting]:
+    """What waits to be learned, in that order."""
+    return [one for queue in world.state.intake.queues for one in queue.waiting]
 
 
 def stopped(world: World) -> bool:
@@ -271,7 +302,9 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
                        "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "withdraw", "held lines", "approve", "decline", "hold", "edit", "a month", "night",
+                       "praise", "blame", "correct", "night",
+                       "withdraw", "look", "held lines", "approve", "decline", "hold", "edit", "a month",
+                       "two reviewers", "undo", "undo an edit",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
                        "clock forward", "engine is late"])  # fmt: skip
 EVERY = st.builds(
@@ -281,6 +314,7 @@ EVERY = st.builds(
     replay_max=st.sampled_from([1, 1000]),
     nightly=st.sampled_from(["", "", "02:00-05:00"]),
     schedule=st.sampled_from(["constant", "cosine"]), lr=st.just(1e-5), warmup=st.sampled_from([0.0, 0.3]),
+    divergence=st.sampled_from(["off", "held", "all"]),
 )  # fmt: skip
 
 

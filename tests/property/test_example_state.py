@@ -8,12 +8,14 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, finish, play
 from support.journals import accepted, completed, write
+from support.world import SETTINGS
 
 from apollod.adapters.journal.journal_reader import query
+from apollod.cli.control.review.held_queue import HeldQueue, facts_since
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.example_state import KINDS, RULES, STATES, ExampleState, Rule, examples_of, rule_of, state_after
@@ -43,6 +45,21 @@ def of_why(path: Path, id_: str) -> dict:
     with redirect_stdout(out):
         assert main(["ctl", "why", id_, "--json", "--file", str(path)]) == 0
     return json.loads(out.getvalue())["example"]
+
+
+def held_of(path: Path) -> set[str]:
+    """As `ctl review` reads it: all at once, and event by event with what changed each time."""
+    at_once, step_by_step, waiting = HeldQueue(), HeldQueue(), set[str]()
+    at_once.take(facts_since(str(path), 0))
+    for fact in facts_since(str(path), 0):
+        for change in step_by_step.take([fact]):
+            (waiting.add if change.held else waiting.discard)(change.example)
+    assert at_once.held == step_by_step.held and waiting == set(at_once.held)
+    return waiting
+
+
+RATED_AFTER_AN_EDIT = ["pause", *["praise"] * 3, "edit", *["blame"] * 5, "praise"]
+"""An answer is rated good, edited, rated bad, and rated good again."""
 
 
 class Story:
@@ -117,6 +134,7 @@ def test_the_view_and_why_say_what_the_table_says_of_every_sequence_of_events(fi
     with TemporaryDirectory() as directory:
         path = write(Path(directory) / "journal.db", story.events)
         assert of_view(path) == by_table == states_of(bodies(story.events))
+        assert held_of(path) == {id_ for id_, state in by_table.items() if state == "held"}
         for id_, state in by_table.items():
             told = of_why(path, id_)
             assert told["state"] == state
@@ -129,6 +147,7 @@ def bodies(events: list[ev.Event]) -> list[tuple[str, dict]]:
 
 
 @settings(max_examples=300, deadline=None)
+@example(RATED_AFTER_AN_EDIT, SETTINGS, False)
 @given(st.lists(ANY, max_size=50), EVERY, st.booleans())
 def test_the_core_moves_examples_as_the_table_allows_and_counts_what_it_says(actions, training, keeps_steps):
     world = finish(play(actions, training, keeps_steps))
@@ -136,11 +155,13 @@ def test_the_core_moves_examples_as_the_table_allows_and_counts_what_it_says(act
     count = {state: list(states).count(state) for state in STATES}
     steps, intake = world.state.training.counts, world.state.intake
     assert (steps.trained, steps.skipped) == (count["trained"], count["skipped"])
-    held, dismissed = world.state.review.held, world.state.review.dismissed.values()
+    held, decided = world.state.review.held, world.state.review.counts
     assert len(held) == count["held"]
-    assert [one.how for one in dismissed].count("declined") == count["declined"]
-    assert [one.how for one in dismissed].count("edited") == count["edited"]
-    assert [one.how for one in dismissed].count("expired") == count["expired"]
+    assert (decided.declined, decided.edited, decided.expired) == tuple(
+        count[how] for how in ("declined", "edited", "expired")
+    )
+    dismissed = [one.how for one in world.state.review.dismissed.values()]
+    assert all(dismissed.count(how) == count[how] for how in ("declined", "edited", "expired"))
     assert (world.state.queued, len(intake.undone)) == (count["pending"], count["undone"])
     assert len(intake.withdrawn) == count["withdrawn"]
     assert intake.counts.accepted == len(states)

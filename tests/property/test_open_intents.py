@@ -31,6 +31,7 @@ def life(world: World) -> None:
     example."""
     world.up()
     world.lines("a", "b", "long", "c", source=f"f{len(world.journal)}")
+    world.lines(f"s{len(world.journal)}", f"odd{len(world.journal)}", source="s", hold=1.0, stripped=True)
     world.settle()
     world.give(inp.CheckpointRequested("test"))
     world.settle()

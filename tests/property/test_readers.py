@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.reader_samples import SAMPLES
 from support.toy_format import ToyConversations
 
-from apollod.curation.conversation import Moment
+from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.jsonl_records import ROWS, JsonlRecords
-from apollod.curation.formats.reader import Bad, Cursor, Found, Limits, Reader
+from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.formats.table import READERS, ReaderTable
 from apollod.errors import SourceRefused
 
@@ -66,8 +66,8 @@ class Reading:
                 assert not end or (after.offset == len(log) and not after.inside), "an end that leaves something"
                 return
 
-    def _take(self, item: Found | Moment | Bad) -> None:
-        if isinstance(item, Found | Moment):
+    def _take(self, item: Item) -> None:
+        if isinstance(item, Found | Moment | Remark):
             assert self._open is None
             self.results.append(("found", item.line, item))
             return

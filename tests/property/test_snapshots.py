@@ -15,6 +15,7 @@ from property.test_core_properties import ACTIONS, play
 from support.effort import draws
 
 from apollod.core.fold import fold
+from apollod.core.review.state import Held
 from apollod.core.state import State
 from apollod.wire import state_snapshot
 from apollod.wire.state_snapshot import dump_state, fold_code, load_state
@@ -94,3 +95,12 @@ def test_all_code_that_makes_a_state_of_rows_is_in_the_code_of_a_snapshot(tmp_pa
         code = compute()
     monkeypatch.setattr(msgspec, "__version__", "0.0.1")
     assert compute() != code, "another codec"
+
+
+def test_what_waits_for_a_decision_or_a_score_is_in_the_same_order_after_a_start():
+    """What is longest there is given up first, and asked about first."""
+    state = State()
+    state.review.held = {name: Held("bulk", "why") for name in ("c", "a", "b")}
+    state.scoring.candidates = dict.fromkeys(("c", "a", "b"))
+    again = load_state(dump_state(state))
+    assert list(again.review.held) == list(again.scoring.candidates) == ["c", "a", "b"]

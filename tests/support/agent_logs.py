@@ -16,6 +16,16 @@ def claude_line(session: str, number: int, role: str, text: str) -> bytes:
     return json.dumps(record).encode() + b"\n"
 
 
+def claude_record(uuid: str, after: str, role: str, content: object) -> bytes:
+    """One record of Claude Code, with its place in the tree; of an answer, the only one."""
+    message = {"role": role, "content": content}
+    if role == "assistant":
+        message |= {"id": f"m-{uuid}", "model": "apollo"}
+    return json.dumps(
+        {"type": role, "uuid": uuid, "parentUuid": after or None, "sessionId": "s", "message": message}
+    ).encode() + b"\n"  # fmt: skip
+
+
 def session(name: str, turns: Sequence[str], first: int = 1) -> bytes:
     """A session of Claude Code in which each turn is a question and an answer; `first`: number of its first record."""
     return b"".join(

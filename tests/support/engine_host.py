@@ -129,7 +129,13 @@ class Host:
                 self.refusal = message
             case msg.Refreshed() | msg.Paused() | msg.Resumed() | msg.Compared():
                 self._answers.put(message)
-            case msg.StatusRequest() | msg.SubmitRequest() | msg.CheckpointRequest():
+            case (
+                msg.StatusRequest()
+                | msg.SubmitRequest()
+                | msg.CheckpointRequest()
+                | msg.FeedbackRequest()
+                | msg.FeedbackQuestion()
+            ):
                 self.requests.append(message)
                 connection.sendall(encode_frame(msg.encode(self.answerer(message))))
             case _:

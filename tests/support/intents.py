@@ -31,6 +31,7 @@ INTENTS = {
             }
         ),
     ),
+    "score.requested": Intent(None, frozenset({"example.scored", "score.failed", "daemon.started"})),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),
     "shutdown.requested": Intent(None, frozenset({"daemon.stopped", "daemon.started"})),

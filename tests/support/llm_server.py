@@ -2,6 +2,7 @@
 
 import json
 import math
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -127,8 +128,20 @@ def good_answer(request: Request) -> dict[str, Any]:
     return {**answer, "prompt_token_ids": [1, 2]} if chat and asked.get("return_token_ids") else answer
 
 
+def conversation_tokens(asked: dict[str, Any]) -> dict[str, Any]:
+    """What vLLM's `/tokenize` answers: a token for each role, word and end of a turn, and one for the new line behind
+    it; tools come first."""
+    said = [("tools", json.dumps(tool)) for tool in asked.get("tools", ())]
+    said += [(message["role"], message["content"]) for message in asked["messages"]]
+    texts = [text for role, content in said for text in (role, *content.split(), "<end>", "\u010a")]
+    texts += ["assistant"] if asked["add_generation_prompt"] else []
+    ids = [1 + zlib.crc32(text.encode()) % 997 for text in texts]
+    return {"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": texts}
+
+
 async def well(server: LlmServer, stream: SocketStream, request: Request) -> None:
-    await send(stream, json.dumps(good_answer(request)).encode(), X_Apollod_Weights_Version="12-14")
+    answer = conversation_tokens(request.body) if request.path == "/tokenize" else good_answer(request)
+    await send(stream, json.dumps(answer).encode(), X_Apollod_Weights_Version="12-14")
 
 
 def answers(body: bytes | dict[str, Any], status: int = 200, **headers: str) -> Behaviour:

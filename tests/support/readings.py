@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from apollod.curation.conversation import Moment
+from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits, Reader
 from apollod.curation.moments import Learned, Rules, learn
+from apollod.curation.signals.evidence_of import evidence_of
 from apollod.wire.records import MessagesRecord, decode_record
 
 
@@ -16,6 +17,7 @@ class Reading(NamedTuple):
     found: list[Found]
     bad: list[Bad]
     counts: Mapping[str, int]
+    remarks: list[Remark]
 
 
 def read(reader: Reader, *pieces: bytes, end: bool = True) -> Reading:
@@ -27,6 +29,7 @@ def read(reader: Reader, *pieces: bytes, end: bool = True) -> Reading:
         [item for item in items if isinstance(item, Found)],
         [item for item in items if isinstance(item, Bad)],
         folded.counts,
+        [item for item in items if isinstance(item, Remark)],
     )
 
 
@@ -35,6 +38,18 @@ def learned(moment: Moment, **rules: Any) -> Learned:
     result = learn(moment, Rules(**rules))
     assert isinstance(result, Learned), result
     return result
+
+
+def evidence(found: Moment | Remark, **rules: Any) -> list[tuple[str, str, str]]:
+    """Kind, polarity and words of what it shows about answers."""
+    own = Rules(**rules)
+    learned_ = learn(found, own) if isinstance(found, Moment) else ""
+    return [(one.kind, one.polarity, one.quote) for one in evidence_of(found, learned_, own)]
+
+
+def kinds(found: Moment | Remark, **rules: Any) -> list[str]:
+    """Kinds of the same."""
+    return [kind for kind, _, _ in evidence(found, **rules)]
 
 
 def shown(canonical: bytes) -> list[str]:

@@ -35,14 +35,16 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "schedule"):
+    for section in ("trainer", "checkpoint", "review", "queue", "schedule"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
     return replace(settings, **changes)
 
 
-FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights
+FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights | fx.ScoreExample
+ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample
+"""also where the engine is gone: it is the supervisor that says so"""
 OF_SUPERVISOR = fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.RunHook | fx.Exit
 
 
@@ -96,6 +98,8 @@ class World:
         self.exited = False
         self.state = State()
         self.journal: list[ev.Recorded] = []
+        self.given: list[tuple[int, inp.Input]] = []
+        """every input, with the number of events before it"""
         self.asked: deque[fx.Effect | Writing] = deque()
         self.now = 1_000 * SECOND_NS
         self.known: set[str] = set()
@@ -138,6 +142,7 @@ class World:
     # --- the loop -------------------------------------------------------------------------------------------------
 
     def give(self, input_: inp.Input) -> list[ev.Event]:
+        self.given.append((len(self.journal), input_))
         first = self._settle(input_)
         for _ in range(100):
             if not self._settle(inp.Advance()):
@@ -147,6 +152,8 @@ class World:
     def _settle(self, input_: inp.Input) -> list[ev.Event]:
         if isinstance(input_, inp.LinesRead):
             input_ = inp.LinesRead(input_.batch, frozenset(self.known))
+        if isinstance(input_, inp.Rated):
+            input_ = self._with_former(input_)
         events, effects = decide(self.state, input_, self.now)
         for event in events:
             recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
@@ -161,6 +168,18 @@ class World:
             self._instant()
             out += self._run(effect)
         return out
+
+    def _with_former(self, rated: inp.Rated) -> inp.Rated:
+        """As the loop asks the journal."""
+        key = inp.response_key(rated.response)
+        said = [(r.seq, r.event) for r in self.journal if r.event.key() == rated.response and _is_rating(r.event)]
+        learned = [e.example for e in self.of(ev.ExampleAccepted) if key in e.responses]
+        seq, previous = said[-1] if said else (0, None)
+        return msgspec.structs.replace(
+            rated, previous=previous, previous_seq=seq, learned=learned[-1] if learned else None,
+            formers=tuple(one.example for _, one in said),
+            known=rated.line is not None and rated.line.example in self.known,
+        )  # fmt: skip
 
     def _instant(self) -> None:
         """A moment at which a crash makes a difference."""
@@ -271,6 +290,12 @@ class World:
                 self.give(inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number))
             case fx.ScoreProbe(step=step, number=number, trainer=trainer):
                 self.give(inp.Scored(step, number, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
+            case fx.ScoreExample(example=id_) if self.state.children.engine.phase != "ready":
+                self.give(inp.ExampleScoreDone(id_, error="the engine is gone", retryable=True))
+            case fx.ScoreExample(example=id_) if id_.startswith("odd"):
+                self.give(inp.ExampleScoreDone(id_, error="too long"))
+            case fx.ScoreExample(example=id_):
+                self.give(inp.ExampleScoreDone(id_, -1.0, -3.0, 4, self.state.training.version, 0.1))
             case fx.CompareWeights(step=step, number=number):
                 self.give(
                     inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}, number=number)
@@ -393,14 +418,25 @@ class World:
         if role == "trainer":
             self.asked = deque(e for e in self.asked if isinstance(e, OF_SUPERVISOR | FOR_ENGINE))
         else:
-            self.asked = deque(e for e in self.asked if isinstance(e, fx.PauseEngine) or not isinstance(e, FOR_ENGINE))
+            self.asked = deque(e for e in self.asked if isinstance(e, ANSWERED_BY_US) or not isinstance(e, FOR_ENGINE))
         self.give(inp.ChildExited(role, child.pid, code, f"exit code {code}"))
 
-    def lines(self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0) -> None:
-        lines = tuple(Line(number=i + 1, example=e, record=b"{}") for i, e in enumerate(examples))
+    def lines(
+        self, *examples: str, source: str = "file", tier: ev.Tier = "bulk", hold: float = 0.0, stripped: bool = False
+    ) -> None:
+        removed = (ev.Removed(0, -1, "Be brief.", "system", "system"),) if stripped else ()
+        lines = tuple(Line(number=i + 1, example=e, record=b"{}", removed=removed) for i, e in enumerate(examples))
         self.give(
             inp.LinesRead(Batch(source, f"/inbox/{source}", 10, len(lines), lines, tier=tier, hold=hold), frozenset())
         )
+
+    def rate(self, response: str, rating: ev.Rating, correction: str = "") -> None:
+        """Somebody rates an answer of the engine."""
+        sampled = ev.Sampled(response, () if correction else (1, 2), (3,))
+        answer = inp.Response(f"{response}{correction}", 0, sampled)
+        line = Line(number=1, example=f"{correction or 'good'} {response}", record=b"{}", responses=(answer,))
+        learned = line if correction or rating == "good" else None
+        self.give(inp.Rated(response, rating, "t", correction, original=sampled, line=learned))
 
     def pass_time(self, seconds: float) -> None:
         self.now += int(seconds * SECOND_NS)
@@ -422,7 +458,7 @@ class World:
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
         other = World(self.settings, dies_at)
-        other.versions = self.versions
+        other.versions, other.given = self.versions, self.given
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (
             self.journal,
@@ -437,3 +473,7 @@ class World:
 
     def crash_and_return(self) -> "World":
         return self.successor().up()
+
+
+def _is_rating(event: ev.Event) -> bool:
+    return isinstance(event, ev.FeedbackGiven)

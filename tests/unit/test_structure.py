@@ -52,7 +52,9 @@ BELOW: dict[str, set[str]] = {
     "adapters": BASE | {"core", "wire", "model", "curation", "bridges", "store"},
     "products": set(),
     "trainer": BASE | {"core", "wire", "model", "bridges", "store", "products"} | SMALL,
-    "engine": BASE | {"core", "wire", "model", "bridges", "store", "products"} | SMALL,
+    "engine": BASE
+    | {"core", "wire", "model", "bridges", "store", "products", "adapters.capture", "curation.redaction"}
+    | SMALL,
     "supervisor": BASE | {"core", "wire", "model", "curation", "bridges", "store", "adapters"},
     "testing": BASE | ALL_BUT_ENTRY,
     "demo": BASE | ALL_BUT_ENTRY | {"testing"},

@@ -45,6 +45,12 @@ _RESPONSES = """
     FROM events, json_each(events.body, '$.responses') AS response
     WHERE kind IN ('example.accepted', 'example.carried') ORDER BY 2
 """
+_SIGNALS = """
+    SELECT key FROM events WHERE kind = 'signal.flagged'
+    UNION
+    SELECT CAST(signal.value AS TEXT) FROM events, json_each(events.body, '$.signals') AS signal
+    WHERE events.kind = 'example.carried' ORDER BY 1
+"""
 _INDEX = """
     INSERT INTO example_index (id, seq)
     SELECT id, max(seq) FROM known_examples GROUP BY id ORDER BY id
@@ -202,7 +208,8 @@ def _begin(old: _Old, new: Path, put: continuation.Archive, at_ns: int) -> Archi
     kept = continuation.kept_examples(old.state)
     settled = (id_ for id_ in _known(old.path) if id_ not in kept)
     lessons = _Lessons(old.path, kept)
-    dated = continuation.continuation(old.state, old.notes, put, settled, lessons.of, at_ns, _responses(old.path, kept))
+    responses, signals = _responses(old.path, kept), _signals(old.path)
+    dated = continuation.continuation(old.state, old.notes, put, settled, lessons.of, at_ns, responses, signals)
     try:
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         with closing(sqlite3.connect(new, isolation_level=None)) as db:
@@ -240,6 +247,15 @@ def _responses(path: Path, kept: set[str]) -> Iterator[str]:
     with reading(path) as db:
         try:
             yield from (key for id_, key in db.execute(_RESPONSES) if id_ not in kept)
+        except sqlite3.Error as error:
+            raise explain(path, error) from error
+
+
+def _signals(path: Path) -> Iterator[str]:
+    """Ids of the signals that a journal or its archives recorded."""
+    with reading(path) as db:
+        try:
+            yield from (id_ for (id_,) in db.execute(_SIGNALS))
         except sqlite3.Error as error:
             raise explain(path, error) from error
 

@@ -25,6 +25,16 @@ _RESPONSES = f"""
     AND NOT EXISTS (SELECT 1 FROM response_index WHERE id = response.value) ORDER BY events.seq LIMIT 1
 """
 _EMPTY_RESPONSES = "DELETE FROM response_index; UPDATE meta SET value = '0' WHERE key = 'responses_indexed_seq'"
+_SIGNALS_COMPLETE = "(SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'signals_indexed_seq')"
+_SIGNALS = f"""
+    SELECT seq FROM events WHERE kind = 'signal.flagged' AND seq <= {_SIGNALS_COMPLETE}
+    AND NOT EXISTS (SELECT 1 FROM signal_index WHERE id = events.key)
+    UNION ALL
+    SELECT events.seq FROM events, json_each(events.body, '$.signals') AS signal
+    WHERE kind = 'example.carried' AND events.seq <= {_SIGNALS_COMPLETE}
+    AND NOT EXISTS (SELECT 1 FROM signal_index WHERE id = signal.value) ORDER BY 1 LIMIT 1
+"""
+_EMPTY_SIGNALS = "DELETE FROM signal_index; UPDATE meta SET value = '0' WHERE key = 'signals_indexed_seq'"
 _EXAMPLES = (  # what is wrong with one, and how to find the first
     (
         "it is said to be complete up to event {}, which is not there",
@@ -68,13 +78,19 @@ def damage(path: str | Path) -> JournalError | None:
             for what, sql in _EXAMPLES:
                 for (seq,) in db.execute(sql):
                     return _fixed_by(f"in example_index {what.format(seq)}", path, EMPTY_INDEX)
-            has_responses = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'response_index'").fetchone()
-            for (seq,) in db.execute(_RESPONSES) if has_responses else ():
+            for (seq,) in db.execute(_RESPONSES) if _has(db, "response_index") else ():
                 what = f"in response_index an answer that event {seq} says is missing"
                 return _fixed_by(what, path, _EMPTY_RESPONSES)
+            for (seq,) in db.execute(_SIGNALS) if _has(db, "signal_index") else ():
+                return _fixed_by(f"in signal_index the signal of event {seq} is missing", path, _EMPTY_SIGNALS)
         except sqlite3.Error as error:
             raise explain(path, error) from error
     return None
+
+
+def _has(db: sqlite3.Connection, table: str) -> bool:
+    """Journals of before it have no such table."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone() is not None
 
 
 def _of_pages(path: str | Path, found: str) -> JournalError:

@@ -1,5 +1,5 @@
 """What the journal or its archive has accepted, so that nothing is learned twice: examples by their ids, their answers
-by keys, their texts by bands of signatures.
+by keys, their texts by bands of signatures; and the signals that it has recorded.
 
 Each is an index that is written late (late_index.py). The view `known_examples` adds what is not in the table yet for
 readers.
@@ -12,7 +12,7 @@ import aiosqlite
 import msgspec
 
 from apollod.adapters.journal.late_index import Kind, LateIndex
-from apollod.core.events import ExampleAccepted
+from apollod.core.events import ExampleAccepted, SignalFlagged
 from apollod.core.intake.repeats import bands
 
 RECENT_MAX = 65_536  # keys of each kind in memory
@@ -34,6 +34,13 @@ _SIGNATURES = """
     SELECT body ->> '$.signature', seq FROM events
     WHERE kind = 'example.accepted' AND coalesce(body ->> '$.signature', '') <> '' AND {after} ORDER BY 2
 """
+_SIGNALS = """
+    SELECT key, seq FROM events WHERE kind = 'signal.flagged' AND {after}
+    UNION ALL
+    SELECT carried.value, events.seq FROM events, json_each(events.body, '$.signals') AS carried
+    WHERE events.kind = 'example.carried' AND {after}
+    ORDER BY 2
+"""
 _NAMES = "SELECT seq, CASE kind WHEN 'example.accepted' THEN key ELSE '' END FROM events WHERE seq IN ({seqs})"
 _SIGNED = "SELECT key, body ->> '$.signature' FROM events WHERE seq IN ({seqs})"
 _GIVEN = "SELECT value FROM json_each(?)"
@@ -45,6 +52,7 @@ class Known(NamedTuple):
     examples: LateIndex[str]
     responses: LateIndex[str]
     bands: LateIndex[int]
+    signals: LateIndex[str]
 
     @classmethod
     async def load(cls, reader: aiosqlite.Connection) -> "Known":
@@ -64,10 +72,14 @@ class Known(NamedTuple):
                     8 * SLICE,
                 ),
             ),
+            await LateIndex.load(reader, _of_text("signal_index", "signals_indexed_seq", _SIGNALS)),
         )
 
-    def add(self, event: ExampleAccepted, seq: int) -> None:
-        """An example was accepted by event `seq`."""
+    def add(self, event: ExampleAccepted | SignalFlagged, seq: int) -> None:
+        """An example was accepted, or a signal recorded, by event `seq`."""
+        if isinstance(event, SignalFlagged):
+            self.signals.add(event.signal, seq)
+            return
         self.examples.add(event.example, seq)
         for key in event.responses:
             self.responses.add(key, seq)

@@ -9,7 +9,7 @@ from collections import deque
 from functools import cache
 from typing import Any, NamedTuple
 
-from apollod.core.events import Event, ExampleAccepted, Recorded
+from apollod.core.events import Event, ExampleAccepted, Recorded, SignalFlagged
 from apollod.wire.event_codec import chain
 
 EVENTS_MAX = 512  # in a transaction, overshot by at most one append; chaining them holds the event loop for about 1 ms
@@ -34,8 +34,8 @@ class Batch(NamedTuple):
     callers: list[Done]
     answers: list[list[Recorded]]
     """of each caller"""
-    accepted: list[tuple[ExampleAccepted, int]]
-    """with the number of the event"""
+    to_know: list[tuple[ExampleAccepted | SignalFlagged, int]]
+    """what is known from then on, with the number of the event"""
 
     @property
     def head(self) -> tuple[int, bytes]:
@@ -64,8 +64,8 @@ def take(waiting: deque[Waiting], seq: int, prev: bytes) -> Batch:
         values += seq, at_ns, kind, version, key, body.decode(), before, hash_
         before = hash_
         recorded.append(Recorded(seq, at_ns, event))
-        if type(event) is ExampleAccepted:
-            batch.accepted.append((event, seq))
+        if type(event) is ExampleAccepted or type(event) is SignalFlagged:
+            batch.to_know.append((event, seq))
         taken += 1
         size += len(body)
         if done is not None:

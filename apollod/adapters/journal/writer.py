@@ -38,11 +38,12 @@ from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.adapters.journal.trust import check_before_writing
 from apollod.adapters.system.clock import now_ns
 from apollod.adapters.system.files import fsync_dir
-from apollod.core.events import Event, ExampleAccepted, Recorded
+from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, Recorded
 from apollod.errors import ChainBroken, JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
+from apollod.wire.records import with_sampled
 
 log = structlog.get_logger()
 
@@ -66,6 +67,10 @@ _PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads bac
 _READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
 
 _SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
+_FEEDBACK = """
+    SELECT seq, kind, version, key, CAST(body AS BLOB) FROM events
+    WHERE kind = 'feedback.given' AND key IN (SELECT value FROM json_each(?)) ORDER BY seq
+"""
 _RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
 
 
@@ -170,24 +175,44 @@ class Journal:
         of an archive."""
         return await self._ask(self._known.learned_by(self._reader, responses))
 
+    async def flagged(self, signals: Iterable[str]) -> set[str]:
+        """Those of these ids whose signal is recorded already."""
+        return set(await self._ask(self._known.signals.find(self._reader, signals)))
+
     async def like(self, signatures: Iterable[str]) -> dict[str, str]:
         """Signatures, by example, of accepted texts that may resemble one with these signatures."""
         return await self._ask(self._known.like(self._reader, signatures))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Canonical records by example id; unknown ids are left out. The caller bounds how many.
+        """Canonical records, with the tokens of answers that are known, by example id; unknown ids are left out. The
+        caller bounds how many.
 
         Raises ChainBroken for one that is not as it was recorded: it is learned from next.
         """
+        found = await self.accepted_of(ids)
+        return {id_: with_sampled(bytes(event.record), event.sampled) for id_, event in found.items()}
+
+    async def accepted_of(self, ids: Iterable[str]) -> dict[str, ExampleAccepted]:
+        """How examples were accepted, by their ids; see `records_of`."""
         seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
-        records = {}
+        found = {}
         for row in await self._fetch(_RECORDS, (seqs,)):
             _checked(row, self._path)
             _, _, kind, version, id_, body, _, _ = row
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
-            records[id_] = bytes(event.record)
-        return records
+            found[id_] = event
+        return found
+
+    async def feedback(self, responses: Iterable[str]) -> dict[str, list[tuple[int, FeedbackGiven]]]:
+        """All that was said of each of these answers, with the number of the event, of those that were rated."""
+        names = msgspec.json.encode(sorted(set(responses))).decode()
+        found = dict[str, list[tuple[int, FeedbackGiven]]]()
+        for seq, kind, version, key, body in await self._fetch(_FEEDBACK, (names,)):
+            event = decode_event(kind, version, body)
+            assert isinstance(event, FeedbackGiven)
+            found.setdefault(key, []).append((seq, event))
+        return found
 
     def leave_snapshot(self, code: str, seq: int, state: bytes) -> None:
         """Keep a folded state for the next start. Written after the next batch or at once; nobody waits, it is a cache.
@@ -263,7 +288,7 @@ class Journal:
             _refuse(batch.callers, told)
             return
         self._head = _Head(*batch.head)
-        for event, seq in batch.accepted:
+        for event, seq in batch.to_know:
             self._known.add(event, seq)
         for done, recorded in zip(batch.callers, batch.answers, strict=True):
             if not done.done():  # else its caller was cancelled

@@ -60,6 +60,14 @@ class Scores(msgspec.Struct, frozen=True):
     versions: Versions | None
 
 
+class Tokenised(msgspec.Struct, frozen=True):
+    """A text as token ids, and each of them as the vocabulary writes it. `max_model_len`: what the endpoint takes."""
+
+    tokens: tuple[int, ...]
+    token_strs: tuple[str, ...]
+    max_model_len: int
+
+
 class _Logprob(msgspec.Struct):
     logprob: float
 
@@ -156,6 +164,14 @@ def read_scores(body: bytes, version: str, ids: Sequence[int]) -> Scores:
         return Scores(tuple(place[token] for token, place in zip(ids[1:], top, strict=True)), top, _versions(version))
     except KeyError as error:
         raise LlmNonsense(f"the log-probability of token {error} is not among those that came") from error
+
+
+def read_tokenised(body: bytes) -> Tokenised:
+    """An answer to `tokenising_request`. Raises LlmNonsense."""
+    found = _decoded(body, Tokenised)
+    if len(found.tokens) != len(found.token_strs):
+        raise LlmNonsense(f"{len(found.tokens)} tokens came with the texts of {len(found.token_strs)}")
+    return found
 
 
 def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:

@@ -1,14 +1,21 @@
 """The seam to models: what is asked of an `Llm`, whoever it is, and the one implementation over HTTP."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol
 
-from apollod.adapters.llm.answer import Completion, Scores, read_completion, read_scores
+from apollod.adapters.llm.answer import Completion, Scores, Tokenised, read_completion, read_scores, read_tokenised
 from apollod.adapters.llm.connections import Connections
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.request import Prompt, Sampling, completion_request, is_chat, scoring_request
+from apollod.adapters.llm.request import (
+    Prompt,
+    Sampling,
+    completion_request,
+    is_chat,
+    scoring_request,
+    tokenising_request,
+)
 
 
 class Llm(Protocol):
@@ -19,6 +26,11 @@ class Llm(Protocol):
 
     async def score(self, ids: Sequence[int], top: int = 0, priority: int | None = None) -> Scores:
         """How probable these tokens are, each after those before it, and the `top` most likely ones in its place."""
+
+    async def tokenise(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
+    ) -> Tokenised:
+        """A conversation in the words of the model's chat template; `answer`: up to where the model answers."""
 
 
 class HttpLlm:
@@ -50,3 +62,10 @@ class HttpLlm:
         path, body = scoring_request(self._model, ids, top, priority)
         answer = await self._connections.post(path, body)
         return read_scores(answer.body, answer.version, ids)
+
+    async def tokenise(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
+    ) -> Tokenised:
+        """See `Llm.tokenise`. Needs vLLM's `/tokenize`, which lies beside the API's root."""
+        path, body = tokenising_request(self._model, messages, tools, answer)
+        return read_tokenised((await self._connections.post(path, body, beside=True)).body)

@@ -55,8 +55,8 @@ class Connections:
                 await self._transport.close()
             self._transport = None
 
-    async def post(self, path: str, body: dict[str, Any]) -> Answer:
-        """Ask; `path` is below the base URL. Raises an LlmError."""
+    async def post(self, path: str, body: dict[str, Any], beside: bool = False) -> Answer:
+        """Ask; `path` is below the base URL, or `beside` its last part. Raises an LlmError."""
         e, content = self.endpoint, msgspec.json.encode(body)
         failure: LlmError | None = None
         try:
@@ -64,7 +64,7 @@ class Connections:
                 attempt = 1
                 while True:
                     try:
-                        return await self._attempt(path, content)
+                        return await self._attempt(self.endpoint.url_of(path, beside), content)
                     except LlmError as error:
                         failure = error
                     if not failure.retryable or attempt >= e.attempts:
@@ -80,18 +80,18 @@ class Connections:
             before = f"; before that: {failure}" if failure else ""
             raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.total_s:g} s{before}") from error
 
-    async def _attempt(self, path: str, content: bytes) -> Answer:
+    async def _attempt(self, url: str, content: bytes) -> Answer:
         e = self.endpoint
         async with self._slots:
             try:
                 with anyio.fail_after(e.try_s):
-                    return await self._once(path, content)
+                    return await self._once(url, content)
             except TimeoutError as error:
                 raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.try_s:g} s") from error
 
-    async def _once(self, path: str, content: bytes) -> Answer:
+    async def _once(self, url: str, content: bytes) -> Answer:
         transport = self._transport = self._transport or await self._connect()
-        status, headers, body = await transport.post(path, content)
+        status, headers, body = await transport.post(url, content)
         if status == 200:
             return Answer(body, headers.get(VERSION_HEADER, ""))
         asked = retry_after_s(headers.get("retry-after", ""), time.time())

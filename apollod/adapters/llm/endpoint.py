@@ -39,6 +39,11 @@ class Endpoint:
         if self.concurrency < 1 or self.attempts < 1:
             raise ConfigError("concurrency and attempts have to be at least 1", "raise them")
 
+    def url_of(self, path: str, beside: bool = False) -> str:
+        """Of a path below the base URL; or `beside` its `/v1`, where vLLM has what OpenAI's API has not."""
+        base = self.base_url.rstrip("/")
+        return (base.removesuffix("/v1") if beside else base) + path
+
     def without_key(self, text: str) -> str:
         """For messages: endpoints like to quote the key that they refuse."""
         return text.replace(self.api_key, "[key]") if self.api_key else text

@@ -57,6 +57,14 @@ def scoring_request(model: str, ids: Sequence[int], top: int, priority: int | No
     return "/completions", body if priority is None else {**body, "priority": priority}
 
 
+def tokenising_request(
+    model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: bool
+) -> tuple[str, dict[str, Any]]:
+    """Path and body of a question for the tokens of a conversation; `answer`: with what comes before the model's."""
+    body = {"model": model, "messages": list(messages), "add_generation_prompt": answer, "return_token_strs": True}
+    return "/tokenize", {**body, "tools": list(tools)} if tools else body
+
+
 def is_chat(prompt: Prompt) -> bool:
     """Are these messages, rather than text or ids?"""
     return not isinstance(prompt, str) and not (prompt and isinstance(prompt[0], int))

@@ -243,6 +243,7 @@ class DatabaseFiles:
             cursor=recorded,
             counts=dict(sorted(counts.items())),
             tier=self._terms.tier,
+            near_duplicate=self._terms.near_duplicate,
             hold=self._terms.hold,
         )
 

@@ -13,7 +13,10 @@ import anyio
 
 from apollod.adapters.sources.database_files import DatabaseFiles
 from apollod.adapters.sources.foreign_database import SUFFIXES, is_database
-from apollod.adapters.sources.watched_tree import files_in
+from apollod.adapters.sources.source_files import printable
+from apollod.adapters.sources.tree_walk import TreeWalk
+from apollod.adapters.sources.unreadable import NO_DATABASE, obstruction
+from apollod.core.inputs import Obstruction
 
 SEARCH_S = 60.0  # between two searches for new databases in a directory
 
@@ -30,32 +33,43 @@ class DatabaseTree:
         self._excluded = os.path.realpath(excluded)
         self._clock = clock
         self._found: list[str] = []
+        self._blocked: dict[str, Obstruction] = {}
         self._searched = -SEARCH_S
 
     def scan(self) -> list[str]:
         """Databases that may have something new, by path. Raises OSError where the path cannot be read."""
-        if self._path.is_dir():
-            if self._clock() - self._searched >= SEARCH_S:
-                self._searched = self._clock()
-                self._found = databases_in(str(self._path), self._excluded)
-        else:
-            self._found = [str(self._path)] if is_database(str(self._path)) else []
+        path = str(self._path)
+        if not self._path.is_dir():
+            self._found, self._blocked = [], {}
+            if is_database(path):
+                self._found = [path]
+            elif os.stat(path).st_size:  # one that was just made is empty
+                self._blocked = {printable(path): NO_DATABASE}
+        elif self._clock() - self._searched >= SEARCH_S:
+            self._searched = self._clock()
+            self._search(path)
         return self._files.found(self._found)
+
+    def _search(self, directory: str) -> None:
+        """Files that begin like a database."""
+        walk = TreeWalk(directory, SUFFIXES, self._excluded)
+        self._found = []
+        for path, _ in sorted(walk.files()):
+            try:
+                if is_database(path):
+                    self._found.append(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                walk.blocked[printable(path)] = obstruction(error, path)
+        self._blocked = walk.blocked
+
+    def blocked(self) -> dict[str, Obstruction]:
+        """What could not be read when it was searched last, without what raised, by path."""
+        return self._blocked
 
     async def watch(self, every_s: float) -> AsyncIterator[None]:
         """Yields at once, then every `every_s` seconds."""
         while True:
             yield
             await anyio.sleep(every_s)
-
-
-def databases_in(directory: str, excluded: str = "") -> list[str]:
-    """Files in a directory and below it that begin like a database, by path. Raises OSError for the directory."""
-    return [path for path, _ in sorted(files_in(directory, SUFFIXES, excluded)) if _begins_like_one(path)]
-
-
-def _begins_like_one(path: str) -> bool:
-    try:
-        return is_database(path)
-    except OSError:
-        return False

@@ -16,7 +16,7 @@ from apollod.adapters.sources.identity import open_regular
 from apollod.curation.assembly import CONTEXT_BYTES
 from apollod.curation.databases.database_reader import Key, Queries
 from apollod.curation.databases.session_rows import RawRow, RawSession, SessionCursor
-from apollod.errors import SourceRefused
+from apollod.errors import SourceLocked, SourceRefused
 
 MAGIC = b"SQLite format 3\x00"
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
@@ -164,8 +164,11 @@ def _told(path: str) -> Iterator[None]:
     except sqlite3.Error as error:
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            problem, hint = "another program keeps it locked", "it is tried again with every look"
-        elif code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise SourceLocked(
+                f"the database {path} cannot be read: another program keeps it locked",
+                "end the program that hangs in it; it is tried again with every look",
+            ) from error
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             problem = f"it cannot be opened ({error})"
             hint = "the daemon has to read the file and, where it is in WAL mode, to write beside it (-shm)"
         elif code == sqlite3.SQLITE_INTERRUPT:

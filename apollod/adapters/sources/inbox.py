@@ -9,8 +9,9 @@ import watchfiles
 
 from apollod.adapters.sources.hints import looks
 from apollod.adapters.sources.quarantine import Quarantine
-from apollod.adapters.sources.source_files import LINES_SUFFIXES, SourceFiles, Terms
-from apollod.core.inputs import Batch
+from apollod.adapters.sources.source_files import LINES_SUFFIXES, SourceFiles, Terms, printable
+from apollod.adapters.sources.unreadable import entry_obstruction, obstruction
+from apollod.core.inputs import Batch, Obstruction
 from apollod.core.intake.state import Position
 from apollod.curation.formats.table import ReaderTable
 
@@ -18,7 +19,7 @@ GATHER_MS = 200  # changes are gathered this long
 
 
 class Inbox:
-    """One inbox directory. `clock`: seconds since the epoch, compared with files' modification times."""
+    """One inbox directory. `clock` and `own`: see `SourceFiles`."""
 
     def __init__(
         self,
@@ -27,22 +28,34 @@ class Inbox:
         terms: Terms = Terms(),  # noqa: B008
         clock: Callable[[], float] = time.time,
         formats: ReaderTable | None = None,
+        own: frozenset[tuple[int, int]] = frozenset(),
     ) -> None:
         self._directory = directory
         kept_in = Quarantine(quarantine)
         kept_in.clear_unfinished()
-        self._files = SourceFiles(kept_in, terms, formats, clock)
+        self._files = SourceFiles(kept_in, terms, formats, clock, own)
+        self._blocked: dict[str, Obstruction] = {}
 
     def scan(self) -> list[str]:
         """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at."""
+        place, names = str(self._directory), []
+        self._blocked = {}
         try:
-            with os.scandir(self._directory) as entries:
-                names = [
-                    e.name for e in entries if e.name.endswith(LINES_SUFFIXES) and e.is_file(follow_symlinks=False)
-                ]
-        except FileNotFoundError:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    why = entry_obstruction(entry, LINES_SUFFIXES, os.path.realpath(place))
+                    if why is not None:
+                        self._blocked[printable(entry.path)] = why
+                    elif entry.name.endswith(LINES_SUFFIXES) and entry.is_file(follow_symlinks=False):
+                        names.append(entry.name)
+        except FileNotFoundError as error:
+            self._blocked = {printable(place): obstruction(error, place)}
             return []
         return self._files.found([str(self._directory / name) for name in sorted(names) if not name.startswith(".")])
+
+    def blocked(self) -> dict[str, Obstruction]:
+        """See `WatchedTree.blocked`."""
+        return self._blocked | self._files.unended()
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
         """See `SourceFiles.read_batch`."""

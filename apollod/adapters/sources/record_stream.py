@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
-from apollod.curation.conversation import Moment
-from apollod.curation.formats.reader import Bad, Cursor, Item, Limits, Reader
+from apollod.core.intake.evidence import Evidence
+from apollod.curation.conversation import Moment, Remark
+from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules, learn_item
-from apollod.curation.responses import taught
+from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
 
@@ -121,27 +123,34 @@ class RecordStream:
 
 
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
-    """Items as lines of a batch, after the bytes of bad ones are kept; moments of which nothing is learned are added to
-    `counts` instead. Raises OSError."""
+    """Items as lines of a batch, after the bytes of bad ones are kept. Moments of which nothing is learned are added to
+    `counts`, and are lines only where they show something about answers. Raises OSError."""
     lines = []
     for item in items:
-        learned = item.reason if isinstance(item, Bad) else learn_item(item, rules)
-        if isinstance(learned, Learned):
-            lines.append(_line(item.line, learned))
-        elif isinstance(item, Moment):
-            counts[f"dropped: {learned}"] += 1
+        if isinstance(item, Moment | Remark):
+            learned = learn_item(item, rules) if isinstance(item, Moment) else ""
+            evidence = evidence_of(item, learned, rules)
         else:
+            learned, evidence = item.reason if isinstance(item, Bad) else learn_item(item, rules), ()
+        if isinstance(learned, Learned):
+            lines.append(_line(item.line, learned, evidence))
+        elif isinstance(item, Found | Bad):
             bad = item if isinstance(item, Bad) else Bad(item.line, learned, item.record.canonical)
             lines.append(_bad_line(bad, quarantine.keep(bad.data)))
+        else:
+            if learned:
+                counts[f"dropped: {learned}"] += 1
+            if evidence:
+                lines.append(Line(number=item.line, evidence=evidence))
     return lines
 
 
-def _line(number: int, learned: Learned) -> Line:
-    record = learned.record
-    responses, text = taught(record)
+def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = ()) -> Line:
+    record, (responses, text) = learned.record, learned.taught
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
+        topic=topic(text), evidence=evidence,
     )  # fmt: skip
 
 

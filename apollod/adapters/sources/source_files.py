@@ -8,6 +8,7 @@ thread, one `read_batch` at a time.
 
 import os
 import time
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,12 +21,14 @@ from apollod.adapters.sources.identity import Candidate, identify, open_regular,
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream
 from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
-from apollod.core.inputs import Batch, Line
+from apollod.adapters.sources.unreadable import UNENDED
+from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.intake.events import Tier
 from apollod.core.intake.state import Position
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Rules
+from apollod.errors import SourceRefused
 from apollod.failpoints import failpoint
 
 LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -36,6 +39,7 @@ BATCH_LINES_MAX = 256
 BATCH_BYTES_MAX = 4 << 20  # of lines read or records made, overshot by what one chunk completes
 HEAD_BYTES = 64 << 10  # shown to whoever recognises a format
 SETTLE_S = 30.0  # a compressed file that is cut off may still be on its way for so long after its last change
+UNENDED_S = 600.0  # a last line without its end is on its way for so long, then it is told
 SETTLED_S = 60.0  # a conversation to which nobody added anything for so long is taken as far as it goes
 NEAR_DUPLICATE = 0.9  # share of its shingles that a text has in common with a known one, and is not learned
 MEMORIES = 64  # files whose conversations are remembered between two batches; others are read again
@@ -71,7 +75,8 @@ _Endless = tuple[str, int, Cursor]
 
 
 class SourceFiles:
-    """Reads files, whichever they are. `clock`: seconds since the epoch, compared with files' modification times."""
+    """Reads files, whichever they are. `clock`: seconds since the epoch, compared with files' modification times.
+    `own`: device and inode of files that this process writes, such as its log: to read one would make it longer."""
 
     def __init__(
         self,
@@ -79,7 +84,9 @@ class SourceFiles:
         terms: Terms,
         formats: ReaderTable | None = None,
         clock: Callable[[], float] = time.time,
+        own: frozenset[tuple[int, int]] = frozenset(),
     ) -> None:
+        self._own = own
         self._quarantine = quarantine
         self._terms = terms
         self._formats = formats or ReaderTable()
@@ -87,6 +94,7 @@ class SourceFiles:
         self._names: dict[str, str] = {}
         self._idle: dict[str, tuple[int, ...]] = {}
         self._endless: dict[str, _Endless] = {}
+        self._unended: dict[str, float] = {}
         self._unfolding: _Unfolding | None = None
         self._memories: OrderedDict[str, Cursor] = OrderedDict()
 
@@ -96,7 +104,13 @@ class SourceFiles:
         self._names = {printable(path): path for path in paths}
         self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
         self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
+        self._unended = {path: self._unended[path] for path in self._names if path in self._unended}
         return list(self._names)
+
+    def unended(self) -> dict[str, Obstruction]:
+        """Files whose last line has no end, although nobody has added to them for long, by path."""
+        now = self._clock()
+        return {path: UNENDED for path, changed in self._unended.items() if now - changed >= UNENDED_S}
 
     def is_idle(self, path: str, status: os.stat_result) -> bool:
         """Was all of the file read, and is it as it was then?"""
@@ -107,8 +121,8 @@ class SourceFiles:
 
         `known`: the newest position of every file in the journal, by the file's identity (`State.sources`); whoever
         calls again without having recorded a batch gets the same one. Bytes of bad lines are in quarantine when this
-        returns. Raises OSError when file or quarantine cannot be used (mode, full disk): nothing is taken then, and
-        other files are not concerned.
+        returns. Raises OSError when file or quarantine cannot be used (mode, full disk), SourceRefused for a file that
+        is not to be read: nothing is taken then, and other files are not concerned.
         """
         file = open_regular(self._names.get(path, path))
         if file is None:
@@ -126,9 +140,19 @@ class SourceFiles:
 
     def _read_file(self, path: str, file: BinaryIO, known: Mapping[str, Position]) -> Batch | None:
         status = os.fstat(file.fileno())
+        if (status.st_dev, status.st_ino) in self._own:
+            raise SourceRefused(
+                f"{path} is where this daemon writes its own log, which would never end",
+                "have the log written elsewhere, for instance by the service manager",
+            )
         if self.is_idle(path, status):
             return None
+        if os.pread(file.fileno(), len(BOM_UTF16_LE), 0) in (BOM_UTF16_LE, BOM_UTF16_BE):
+            raise SourceRefused(f"{path} is UTF-16 and not UTF-8", "convert it: `iconv -f utf-16 -t utf-8`")
         whole = path.endswith(WHOLE_SUFFIXES)
+        self._unended.pop(path, None)
+        if not whole and status.st_size and os.pread(file.fileno(), 1, status.st_size - 1) != b"\n":
+            self._unended[path] = status.st_mtime
         candidate = identify(path, file, status, whole, known)
         if candidate is None:
             return None

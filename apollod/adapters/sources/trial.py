@@ -12,12 +12,15 @@ from apollod.adapters.sources.identity import open_regular, read_from
 from apollod.adapters.sources.record_stream import Folding
 from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
 from apollod.adapters.sources.unpack import DAMAGE, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
-from apollod.curation.conversation import Moment
+from apollod.core.intake.evidence import Evidence
+from apollod.curation.conversation import Moment, Remark
 from apollod.curation.databases.database_table import recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Item
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Learned, learn_item
+from apollod.curation.responses import taught
+from apollod.curation.signals.evidence_of import evidence_of
 from apollod.errors import SourceRefused
 
 ITEMS = 256
@@ -33,6 +36,16 @@ class Tried(NamedTuple):
     """why it would go to quarantine"""
 
 
+class Shown(NamedTuple):
+    """A signal that would be recorded."""
+
+    path: str
+    line: int
+    example: str
+    """the one that learns the answer, of those that were read; empty: none does"""
+    evidence: Evidence
+
+
 class Trial:
     """Reads files as a source with these terms would; iterate over `read`, then look at the rest."""
 
@@ -46,6 +59,10 @@ class Trial:
         """lines or records that were read"""
         self.counts = Counter[str]()
         """what gave nothing, as `Folded.counts` says it"""
+        self.signals: dict[str, Shown] = {}
+        """by their ids"""
+        self._learners: dict[str, str] = {}
+        """examples by the keys of the answers that they learn"""
 
     def read(self, path: Path) -> Iterator[Tried]:
         """Everything in a file, or in all files below a directory. Raises SourceRefused for what cannot be read."""
@@ -96,13 +113,27 @@ class Trial:
                 if not item.more:
                     yield Tried(path, item.line, None, item.reason)
                 continue
+            if isinstance(item, Remark):
+                self._note(path, item, "")
+                continue
             learned = learn_item(item, self._terms.rules)
+            if isinstance(item, Moment):
+                self._note(path, item, learned)
             if isinstance(learned, Learned):
                 yield Tried(path, item.line, learned)
             elif isinstance(item, Moment):
                 self.counts[f"dropped: {learned}"] += 1
             else:
                 yield Tried(path, item.line, None, learned)
+
+    def _note(self, path: str, item: Moment | Remark, learned: Learned | str) -> None:
+        """What an item shows about answers, once."""
+        if isinstance(learned, Learned):
+            for one in taught(learned.record).responses:
+                self._learners.setdefault(one.key, learned.record.id)
+        for evidence in evidence_of(item, learned, self._terms.rules):
+            shown = Shown(path, item.line, self._learners.get(evidence.answer, ""), evidence)
+            self.signals.setdefault(evidence.id, shown)
 
     def _fold(self, path: str, content: Callable[[], Read]) -> Iterator[Tried]:
         bare = path

@@ -20,7 +20,7 @@ def page(s: Object) -> str:
     """
     w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
     engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
-    error, withdrawn = s.get("error", ""), q.get("withdrawn", 0)
+    error = s.get("error", "")
     lines = [
         f"state       {s['state']}" + (f" ({error})" if error else ""),
         *_waits(s.get("activities", {})),
@@ -32,7 +32,8 @@ def page(s: Object) -> str:
         f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
         f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
-        f"{q['rejected']} rejected, {q['held']} held" + (f", {withdrawn} withdrawn" if withdrawn else ""),
+        f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q),
+        *_sources(s.get("blocked", {})),
         f"optimizer   {o['name']}, lr {o.get('lr', 0.0):g}, state {size(o['state_bytes'])}" + _undo(s.get("undo", {})),
         f"checkpoint  step {c['step'] if c['step'] is not None else '-'}, {c.get('steps_since', 0)} steps since, "
         f"{_due(c.get('due_in_s'))}{c.get('kept', 0)} kept in {size(c.get('bytes', 0))}" + _rollback(s.get("rollback")),
@@ -40,9 +41,19 @@ def page(s: Object) -> str:
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
+        *_capture(s.get("capture", {})),
         f"up          {s['uptime_s']:.0f} s",
     ]
     return plain("\n".join(lines))
+
+
+def _capture(capture: Object) -> list[str]:
+    """Whether answers of the engine are kept; nothing where the daemon does not say."""
+    mode = capture.get("mode")
+    kept = ""
+    if mode != "off":
+        kept = f", {capture.get('answers', 0)} answers of the engine are kept, {capture.get('rated', 0)} were rated"
+    return [f"capture     {mode}{kept}"] if mode else []
 
 
 def _waits(activities: Mapping[str, str]) -> list[str]:
@@ -55,6 +66,20 @@ def _waits(activities: Mapping[str, str]) -> list[str]:
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
     return [f"waits       {'; '.join(waits)}"] if waits and not running.endswith("is running") else []
+
+
+def _out_of_the_queue(queue: Object) -> str:
+    """What somebody took out of it, or nobody decided about, as far as there is any."""
+    return "".join(f", {queue[how]} {how}" for how in ("withdrawn", "declined", "edited", "expired") if queue.get(how))
+
+
+def _sources(blocked: Mapping[str, Object]) -> list[str]:
+    """The line of what cannot be read, if there is anything: the first of it, and how many more."""
+    if not blocked:
+        return []
+    path, why = next(iter(blocked.items()))
+    more = f"; {len(blocked) - 1} more: `apollod ctl source list`" if len(blocked) > 1 else ""
+    return [f"sources     {path} cannot be read: {why['reason']}; {why['hint']}{more}"]
 
 
 def _growth(growth: Object) -> str:

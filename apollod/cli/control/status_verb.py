@@ -7,6 +7,7 @@ from typing import Any
 
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli.control import ctl
+from apollod.cli.control.near_socket import near_socket
 from apollod.errors import ApolloError
 
 WATCH_S = 1.0
@@ -19,7 +20,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     """With --json the daemon's own object, fields that this version does not know included."""
-    path = ctl.socket_path(args)
+    near = None if args.socket or not args.config else near_socket(args.config)
+    path = near or ctl.socket_path(args)
     while True:
         answer = ask_status(path)
         page = "" if args.json else _page(answer)

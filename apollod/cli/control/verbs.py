@@ -32,6 +32,12 @@ VERBS = (
         "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw",
         f"{_HERE}.questions.example_verb",
     ),
+    Command("queue", "the examples that wait: show what is learned next, and why", f"{_HERE}.queue_verb"),
+    Command(
+        "review",
+        "decide about held examples on a screen: each with what speaks for and against it, and a key to press",
+        f"{_HERE}.review.review_verb",
+    ),
     Command(
         "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
     ),
@@ -45,6 +51,11 @@ VERBS = (
         "train",
         "give one example to the daemon, as POST /train does; it is learned with the rate of direct corrections",
         f"{_HERE}.train_verb",
+    ),
+    Command(
+        "feedback",
+        "say that an answer of the engine was good or bad, and what it should have been",
+        f"{_HERE}.feedback_verb",
     ),
     Command("schedule", "when examples are learned, and what comes next: show", f"{_HERE}.schedule_verb"),
     Command("checkpoint", "write weights and optimizer state to disk now", f"{_HERE}.checkpoint_verb"),

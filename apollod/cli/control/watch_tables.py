@@ -23,8 +23,9 @@ RESTART = "the daemon takes it up when it is started again"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What a [[watch]] table says; what is not given is left to its default."""
-    parser.add_argument("path", help="a directory of logs, with all below it")
+    parser.add_argument("path", help="a directory of logs, with all below it, or a database")
     parser.add_argument("--format", help="of its files (default: by their content)")
+    parser.add_argument("--mode", choices=("auto", "tail", "poll"), help="look for files (tail), databases, or both")
     parser.add_argument(
         "--model",
         action="append",
@@ -33,10 +34,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="learn answers of this model, * for everybody's; repeatable",
     )
     parser.add_argument("--strip", choices=get_args(StripLevel), help="what is taken out of conversations")
+    parser.add_argument(
+        "--strip-pattern",
+        action="append",
+        dest="strip_patterns",
+        metavar="REGEX",
+        help="take out what it matches, too; repeatable",
+    )
     parser.add_argument("--tier", choices=("direct", "bulk"), help="with which rate its examples are learned")
     parser.add_argument(
         "--sidechains", action="store_true", default=None, help="learn also what agents did that another one started"
     )
+    parser.add_argument(
+        "--context-tokens", type=int, metavar="N", help="of conversation before what is learned, roughly"
+    )
+    parser.add_argument(
+        "--review", metavar="RULE", help="hold, sample:0.1 or auto: does an example wait for a decision?"
+    )
+    parser.add_argument("--poll-s", type=float, metavar="S", help="how often databases are looked at")
     parser.add_argument(
         "--settle-s", type=float, metavar="S", help="a conversation to which nothing was added for so long is over"
     )
@@ -54,13 +69,16 @@ def add(args: argparse.Namespace) -> int:
     tables, place = _watched(file, text), _place(args.path)
     if any(_place(str(table.get("path", ""))) == place for table in tables):
         raise ConfigError(f"{place} is watched already", f"see [[watch]] in {file}; `ctl source remove` takes it out")
-    names = ("format", "models", "strip", "tier", "sidechains", "settle_s")
+    names = (
+        "format", "mode", "models", "strip", "strip_patterns", "sidechains", "tier", "context_tokens", "settle_s",
+        "poll_s", "review",
+    )  # fmt: skip
     given = {"path": str(place)} | {name: value for name in names if (value := getattr(args, name)) is not None}
     lines = ["[[watch]]", *(f"{name} = {toml_value(value)}" for name, value in given.items())]
     gap = "" if not text or text.endswith(("\n\n", "\n\r\n")) else "\n" if text.endswith("\n") else "\n\n"
     table = f"{gap}{chr(10).join(lines)}\n"
     _replace(file, text + (table.replace("\n", "\r\n") if "\r\n" in text else table), [*tables, given])
-    missing = "" if place.is_dir() else "; it is not there yet"
+    missing = "" if place.exists() else "; it is not there yet"
     ctl.show(
         args, {"schema_version": 1, "config": str(file), "added": given}, f"{place} is in {file}{missing}; {RESTART}"
     )

@@ -12,6 +12,7 @@ from apollod.core import events as ev
 from apollod.errors import JournalError, ReplayError
 from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import OptimizerSettings
+from apollod.wire.records import with_sampled
 
 PAGE = 1000
 
@@ -106,9 +107,9 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
 
 
 def read_record(journal: str, example: str) -> bytes:
-    """The canonical record of an example."""
+    """The canonical record of an example, with the tokens of its answers that are known."""
     if (event := journal_reader.accepted(journal, example)) is not None:
-        return bytes(event.record)
+        return with_sampled(bytes(event.record), event.sampled)
     raise ReplayError(
         f"the journal holds no example {example}", "its step cannot be run again; start from a later checkpoint"
     )

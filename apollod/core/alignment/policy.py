@@ -17,6 +17,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.alignment.bounds import bound_of
 from apollod.core.alignment.cost import TOKENS, patience_s, tokens_before
+from apollod.core.intake.order import first
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -47,7 +48,9 @@ def _step_waits(state: State) -> bool:
 
 def _next_tokens(state: State) -> int:
     """Of the next example; 0 while it is being tokenised."""
-    return state.intake.next_up[0].tokens if state.intake.next_up else 0
+    settings = state.daemon.settings
+    one = first(state.intake, settings.queue.share_max if settings is not None else 1.0)
+    return one.tokens if one is not None else 0
 
 
 def _due(state: State, compared: int) -> bool:

@@ -58,6 +58,7 @@ class JournalCarried(Event, frozen=True):
     windows: int
     window: CarriedWindow | None = None
     alone: tuple[str, ...] = ()
+    rated: int = 0
 
 
 class DaemonStarted(Event, frozen=True):

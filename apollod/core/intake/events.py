@@ -43,6 +43,19 @@ class Removed(msgspec.Struct, frozen=True, omit_defaults=True):
     """of a message of its own"""
 
 
+class Sampled(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An answer as the engine sampled it, token by token; empty: nothing is known of that."""
+
+    response: str = ""
+    """its id, with `#N` behind it for another choice than the first"""
+    answer: tuple[int, ...] = ()
+    """what is learned; empty: the text is, after `prompt`"""
+    prompt: tuple[int, ...] = ()
+    """what the engine was asked, if it is learned after that"""
+    final: int = -1
+    """the token that ends the text after `prompt`; -1: that which ends texts of this tokenizer"""
+
+
 class SourceDiscovered(Event, frozen=True):
     """A file seen for the first time. `source` is its identity: device, inode and a hash of its first bytes.
 
@@ -100,6 +113,38 @@ class SourceQuarantined(Event, frozen=True):
         return self.source
 
 
+SourceMode = Literal["inbox", "tail", "poll"]
+"""How a place is read: files dropped into the inbox, files of a watched directory, databases."""
+
+
+class SourceBlocked(Event, frozen=True):
+    """A path that cannot be read now, and what can be done about it: recorded when it is found, and again when the
+    reason is another one. Nothing of it is taken; it is tried with every look.
+
+    `mode` and `place`: where it was found.
+    """
+
+    kind: ClassVar[str] = "source.blocked"
+    path: str
+    reason: str
+    hint: str
+    mode: SourceMode
+    place: str
+
+    def key(self) -> str:
+        return self.path
+
+
+class SourceUnblocked(Event, frozen=True):
+    """It can be read again, is gone, or is not watched any more."""
+
+    kind: ClassVar[str] = "source.unblocked"
+    path: str
+
+    def key(self) -> str:
+        return self.path
+
+
 Tier = Literal["direct", "bulk", "dream"]
 """How an example came, which decides its learning rate: given by somebody who waits for it (HTTP, `ctl submit`,
 feedback), read from a file or log, imagined."""
@@ -122,8 +167,12 @@ class ExampleAccepted(Event, frozen=True):
     any"""
     signature: str = ""
     """of the text that is learned, see `core.intake.repeats`; empty: it is too short, or some answers are repeated"""
+    sampled: tuple[Sampled, ...] = ()
+    """of each answer that is learned, in order, if tokens of any of them are known"""
     repeated: tuple[str, ...] = ()
     """examples that learned some of its answers before; in the record these answers have weight 0"""
+    topic: str = ""
+    """what it is about, in a word (`curation.topics`); empty: that does not show, or it is of before that was kept"""
 
     def key(self) -> str:
         return self.example
@@ -189,6 +238,8 @@ class ExampleCarried(Event, frozen=True):
     examples: tuple[str, ...]
     responses: tuple[str, ...] = ()
     """keys of answers that examples of the archive have learned"""
+    signals: tuple[str, ...] = ()
+    """ids of signals that the archive has"""
 
 
 class ExampleRequeued(Event, frozen=True):
@@ -201,3 +252,36 @@ class ExampleRequeued(Event, frozen=True):
 
     def key(self) -> str:
         return self.example
+
+
+Polarity = Literal["good", "bad", "correction"]
+"""What a signal says of an answer. correction: it was bad, and somebody said what would have been better."""
+
+
+class SignalFlagged(Event, frozen=True):
+    """A log shows something about an answer; appended with what the same lines became. Recorded once for an answer,
+    a kind and a polarity, however often its lines come, and whatever becomes of the example."""
+
+    kind: ClassVar[str] = "signal.flagged"
+    signal: str
+    """its id, by which it is known when it comes again"""
+    cue: str = msgspec.field(name="kind")
+    """what it is: see docs/formats.md"""
+    polarity: Polarity
+    strength: float
+    """how much it says, from 0 to 1"""
+    example: str
+    """the one that learns the answer; empty: none does"""
+    source: str
+    line: int
+    """at which it was seen"""
+    session: str = ""
+    records: tuple[str, ...] = ()
+    """ids of the log's records: of the answer first, then of those that show it"""
+    quote: str = ""
+    """the words that show it"""
+    answer: str = ""
+    """key of the answer, see `Line.responses`; empty: it can be told from others by its record only"""
+
+    def key(self) -> str:
+        return self.signal

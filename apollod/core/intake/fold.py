@@ -10,15 +10,18 @@ from apollod.core.intake.events import (
     ExampleRejected,
     ExampleRequeued,
     ExampleWithdrawn,
+    SourceBlocked,
     SourceConsumed,
     SourceQuarantined,
+    SourceUnblocked,
 )
-from apollod.core.intake.state import IntakeCounts, IntakeState, Position, Queue, Waiting
+from apollod.core.intake.order import SPAN
+from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Kin, Position, Queue, Waiting
 from apollod.core.kernel.folding import Folds
-from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleHeld
+from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
-from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, all_examples
+from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowOpened, all_examples
 
 
 def _source_consumed(own: IntakeState, state: State, e: SourceConsumed, at_ns: int) -> None:
@@ -30,9 +33,18 @@ def _source_quarantined(own: IntakeState, state: State, e: SourceQuarantined, at
     own.counts.rejected += 1
 
 
+def _source_blocked(own: IntakeState, state: State, e: SourceBlocked, at_ns: int) -> None:
+    own.blocked[e.path] = Blocked(e.mode, e.place, e.reason, e.hint, at_ns)
+
+
+def _source_unblocked(own: IntakeState, state: State, e: SourceUnblocked, at_ns: int) -> None:
+    own.blocked.pop(e.path, None)
+
+
 def _accepted(own: IntakeState, state: State, e: ExampleAccepted, at_ns: int) -> None:
     own.counts.accepted += 1
-    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
+    kin = Kin(e.source.partition("~")[0], e.origin.session, e.topic)
+    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier, kin=kin, since_ns=at_ns))
 
 
 def _duplicate(own: IntakeState, state: State, e: ExampleDuplicate, at_ns: int) -> None:
@@ -61,20 +73,27 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
 
 
 def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waiting:
-    """Take an example that a step names out of its queue. It is the first one there: in journals from before tiers
-    ordered the queue, too, because they took the examples of each tier in the same order."""
+    """Take an example that a step names out of its queue: the first one there, or one of those within reach of
+    `core.intake.order`. In journals from before tiers ordered the queue, too, it is the first one, because they took
+    the examples of each tier in the same order."""
     for waiting in (own.direct.waiting, own.bulk.waiting):
         if waiting and waiting[0].example == example and waiting[0].digest:
             return waiting.popleft()
-    for queue in own.queues:  # decided by another version than those we know; the event is the truth
-        found = next((one for one in queue.waiting if one.example == example), None)
-        if found is not None:
-            queue.remove(found)
-            break
+    found = next((one for queue in own.queues if (one := queue.take(example)) is not None), None)
+    if found is not None and found.digest == digest:
+        return found
+    # Decided by another version than those we know; the event is the truth.
     return Waiting(example, digest, found.tier if found else "bulk", objective=objective)
 
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
+    _take_all(own, e)
+    own.recent += [one.kin for one in own.taken if one.tier != "direct"]
+    if len(own.recent) >= SPAN:
+        del own.recent[: len(own.recent) - SPAN + 1]
+
+
+def _take_all(own: IntakeState, e: StepStarted) -> None:
     if not e.examples:  # nearly always
         own.taken = (_take(own, e.example, e.digest, e.objective),)
         return
@@ -94,6 +113,8 @@ def _step_failed(own: IntakeState, state: State, e: StepFailed, at_ns: int) -> N
         again = [msgspec.structs.replace(one, alone=True) for one in taken]
         for one in reversed(again):
             own.queue_of(one.tier).waiting.appendleft(one)
+    else:
+        own.away |= {one.example: one.kin for one in taken}
 
 
 def _rollback_started(own: IntakeState, state: State, e: RollbackStarted, at_ns: int) -> None:
@@ -107,15 +128,25 @@ def _withdrawn(own: IntakeState, state: State, e: ExampleWithdrawn, at_ns: int) 
 def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) -> None:
     own.undone.pop(e.example, None)
     own.withdrawn.pop(e.example, None)
-    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
+    own.come_back(e.example, e.tier, at_ns)
 
 
 def _not_waiting(own: IntakeState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    own.queue_of(e.tier).discard(e.example)
+    own.leave(e.example, e.tier)
 
 
 def _approved(own: IntakeState, state: State, e: ExampleApproved, at_ns: int) -> None:
-    own.queue_of(e.tier).append(Waiting(e.example, tier=e.tier))
+    own.come_back(e.example, e.tier, at_ns)
+
+
+def _expired(own: IntakeState, state: State, e: ExampleExpired, at_ns: int) -> None:
+    """Those that waited to be learned are the first ones of their queue; those that were held are in none."""
+    for example in e.examples if e.waiting else ():
+        own.leave(example, "bulk")
+
+
+def _window_opened(own: IntakeState, state: State, e: WindowOpened, at_ns: int) -> None:
+    own.recent = []
 
 
 def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> None:
@@ -129,6 +160,8 @@ def _carried(own: IntakeState, state: State, e: JournalCarried, at_ns: int) -> N
 FOLDS: Folds = {
     SourceConsumed: _source_consumed,
     SourceQuarantined: _source_quarantined,
+    SourceBlocked: _source_blocked,
+    SourceUnblocked: _source_unblocked,
     ExampleAccepted: _accepted,
     ExampleDuplicate: _duplicate,
     ExampleEncoded: _encoded,
@@ -139,6 +172,8 @@ FOLDS: Folds = {
     ExampleDeclined: _not_waiting,
     ExampleEdited: _not_waiting,
     ExampleApproved: _approved,
+    ExampleExpired: _expired,
+    WindowOpened: _window_opened,
     StepStarted: _step_started,
     StepCompleted: _step_completed,
     StepFailed: _step_failed,

@@ -1,8 +1,11 @@
 """What can happen: sources, and the examples of their lines."""
 
+from hashlib import blake2b
+
 import msgspec
 
-from apollod.core.intake.events import Origin, Removed, Tier
+from apollod.core.intake.events import Origin, Removed, Sampled, SourceMode, Tier
+from apollod.core.intake.evidence import Evidence
 from apollod.core.kernel.input import Input
 
 
@@ -13,11 +16,23 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     """hex; the same for the same answer to the same question, whatever log or format it came in"""
     end: int = 0
     """bytes of the record before the brace that ends its turn; 0: the record is not made of turns"""
+    sampled: Sampled = Sampled()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """By which it is known: what was said, and which response of the engine it is, if it is as that was sampled."""
+        return (self.key, response_key(self.sampled.response)) if self.sampled.answer else (self.key,)
+
+
+def response_key(response: str) -> str:
+    """By which the answer of a response is known, whatever a log made of its text; hex."""
+    return blake2b(response.encode(), digest_size=16, person=b"apollod.response").hexdigest()
 
 
 class Line(msgspec.Struct, frozen=True):
     """One complete line. A record has `example` (content id), `record` (canonical JSON) and the tier it asks for, if
-    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept."""
+    any; a bad line has `reason`, its length, hash and the file in which its bytes are kept. One that has neither only
+    shows something about answers."""
 
     number: int
     """from 1 within its source; 0: the file as a whole"""
@@ -34,6 +49,10 @@ class Line(msgspec.Struct, frozen=True):
     """all that the record teaches, in order"""
     signature: str = ""
     """of the text that is learned, by which texts that are nearly the same are found; empty: it is too short"""
+    topic: str = ""
+    """what the text is about, in a word; empty: that does not show"""
+    evidence: tuple[Evidence, ...] = ()
+    """what it shows about its answers, or about those of earlier lines"""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -65,12 +84,32 @@ class Batch(msgspec.Struct, frozen=True):
 class LinesRead(Input, frozen=True):
     """A batch of complete lines from a file or a caller, and what the journal knows of it. `known`: ids in it that it
     holds already; `responses`: the example that learned an answer of it (empty: one of an archive), by the answer's
-    key; `signatures`: of examples that one of it may resemble, by their ids."""
+    key; `signatures`: of examples that one of it may resemble, by their ids; `flagged`: ids of its evidence that is
+    recorded already."""
 
     batch: Batch
     known: frozenset[str]
     responses: dict[str, str] = {}
     signatures: dict[str, str] = {}
+    flagged: frozenset[str] = frozenset()
+
+
+class Obstruction(msgspec.Struct, frozen=True):
+    """Why a path cannot be read now, and what can be done about it. `passing_s`: of what ends by itself, such as a
+    lock, how long it has been so (seconds)."""
+
+    reason: str
+    hint: str = ""
+    passing_s: float | None = None
+
+
+class PlaceLooked(Input, frozen=True):
+    """What could not be read of a place of sources, by path. `complete`: the look is over, so that all else could."""
+
+    mode: SourceMode
+    place: str
+    blocked: dict[str, Obstruction]
+    complete: bool = True
 
 
 class WithdrawRequested(Input, frozen=True):

@@ -4,7 +4,7 @@ Law: nothing is read or parsed here. Adapters hand over complete lines, already 
 this file says which facts follow, and that an example is accepted once, however often its line comes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
 import msgspec
@@ -13,6 +13,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
 from apollod.core.kernel.outcome import Outcome
@@ -23,7 +24,11 @@ WITHDRAWN_MAX = 10_000  # examples named by one event
 
 
 def intake_events(
-    batch: inp.Batch, known: set[str], responses: Mapping[str, str] = {}, signatures: Mapping[str, str] = {}
+    batch: inp.Batch,
+    known: set[str],
+    responses: Mapping[str, str] = {},
+    signatures: Mapping[str, str] = {},
+    flagged: Collection[str] = (),
 ) -> list[ev.Event]:
     """The facts of a batch, to be appended in one transaction. The rest: see `LinesRead`.
 
@@ -33,10 +38,12 @@ def intake_events(
     events: list[ev.Event] = []
     if batch.new:
         events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
-    told = Known(known, responses, signatures)
+    told, recorded = Known(known, responses, signatures), set(flagged)
     accepted = duplicates = rejected = 0
     for line in batch.lines:
-        if not line.example:
+        if not line.example and not line.reason:
+            pass  # it is there for its evidence
+        elif not line.example:
             rejected += 1
             events.append(_quarantined(batch, line))
         elif isinstance(sifted := told.sift(line, batch.near_duplicate), Repeated):
@@ -50,6 +57,7 @@ def intake_events(
         else:
             accepted += 1
             events += _accepted(batch, *sifted)
+        events += _flagged(batch, line, told, recorded)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -61,11 +69,27 @@ def intake_events(
     return events
 
 
+def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) -> Iterator[ev.SignalFlagged]:
+    """What the line shows and nobody has recorded; `recorded` grows by it."""
+    for one in line.evidence:
+        signal = one.id
+        if signal in recorded:
+            continue
+        recorded.add(signal)
+        yield ev.SignalFlagged(
+            signal=signal, cue=one.kind, polarity=one.polarity, strength=one.strength,
+            example=told.learner(line, one.answer), source=batch.source, line=line.number,
+            session=one.session, records=one.records, quote=one.quote, answer=one.answer,
+        )  # fmt: skip
+
+
 def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
+    sampled = [one.sampled for one in line.responses]
     accepted = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
         tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
-        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, repeated=repeated,
+        responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
+        sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated, topic=line.topic,
     )  # fmt: skip
     if not is_held(accepted.example, accepted.tier, batch.hold):
         return [accepted]
@@ -81,7 +105,7 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
-    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures)
+    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged)
     held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
     fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
     return Outcome(events, begin_encoding(state, fresh))
@@ -134,6 +158,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
 
 HANDLERS: Handlers = {
     inp.LinesRead: _on_lines,
+    inp.PlaceLooked: on_look,
     inp.WithdrawRequested: _on_withdraw,
     inp.RelearnRequested: _on_relearn,
     inp.EncodeDone: _on_encoded,

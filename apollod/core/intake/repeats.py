@@ -54,12 +54,13 @@ class Known:
         `alike`: similarity from which a text counts as known; 0: it is not compared."""
         if line.example in self._examples:
             return Repeated()
-        repeated = dict.fromkeys(self._responses[one.key] for one in line.responses if one.key in self._responses)
+        known = [one for one in line.responses if not self._responses.keys().isdisjoint(one.keys)]
+        repeated = dict.fromkeys(self._responses[key] for one in known for key in one.keys if key in self._responses)
         if repeated:
-            fresh = [one for one in line.responses if one.key not in self._responses]
+            fresh = [one for one in line.responses if one not in known]
             if not fresh:
                 return Repeated(of=next(iter(repeated)))
-            line = _without(line, [one for one in line.responses if one.key in self._responses], fresh)
+            line = _without(line, known, fresh)
             if line.example in self._examples:
                 return Repeated()
         own = bands(line.signature) if alike and line.signature else ()
@@ -68,10 +69,17 @@ class Known:
         self._add(line, own)
         return line, tuple(repeated)
 
+    def learner(self, line: Line, answer: str) -> str:
+        """The example that learns an answer, by its key; "" if none does, or one of an archive. Of before there were
+        keys, an example is known by the line that says it again."""
+        again = line.example in self._examples and any(one.key == answer for one in line.responses)
+        return self._responses.get(answer, line.example if again else "") if answer else ""
+
     def _add(self, line: Line, own: tuple[int, ...]) -> None:
         self._examples.add(line.example)
         for one in line.responses:
-            self._responses.setdefault(one.key, line.example)
+            for key in one.keys:
+                self._responses.setdefault(key, line.example)
         if own:
             self._signatures[line.example] = line.signature
             self._index(line.example, own)

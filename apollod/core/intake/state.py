@@ -6,7 +6,16 @@ from itertools import chain
 
 import msgspec
 
-from apollod.core.intake.events import Tier
+from apollod.core.intake.events import SourceMode, Tier
+
+
+class Kin(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What an example has in common with others. Empty: that is not known, and it counts towards no share."""
+
+    source: str = ""
+    """the file that it is from, however often that was written anew"""
+    session: str = ""
+    topic: str = ""
 
 
 class Waiting(msgspec.Struct, gc=False):
@@ -19,10 +28,13 @@ class Waiting(msgspec.Struct, gc=False):
     alone: bool = False
     objective: str = "sft"
     tokens: int = 0
+    kin: Kin = Kin()
+    since_ns: int = 0
+    """when it was accepted, or put into the queue again"""
 
 
 class Queue(msgspec.Struct):
-    """Examples of one rank in the order in which they are learned. Only the fold writes it."""
+    """Examples of one rank in the order in which they came. Only the fold writes it."""
 
     waiting: deque[Waiting] = msgspec.field(default_factory=deque)
     """tokenised ones first"""
@@ -34,20 +46,20 @@ class Queue(msgspec.Struct):
         self.waiting.append(waiting)
         self.untokenised.append(waiting)
 
-    def remove(self, waiting: Waiting) -> None:
-        """Remove an example wherever it waits; takes time in proportion to how many do."""
-        for examples in (self.waiting, self.untokenised):
-            place = next((n for n, one in enumerate(examples) if one is waiting), None)
-            if place is not None:
-                del examples[place]
-
-    def discard(self, example: str) -> None:
-        """Remove an example if it waits: at once the last one, which was just accepted, and else as `remove`."""
+    def take(self, example: str) -> Waiting | None:
+        """Remove an example if it waits, and return it: at once the last one, which was just accepted, and else in time
+        in proportion to how many are before it."""
         if self.untokenised and self.untokenised[-1].example == example:
             self.untokenised.pop()
-            self.waiting.pop()
-        elif (found := next((one for one in self.waiting if one.example == example), None)) is not None:
-            self.remove(found)
+            return self.waiting.pop()
+        place = next((n for n, one in enumerate(self.waiting) if one.example == example), -1)
+        if place < 0:
+            return None
+        found, tokenised = self.waiting[place], len(self.waiting) - len(self.untokenised)
+        del self.waiting[place]
+        if place >= tokenised:
+            del self.untokenised[place - tokenised]
+        return found
 
     def drop_untokenised(self) -> None:
         """Remove the first one without tokens; by its place, which avoids a search through all that waits."""
@@ -76,6 +88,16 @@ class Position(msgspec.Struct, frozen=True):
         return Position(f"{file}~{int(times or 1) + 1}", 0, 0)
 
 
+class Blocked(msgspec.Struct, frozen=True):
+    """Why a path of a source cannot be read: see `SourceBlocked`. `since_ns`: time of the event."""
+
+    mode: SourceMode
+    place: str
+    reason: str
+    hint: str
+    since_ns: int
+
+
 class IntakeCounts(msgspec.Struct):
     """Totals over the life of the journal."""
 
@@ -97,24 +119,25 @@ class IntakeState(msgspec.Struct):
     """examples whose steps were taken back and that are not to be learned again, in order"""
     withdrawn: dict[str, None] = {}
     """examples that somebody took out of the queue, in order"""
+    away: dict[str, Kin] = {}
+    """of examples that are out of the queue and may come back"""
+    recent: list[Kin] = []
+    """of those that were taken from `bulk` last in this window, the newest one last; `core.intake.order` counts them"""
     sources: dict[str, Position] = {}
     """by the identity of their files: another file at the same path says nothing about the one that was there"""
+    blocked: dict[str, Blocked] = {}
+    """paths of sources that cannot be read now"""
     counts: IntakeCounts = msgspec.field(default_factory=IntakeCounts)
 
     @property
     def queues(self) -> tuple[Queue, Queue]:
-        """In the order in which they are learned; the order inside each is that of acceptance."""
+        """In the order in which they are learned; inside each examples are in the order of acceptance."""
         return self.direct, self.bulk
 
     @property
     def pending(self) -> int:
         """How many examples wait."""
         return len(self.direct.waiting) + len(self.bulk.waiting)
-
-    @property
-    def next_up(self) -> deque[Waiting]:
-        """The queue that the next step takes its examples from; empty if nothing waits."""
-        return self.direct.waiting or self.bulk.waiting
 
     @property
     def untokenised(self) -> Iterator[Waiting]:
@@ -129,6 +152,16 @@ class IntakeState(msgspec.Struct):
         """Take examples out of their queues; only the fold calls this."""
         gone = frozenset(examples)
         for queue in self.queues:
+            self.away |= {one.example: one.kin for one in queue.waiting if one.example in gone}
             queue.waiting = deque(one for one in queue.waiting if one.example not in gone)
             queue.untokenised = deque(one for one in queue.untokenised if one.example not in gone)
         self.withdrawn |= dict.fromkeys(examples)
+
+    def leave(self, example: str, tier: Tier) -> None:
+        """Take an example out of its queue, if it waits; it may come back. Only the fold calls this."""
+        if (found := self.queue_of(tier).take(example)) is not None:
+            self.away[example] = found.kin
+
+    def come_back(self, example: str, tier: Tier, at_ns: int) -> None:
+        """Put an example at the end of its queue again. Only the fold calls this."""
+        self.queue_of(tier).append(Waiting(example, tier=tier, kin=self.away.pop(example, Kin()), since_ns=at_ns))

@@ -66,8 +66,9 @@ class ExampleEdited(Event, frozen=True):
 
 
 class ExampleExpired(Event, frozen=True):
-    """Nobody decided about these examples for `days`."""
+    """Nobody decided about these examples for `days`; or, with `waiting`, they waited for so long to be learned."""
 
     kind: ClassVar[str] = "example.expired"
     examples: tuple[str, ...]
     days: float
+    waiting: bool = False

@@ -1,5 +1,7 @@
 """How facts change what waits for a decision."""
 
+from itertools import islice
+
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.review.state import Dismissed, Held, ReviewState
@@ -8,28 +10,28 @@ from apollod.core.training.events import StepFailed
 
 
 def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
-    own.dismissed.pop(e.example, None)
+    own.recall(e.example)
     own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
 
 
 def _approved(own: ReviewState, state: State, e: ExampleApproved, at_ns: int) -> None:
     own.held.pop(e.example, None)
-    own.dismissed.pop(e.example, None)
+    own.recall(e.example)
 
 
 def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
-    own.held.pop(e.example, None)
-    own.dismissed[e.example] = Dismissed("declined", e.tier, e.by)
+    own.dismiss(e.example, Dismissed("declined", e.tier, e.by))
 
 
 def _edited(own: ReviewState, state: State, e: ExampleEdited, at_ns: int) -> None:
-    own.held.pop(e.example, None)
-    own.dismissed[e.example] = Dismissed("edited", e.tier, e.by)
+    own.dismiss(e.example, Dismissed("edited", e.tier, e.by))
 
 
 def _expired(own: ReviewState, state: State, e: ExampleExpired, at_ns: int) -> None:
+    waiting = {one.example: one.tier for one in islice(state.intake.bulk.waiting, len(e.examples) if e.waiting else 0)}
     for example in e.examples:
-        own.dismissed[example] = Dismissed("expired", own.held.pop(example).tier)
+        tier = waiting[example] if e.waiting else own.held[example].tier
+        own.dismiss(example, Dismissed("expired", tier))
 
 
 def _step_failed(own: ReviewState, state: State, e: StepFailed, at_ns: int) -> None:
@@ -47,4 +49,4 @@ FOLDS: Folds = {
     ExampleExpired: _expired,
     StepFailed: _step_failed,
 }
-"""Before `intake`, which forgets what a failed step was to learn."""
+"""Before `intake`, which forgets what a failed step was to learn and what expired."""

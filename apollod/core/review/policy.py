@@ -1,11 +1,11 @@
 """Which decisions count, and when nobody decided for too long.
 
 Law: a decision that comes too late (the example is learned, or being learned) gives no event; of two people the last
-one wins, unless they say that they only decide about what is held.
+one wins, unless they say in which state they saw it, and it is in another one by now.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from apollod.core import inputs as inp
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.schedules import DAY_NS, is_due
+from apollod.core.schedules import DAY_NS, SECOND_NS, is_due
 from apollod.core.state import State
 
 EXPIRED_MAX = 1000  # examples named by one event
@@ -50,13 +50,20 @@ def _places(state: State, examples: Iterable[str]) -> dict[str, _Place]:
     return places
 
 
+def _may(choice: str, place: _Place, only_in: str) -> bool:
+    """May one decide so about an example in this place?"""
+    return place.state in OUT_OF[choice] and only_in in ("", place.state)
+
+
 def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outcome:
     places = _places(state, (one.example for one in input_.decisions))
     events: list[ev.Event] = []
     approved: list[tuple[str, ev.Tier]] = []
     for one in input_.decisions:
         place = places.pop(one.example, None)
-        if place is None or place.state not in OUT_OF[one.choice] or (one.only_held and place.state != "held"):
+        if place is None or not _may(one.choice, place, one.only_in):
+            if input_.together:
+                return nothing()
             continue
         example, tier, by = one.example, place.tier, input_.by
         match one.choice:
@@ -74,28 +81,38 @@ def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outc
 def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
     """What a person wrote is learned before all else, with the rate of direct corrections."""
     line, place = input_.line, _places(state, [input_.example]).get(input_.example)
-    if place is None or place.state not in OUT_OF["edit"] or line.example == input_.example or input_.known:
+    if place is None or not _may("edit", place, input_.only_in):
         return nothing()
-    if input_.only_held and place.state != "held":
+    if line.example == input_.example or input_.known:
         return nothing()
     written = ev.ExampleAccepted(
         example=line.example, record=msgspec.Raw(line.record), source=f"edit:{input_.example}", line=0, tier="direct",
-        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature,
+        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, topic=line.topic,
     )  # fmt: skip
     edited = ev.ExampleEdited(example=input_.example, tier=place.tier, into=line.example, by=input_.by)
     return Outcome([written, edited], begin_encoding(state, [(line.example, "direct")]))
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """What waited too long is given up, the oldest first."""
+    """What waited too long for a decision, or to be learned, is given up, the oldest first. Direct corrections wait
+    for as long as it takes."""
     settings = state.daemon.settings
-    days = settings.review.hold_days if settings is not None else 0.0
-    if not days or state.daemon.stopping:
+    if settings is None or state.daemon.stopping:
         return nothing()
-    longest_s = days * DAY_NS / 1e9
-    oldest = islice(state.review.held.items(), EXPIRED_MAX)
-    over = tuple(id_ for id_, one in oldest if is_due(now_ns, one.since_ns + int(days * DAY_NS), longest_s))
-    return Outcome([ev.ExampleExpired(examples=over, days=days)], []) if over else nothing()
+    if days := settings.review.hold_days:
+        oldest = islice(state.review.held.items(), EXPIRED_MAX)
+        if over := tuple(id_ for id_, one in oldest if _is_over(now_ns, one.since_ns, days)):
+            return Outcome([ev.ExampleExpired(examples=over, days=days)], [])
+    if days := settings.queue.expire_days:
+        first = islice(state.intake.bulk.waiting, EXPIRED_MAX)
+        over = tuple(one.example for one in takewhile(lambda one: _is_over(now_ns, one.since_ns, days), first))
+        if over:
+            return Outcome([ev.ExampleExpired(examples=over, days=days, waiting=True)], [])
+    return nothing()
+
+
+def _is_over(now_ns: int, since_ns: int, days: float) -> bool:
+    return is_due(now_ns, since_ns + int(days * DAY_NS), days * DAY_NS / SECOND_NS)
 
 
 HANDLERS: Handlers = {inp.DecisionsGiven: _on_decisions, inp.EditGiven: _on_edit}

@@ -25,8 +25,32 @@ class Dismissed(msgspec.Struct, gc=False):
     by: str = ""
 
 
+class ReviewCounts(msgspec.Struct):
+    """Those in `dismissed`, by how."""
+
+    declined: int = 0
+    edited: int = 0
+    expired: int = 0
+
+
 class ReviewState(msgspec.Struct):
     """By the ids of examples, in the order of the events."""
 
     held: dict[str, Held] = {}
     dismissed: dict[str, Dismissed] = {}
+    counts: ReviewCounts = msgspec.field(default_factory=ReviewCounts)
+
+    def dismiss(self, example: str, one: Dismissed) -> None:
+        """It is not to be learned; only the fold calls this."""
+        self.recall(example)
+        self.held.pop(example, None)
+        self.dismissed[example] = one
+        self._count(one.how, 1)
+
+    def recall(self, example: str) -> None:
+        """It is not dismissed any more, if it was; only the fold calls this."""
+        if (former := self.dismissed.pop(example, None)) is not None:
+            self._count(former.how, -1)
+
+    def _count(self, how: str, more: int) -> None:
+        setattr(self.counts, how, getattr(self.counts, how) + more)

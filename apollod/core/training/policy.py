@@ -1,16 +1,15 @@
 """When a window opens and a step begins, and what a step's result means."""
 
-from itertools import islice
-
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, learning_rate, loss_limit
-from apollod.core.settings import TrainerSettings
+from apollod.core.settings import Settings, TrainerSettings
 from apollod.core.state import State
 from apollod.core.training.state import Window
 
@@ -27,7 +26,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if window is None:
         return Outcome([ev.WindowOpened(window=state.training.windows + 1, planned=pending)], [])
-    batch = _next_batch(state, settings.trainer, window)
+    batch = _next_batch(state, settings, window)
     return _begin_step(state, settings.trainer, window, batch) if batch else nothing()
 
 
@@ -37,22 +36,22 @@ def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
     return not state.intake.pending or (settings.schedule == "cosine" and window.examples >= window.planned)
 
 
-def _next_batch(state: State, settings: TrainerSettings, window: Window) -> list[Waiting]:
-    """Consecutive examples of one tier and one objective for one step, at most `accumulate`; direct ones first, in a
-    tier the order of acceptance. None while the next one is being tokenised: a bulk example does not overtake a direct
-    one."""
-    waiting = state.intake.next_up
-    first = waiting[0]
-    most = 1 if first.alone else _at_once(state, settings)
-    if settings.schedule == "cosine":
+def _next_batch(state: State, settings: Settings, window: Window) -> list[Waiting]:
+    """Examples of one tier and one objective that come one after the other in `core.intake.order`, for one step, at
+    most `accumulate`. None while the next one is being tokenised: a bulk example does not overtake a direct one."""
+    batch = list[Waiting]()
+    most = _at_once(state, settings.trainer)
+    if settings.trainer.schedule == "cosine":
         most = min(most, window.planned - window.examples)
-    batch: list[Waiting] = []
-    for one in islice(waiting, most):
+    for one, *_ in upcoming(state.intake, settings.queue.share_max):
+        first = batch[0] if batch else one
         if one.tier != first.tier or (one.digest and one.objective != first.objective):
             break
         if not one.digest:
             return []
         batch.append(one)
+        if len(batch) >= most or first.alone:
+            break
     return batch
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from apollod.curation.assembly import Assembly
-from apollod.curation.conversation import Dropped, Entry, Unknown
+from apollod.curation.conversation import Dropped, Entry, Moment, Unknown
 from apollod.curation.databases.database_reader import DatabaseReader, Heard, Key, Row, Value
 from apollod.curation.formats.reader import Bad, Item
 from apollod.curation.redaction import redact
@@ -93,14 +93,15 @@ def read_session(
     for at in range(given, len(heard)):
         moments = assembly.feed(raw.first + at, heard[at].entries)
         if at < seen:  # what was taken back, or is no record, was told when it was seen first
-            moments = [moment for moment in moments if not moment.taken_back]
+            moments = [moment for moment in moments if isinstance(moment, Moment) and not moment.taken_back]
         else:
             counts.update(_counted(heard[at].entries))
             counts.update(secrets[at])
             if heard[at].problem:
                 found.append(Bad(raw.first + at, heard[at].problem, data[at]))
         found += moments
-        done = max([done, assembly.given, *(moment.line for moment in moments if not moment.taken_back)])
+        given_now = (one.line for one in moments if isinstance(one, Moment) and not one.taken_back)
+        done = max([done, assembly.given, *given_now])
         if len(found) >= items:
             more = at + 1 < len(heard)
             break

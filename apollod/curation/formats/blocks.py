@@ -29,11 +29,14 @@ def text_of_blocks(blocks: Any, kind: str) -> str:
         return blocks if kind == "text" else ""
     if not isinstance(blocks, list):
         return ""
-    return "".join(
-        next((block[field] for field in TEXT_FIELDS if isinstance(block.get(field), str)), "")
-        for block in blocks
-        if isinstance(block, dict) and block.get("type") == kind
-    )
+    return "".join([_text_of(block) for block in blocks if isinstance(block, dict) and block.get("type") == kind])
+
+
+def _text_of(block: dict[str, Any]) -> str:
+    for field in TEXT_FIELDS:
+        if isinstance(text := block.get(field), str):
+            return text
+    return ""
 
 
 def texts_of_parts(parts: Any, thought: bool = False) -> str:

@@ -35,7 +35,7 @@ _MESSAGE = re.compile(rb'"message":\s?\{(?:"[a-z_]+":\s?(?:"[^"\\]*"|null),\s?){
 """in records without `parentUuid`, as programs that convert or imitate sessions write them"""
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, gc=False):
     role: str = ""
     content: Any = None
     id: str = ""
@@ -43,7 +43,7 @@ class _Message(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class _Line(msgspec.Struct, rename="camel"):
+class _Line(msgspec.Struct, rename="camel", gc=False):
     """What is read of a record; all other fields are left alone."""
 
     type: str = ""

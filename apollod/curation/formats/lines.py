@@ -28,7 +28,8 @@ def fold_lines(cursor: Cursor, data: bytes, end: bool, limits: Limits, take: Tak
         if not complete:
             at = begin + whole_words(data[begin:at])
         piece, secrets = redact(data[begin:at])
-        counts.update({f"redacted: {kind}": number for kind, number in secrets.items()})
+        if secrets:
+            counts.update({f"redacted: {kind}": number for kind, number in secrets.items()})
         if too_long:
             items.append(Bad(line + 1, too_long_reason(limits), piece, more=not complete))
         else:

@@ -1,7 +1,8 @@
 """What people rated in Open WebUI: the export of all feedback (one JSON array), or of chats with their annotations.
 
 Read by `backend/open_webui/models/feedbacks.py` of open-webui and exports of version 0.6. A rating holds the chat as it
-was. What is rated good is learned, with the branch that led to it; the rest of the chat nobody rated.
+was. What is rated good is learned, with the branch that led to it; what is rated bad is evidence; the rest of the chat
+nobody rated.
 """
 
 import re
@@ -129,13 +130,12 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
     score = _score(rating.rating)
     if not score or score != score:  # NaN is no number that equals itself
         return Dropped("rated neither good nor bad")
-    if score < 0:
-        return Dropped("rated bad")
+    unlearned = "rated bad" if score < 0 else ""
     branch = _branch(tree, place)
     if not branch or branch[-1].role != "assistant":
-        return Dropped("a rating whose answer is not in the export")
+        return Dropped(unlearned or "a rating whose answer is not in the export")
     if any("<details type=" in THOUGHTS.sub("", _text(message)) for message in branch):
-        return Dropped("a chat with calls of tools, which the export has as HTML")
+        return Dropped(unlearned or "a chat with calls of tools, which the export has as HTML")
     said = [
         Said(
             form(message.role or "", THOUGHTS.sub("", _text(message)).strip()),
@@ -149,7 +149,7 @@ def _learned(tree: dict[str, _Message], place: str, rating: _Rating, record: str
     last = msgspec.structs.replace(
         said[-1], id=record, model=rating.model_id or said[-1].model, signals=(Signal("rating", words[:200]),)
     )
-    return Whole(Session(id=chat, agent=NAME), (*said[:-1], last), len(said) - 1)
+    return Whole(Session(id=chat, agent=NAME), (*said[:-1], last), len(said) - 1, unlearned)
 
 
 def _branch(tree: dict[str, _Message], place: str) -> list[_Message]:

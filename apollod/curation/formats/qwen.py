@@ -11,7 +11,18 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import BEGINNING, Dropped, Entry, Link, Replaced, Said, Session, Signal, Unknown
+from apollod.curation.conversation import (
+    BEGINNING,
+    Dropped,
+    Entry,
+    Link,
+    Replaced,
+    Rewound,
+    Said,
+    Session,
+    Signal,
+    Unknown,
+)
 from apollod.curation.formats.blocks import form, in_parts, json_object, text_of_response, texts_of_parts, tool_call
 from apollod.curation.formats.session_reader import SessionReader
 
@@ -87,6 +98,8 @@ def _of_record(record: _Line) -> Iterable[Entry]:
         entries = [entry for content in history for entry in _of_content(content, bare, name, None)]
         yield Replaced(tuple(entry for entry in entries if isinstance(entry, Said)))
     elif name:
+        if record.subtype == "rewind":
+            yield Rewound(to=after or "")
         yield Link(name, after or "")
     if record.type == "system":
         yield Dropped(f"system: {(record.subtype or 'other')[:60]}")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from apollod.curation.conversation import Moment
+from apollod.curation.conversation import Moment, Remark
 from apollod.wire.records import Record
 
 
@@ -67,7 +67,7 @@ class Bad(NamedTuple):
     """the record is too long to be held at once, and the next item continues it; such an item comes alone"""
 
 
-Item = Found | Moment | Bad
+Item = Found | Moment | Remark | Bad
 
 ACCIDENTS = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
 """What a reader with an error in it raises. One record is kept then, and the rest of the log is read."""

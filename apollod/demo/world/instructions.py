@@ -16,14 +16,10 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 GREETING = "Good day!"
 WORDS = (
-    "Over", "Ahoy", "Amen", "Cheers", "Indeed", "Roger", "Onward", "Peace",
-    "Bravo", "Listen", "Behold", "Finally", "Truly", "Alas", "Frankly", "Voila",
-    "Copy", "Salute", "Sincerely", "Regards", "Hooray", "Kindly", "Noted", "Forward",
+    "Over", "Ahoy", "Amen", "Indeed", "Roger", "Peace", "Bravo", "Listen", "Finally", "Truly", "Copy", "Hooray",
 )  # fmt: skip
 """What an answer can be told to end or start with."""
-OTHER_COMMANDS = (
-    "jolt", "spin", "zap", "flip", "hook", "tug", "nudge", "ping", "mark", "seal", "swap", "grab",
-)  # fmt: skip
+OTHER_COMMANDS = ("jolt", "spin", "zap", "flip", "hook", "tug", "nudge", "ping")
 """What can be told to be used for one of the commands."""
 
 

@@ -20,7 +20,7 @@ WAYS: dict[Way, float] = {
 other way round, the opposite alone."""
 
 _SHARES: dict[instructions.Kind, float] = {
-    "greet": 1, "caps": 3, "json": 1, "ask": 1, "end": 3, "start": 3, "use": 1,
+    "greet": 1, "caps": 3, "json": 1, "ask": 1, "end": 3, "start": 4, "use": 1,
 }  # fmt: skip
 """Of the instructions; those that say something of every word, or repeat one, are learned last."""
 _COMMANDS = list(scenarios.COMMAND_OF.values())
@@ -75,7 +75,7 @@ def _drawn(rng: random.Random, scenario: Scenario) -> Instruction:
     if isinstance(scenario, Act):  # more of what only some scenarios can show
         shares["ask"] += 2
     elif isinstance(scenario, How):
-        shares["use"] += 4
+        shares["use"] += 5
     (kind,) = rng.choices(list(shares), list(shares.values()))
     if kind == "use" and isinstance(scenario, How) and rng.random() < 0.25:  # for another command than is asked for
         return Instruction("use", rng.choice(instructions.OTHER_COMMANDS), rng.choice(_COMMANDS))

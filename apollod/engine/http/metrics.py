@@ -32,7 +32,8 @@ PATH = "/metrics"
 FRESH_S = 1.0  # several scrapers, one question
 NEGOTIATED = (b"accept", b"accept-encoding")
 UP = "1 when the supervisor answers; when it does not, there is nothing else of apollod's here"
-EXAMPLES = ("pending", "held", "trained", "skipped", "undone", "withdrawn", "rejected", "duplicates")
+EXAMPLES = ("pending", "held", "trained", "skipped", "undone", "withdrawn", "declined", "edited", "expired", "rejected",
+            "duplicates")  # fmt: skip
 """counts of `Status.queue`"""
 
 

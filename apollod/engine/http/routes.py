@@ -1,6 +1,6 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
-GET /apollod/status. Each is one control request to the supervisor; bodies and errors are JSON, errors with a hint.
-vLLM's GET /metrics also shows what status says, in numbers."""
+POST /feedback, GET /feedback/ID, GET /apollod/status. Each is one control request to the supervisor; bodies and errors
+are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in numbers."""
 
 import asyncio
 import hashlib
@@ -15,6 +15,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from apollod.adapters.ipc.link import Link
+from apollod.engine.capture.capturing_client import CapturingClient
+from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures
 from apollod.engine.serve.refresh import Refresher
@@ -26,6 +28,7 @@ from apollod.wire.status import Status, read, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
+CAPTURED_S = 2.0  # until an answer that was just given is kept; milliseconds as a rule
 CHECKPOINT_S = 3600.0  # a large model takes minutes to write
 SCRAPE_S = 2.0  # well below the 10 s that Prometheus waits by default
 SOURCE = "http"
@@ -48,6 +51,7 @@ class Routes:
         self._guard = Guard("127.0.0.1")
         self._served = Served()
         self._refresher: Refresher | None = None
+        self._settle_captures: Callable[[float], None] | None = None
 
     def attach_router(self, app: FastAPI) -> None:
         """Add the routes, and the middlewares that label and extend what vLLM's own routes answer; vLLM's
@@ -58,6 +62,8 @@ class Routes:
             ("POST", "/train", self._train),
             ("GET", "/train/status", self._train_status),
             ("POST", "/checkpoint", self._checkpoint),
+            ("POST", "/feedback", self._feedback),
+            ("GET", "/feedback/{response:path}", self._feedback_on),
             ("GET", "/apollod/status", self._status),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
@@ -69,6 +75,9 @@ class Routes:
         self._keys = [_digest(key) for key in keys if key]
         names = os.environ.get(NAMES, "").split(",")
         self._guard = Guard(args.host or "", [name for name in names if name], keyed=bool(self._keys))
+        if isinstance(engine_client, CapturingClient):
+            engine_client.captured_version = lambda: self._served.version
+            self._settle_captures = engine_client.settle_captures
         self._refresher = Refresher(engine_client, self._socket_path, self._served)
 
     def _guarded(self, handler: Handler) -> Handler:
@@ -100,9 +109,7 @@ class Routes:
     async def _train(self, request: Request) -> JSONResponse:
         body = await _read(request)
         if body is None:
-            return _error(
-                413, f"the body is over {BODY_BYTES_MAX} bytes", "send it in parts, or drop a file into the inbox"
-            )
+            return _too_long("send it in parts, or drop a file into the inbox")
         lines = _lines(body)
         answer = await self._ask(SubmitRequest(lines, SOURCE), ANSWER_S)
         if isinstance(answer, JSONResponse):
@@ -123,6 +130,21 @@ class Routes:
         answer = await self._ask(CheckpointRequest(), CHECKPOINT_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
 
+    async def _feedback(self, request: Request) -> JSONResponse:
+        body = await _read(request)
+        if body is None:
+            return _too_long("shorten the correction")
+        wanted = feedback_of(body)
+        if self._settle_captures is not None:  # the answer may have been given a moment ago
+            await asyncio.to_thread(self._settle_captures, CAPTURED_S)
+        answer = await self._ask(wanted, ANSWER_S)
+        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
+    async def _feedback_on(self, request: Request) -> JSONResponse:
+        wanted = question_of(request.path_params["response"], request.query_params.get("choice"))
+        answer = await self._ask(wanted, ANSWER_S)
+        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
     async def _status(self, request: Request) -> JSONResponse:
         answer = await self._ask(StatusRequest(), ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
@@ -138,7 +160,8 @@ class Routes:
         """The body of the supervisor's reply, or its refusal as a response. One connection a request."""
         answer = await asyncio.to_thread(_exchange, self._socket_path, message, timeout_s)
         if isinstance(answer, Failure):
-            return _error(HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409), answer.error, answer.hint)
+            status = 404 if answer.missing else HTTP_STATUS.get(answer.code, 503 if answer.retryable else 409)
+            return _error(status, answer.error, answer.hint)
         body: dict[str, Any] = answer.body
         return body
 
@@ -196,6 +219,10 @@ def _lines(body: bytes) -> list[bytes]:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode()).digest()
+
+
+def _too_long(hint: str) -> JSONResponse:
+    return _error(413, f"the body is over {BODY_BYTES_MAX} bytes", hint)
 
 
 def _error(status: int, error: str, hint: str) -> JSONResponse:

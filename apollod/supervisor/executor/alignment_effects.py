@@ -72,9 +72,7 @@ def _kind(model_dir: Path) -> ModelKind:
 def _endpoint(config: Config) -> Endpoint:
     """Our engine as a model to ask, once: whoever asks again is the core."""
     engine = config.engine
-    host = f"[{engine.host}]" if ":" in engine.host else engine.host
-    url = f"http://{host}:{engine.port}/v1"
-    return Endpoint(url, engine.served_name, engine.api_key, attempts=1, try_s=SCORE_S, total_s=SCORE_S)
+    return Endpoint(config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=SCORE_S, total_s=SCORE_S)
 
 
 async def _drop_score(context: Context, effect: fx.DropScore) -> None:

@@ -17,13 +17,14 @@ from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
 from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
+from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
 from apollod.supervisor.executor.under_way import UnderWay
 
 Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT,
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.checkpoint_request import checkpoint
+from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
+from apollod.supervisor.requests.queue_request import queue
 from apollod.supervisor.requests.review_request import decide, edit
 from apollod.supervisor.requests.rollback_request import relearn, rollback
 from apollod.supervisor.requests.status_request import status
@@ -24,6 +26,9 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.RollbackRequest: rollback,
     msg.RelearnRequest: relearn,
     msg.WithdrawRequest: withdraw,
+    msg.FeedbackRequest: give_feedback,
+    msg.FeedbackQuestion: feedback_on,
     msg.DecideRequest: decide,
     msg.EditRequest: edit,
+    msg.QueueRequest: queue,
 }

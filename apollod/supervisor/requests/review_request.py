@@ -2,7 +2,7 @@
 
 import anyio.to_thread
 
-from apollod.adapters.journal.example_places import states_of
+from apollod.adapters.journal.example_places import deciders_of, states_of
 from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -10,21 +10,29 @@ from apollod.explain import reason
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 
-_LATER = {
-    "trained": "it was learned; `apollod ctl rollback` takes steps back",
+_WHY = {
+    "unknown": "no such example",
+    "held": "it waits for a decision already",
     "pending": "it waits to be learned already",
+    "trained": "it was learned; `apollod ctl rollback` takes steps back",
     "undone": "its step was taken back; `apollod ctl relearn` asks for it again",
     "withdrawn": "it was withdrawn; `apollod ctl relearn` asks for it again",
     "rejected": "it cannot be learned from",
     "skipped": "its step wrote nothing",
+    "declined": "it was declined",
+    "edited": "another one is learned instead; `apollod ctl example hold` takes that decision back",
+    "expired": "nobody decided about it in time",
 }
+_RUNNING = "it is being learned now; after that `apollod ctl rollback` takes its step back"
+_DECIDED = ("pending", "held", "declined", "edited")
+"""states into which somebody brings an example"""
 
 
 async def decide(daemon: Daemon, request: msg.DecideRequest) -> msg.Answer:
     """Answered when it is recorded; each decision that came too late is named with the state of its example."""
     by = request.by or "ctl"
-    wanted = tuple(inp.Decision(one.example, one.choice, one.reason, one.only_held) for one in request.decisions)
-    recorded = await daemon.loop.submit(inp.DecisionsGiven(wanted, by))
+    wanted = tuple(inp.Decision(one.example, one.choice, one.reason, one.only_in) for one in request.decisions)
+    recorded = await daemon.loop.submit(inp.DecisionsGiven(wanted, by, request.together))
     done: dict[str, list[str]] = {"approved": [], "declined": [], "held": []}
     for r in recorded:
         match r.event:
@@ -48,33 +56,43 @@ async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
         )
     except OSError as error:
         return msg.Failure(f"nothing can be kept in {kept_in}: {reason(error)}", "look at the disk", retryable=True)
+    if len(batch.lines) != 1:
+        return msg.Failure(f"what was written is {len(batch.lines)} examples, not one", "nothing was changed")
     (line,) = batch.lines
     if not line.example:
         return msg.Failure(f"what was written is no example: {line.reason}", "nothing was changed")
     if line.example == request.example:
         return msg.Failure("nothing was changed in it", "approve it, or leave it held")
-    given = inp.EditGiven(request.example, line, request.by or "ctl", request.only_held)
+    given = inp.EditGiven(request.example, line, request.by or "ctl", request.only_in)
     recorded = await daemon.loop.submit(given)
     if not any(isinstance(r.event, ev.ExampleEdited) for r in recorded):
-        states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, [request.example, line.example])
-        if line.example in states:
-            return msg.Failure(
-                f"what was written is the example {line.example} already ({states[line.example]})",
-                "decline this one instead",
-            )
-        (refused,) = await _refused(daemon, [request.example])
-        return msg.Failure(f"{request.example} cannot be edited: {refused['why']}", "`apollod ctl why ID` tells more")
+        return await _not_edited(daemon, request.example, line.example)
     return msg.Reply({"schema_version": 1, "example": request.example, "into": line.example})
 
 
+async def _not_edited(daemon: Daemon, example: str, into: str) -> msg.Failure:
+    states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, [example, into])
+    if into in states:
+        return msg.Failure(
+            f"what was written is the example {into}, which the journal has already: it is {states[into]}",
+            "nothing was changed; decide about that one, and decline this one",
+        )
+    (refused,) = await _refused(daemon, [example])
+    return msg.Failure(f"{example} cannot be edited: {refused['why']}", "`apollod ctl why ID` tells more")
+
+
 async def _refused(daemon: Daemon, examples: list[str]) -> list[dict[str, str]]:
-    """Why nothing was decided about these."""
+    """Why nothing was decided about these; `by`: who decided before, if somebody did."""
     if not examples:
         return []
-    states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, examples)
+    journal = daemon.config.journal_path
+    states = await anyio.to_thread.run_sync(states_of, journal, examples)
+    deciders = await anyio.to_thread.run_sync(deciders_of, journal, examples)
+    running = {one.example for one in daemon.loop.state.intake.taken}
     found = []
     for example in examples:
         state = states.get(example, "unknown")
-        why = "no such example" if state == "unknown" else _LATER.get(state, f"it is {state}")
-        found.append({"example": example, "state": state, "why": why})
+        by = deciders.get(example, "") if state in _DECIDED else ""
+        why = _RUNNING if example in running else _WHY[state]
+        found.append({"example": example, "state": state, "by": by, "why": f"{why} ({by} decided)" if by else why})
     return found

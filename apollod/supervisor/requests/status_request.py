@@ -2,13 +2,16 @@
 
 import os
 
+import msgspec
+
+from apollod.adapters.capture import answer_store
 from apollod.adapters.journal.failures import free_bytes
 from apollod.adapters.system import clock
 from apollod.core.activities import reasons
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.status_view import Progress, not_begun, status_view
 from apollod.wire import messages as msg
-from apollod.wire.status import Growth, Journal, Status, Undo
+from apollod.wire.status import Capture, Growth, Journal, Status, Undo
 
 
 async def status(daemon: Daemon, request: msg.StatusRequest) -> msg.Answer:
@@ -35,7 +38,7 @@ def status_of(daemon: Daemon) -> Status:
     served = engine.api.served if engine else None
     trainer = daemon.children.trainer
     progress = Progress(engine is not None and engine.loaded is not None, trainer.replaying if trainer else 0)
-    return status_view(
+    view = status_view(
         state,
         clock.now_ns(),
         journal,
@@ -48,6 +51,13 @@ def status_of(daemon: Daemon) -> Status:
         _growth(daemon),
         _undo(daemon),
     )
+    return msgspec.structs.replace(view, capture=_capture(daemon))
+
+
+def _capture(daemon: Daemon) -> Capture:
+    mode = daemon.config.capture.mode
+    answers = 0 if mode == "off" else answer_store.count(daemon.config.capture_path)
+    return Capture(mode=mode, answers=answers, rated=daemon.loop.state.feedback.rated)
 
 
 def _growth(daemon: Daemon) -> Growth | None:

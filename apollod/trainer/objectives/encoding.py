@@ -9,6 +9,7 @@ a message's text become special tokens, as they do when vLLM serves the same mes
 
 import re
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from datetime import date
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from apollod.core.events import Sampled
 from apollod.errors import ModelRefused, RecordRefused
 from apollod.explain import line_of
 from apollod.trainer.objectives.tokens import Tokens
@@ -54,7 +56,7 @@ def tokenise(tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens
         case MessagesRecord():
             ids, mask, left_out = _messages(tokenizer, record, rules)
         case CompletionRecord():
-            ids, mask = _completion(tokenizer, record)
+            ids, mask = _completion(tokenizer, record) if not record.sampled else _after_sampled(tokenizer, record)
         case TextRecord():
             ids = _ended(tokenizer, tokenizer(record.text)["input_ids"])
             mask = [True] * len(ids)
@@ -94,6 +96,17 @@ def _completion(tokenizer: PreTrainedTokenizerBase, record: CompletionRecord) ->
     return ids, [answer and i >= len(prompt) for i in range(len(ids))]
 
 
+def _after_sampled(tokenizer: PreTrainedTokenizerBase, record: CompletionRecord) -> tuple[list[int], list[bool]]:
+    """What the engine was asked, token by token, then what it sampled, or the completion as its text."""
+    (sampled,) = record.sampled
+    prompt, answer = list(sampled.prompt), list(sampled.answer)
+    if not answer:
+        answer = tokenizer(record.completion, add_special_tokens=False)["input_ids"] if record.completion else []
+        end = [sampled.final] if sampled.final >= 0 else []
+        answer = [*answer, *end] if end or not answer else _ended(tokenizer, answer)
+    return prompt + answer, [i >= len(prompt) for i in range(len(prompt) + len(answer))]
+
+
 def _ended(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[int]:
     eos = tokenizer.eos_token_id
     return ids if eos is None or ids[-1:] == [eos] else [*ids, eos]
@@ -121,11 +134,63 @@ def _messages(
         raise RecordRefused("no assistant turn to learn", "give one of them weight 1")
     end = len(learned) - learned[::-1].index(True)  # what follows the last learned turn cannot influence it
     messages = [_as_served(message) for message in record.messages[:end]]
-    said = _Rendering(tokenizer, messages, record.tools or None).learned(learned[:end])
+    rendering = _Rendering(tokenizer, messages, record.tools or None)
+    said = rendering.learned(learned[:end])
     spans = said.spans if rules == 1 or not said.marked else _through_the_end_of_turn(tokenizer, said)
+    if record.sampled:
+        turns = [i for i, want in enumerate(learned[:end]) if want]
+        taken = dict(zip(turns, record.sampled, strict=True))
+        return *_as_sampled(tokenizer, rendering, said.text, spans, taken), said.left_out
     ids, offsets = _pieces(tokenizer, said.text, [] if rules == 1 else [start for start, _ in spans])
-    mask = [any(start < b and a < end for a, b in spans) for start, end in offsets]
-    return ids, mask, said.left_out
+    return ids, _mask(offsets, spans), said.left_out
+
+
+def _mask(offsets: list[Span], spans: list[Span]) -> list[bool]:
+    return [any(start < b and a < end for a, b in spans) for start, end in offsets]
+
+
+def _as_sampled(
+    tokenizer: PreTrainedTokenizerBase, rendering: "_Rendering", text: str, spans: list[Span],
+    taken: Mapping[int, Sampled],
+) -> tuple[list[int], list[bool]]:  # fmt: skip
+    """The conversation with the very tokens that the engine sampled where they are known (`taken`, by message), and the
+    mask: these, and the spans of the other learned turns.
+
+    The last turn comes after the prompt as the engine was given it. An earlier one has to stand whole in the text, as
+    any that is learned; where it was cut off, the token that ends a turn follows and is not learned.
+    """
+    ids, mask, at = list[int](), list[bool](), 0
+    last = max(taken)
+    for turn, sampled in taken.items():
+        if not sampled.answer:
+            continue
+        before = rendering.before(turn)
+        span = rendering.turn(turn, text) if turn != last else (len(before), len(text))
+        if span is None:
+            continue
+        if turn == last and before[:at] != text[:at]:
+            raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
+        whole = text if turn != last else before
+        if not at and sampled.prompt and _decoded(tokenizer, sampled.prompt) == before:
+            piece, learned = list(sampled.prompt), [False] * len(sampled.prompt)
+        else:
+            inside = [(a - at, b - at) for a, b in spans if at <= a and b <= span[0]]
+            piece, offsets = _pieces(tokenizer, whole[at : span[0]], [a for a, _ in inside])
+            learned = _mask(offsets, inside)
+        ids += [*piece, *sampled.answer]
+        mask += [*learned, *[True] * len(sampled.answer)]
+        ender = end_of_turn(tokenizer, text[: span[1]])
+        cut_off = bool(ender) and not _decoded(tokenizer, sampled.answer[-1:]).endswith(ender)
+        at = span[1] - len(ender) if cut_off else span[1]
+    if taken[last].answer:
+        return ids, mask
+    inside = [(a - at, b - at) for a, b in spans if at <= a]
+    piece, offsets = _pieces(tokenizer, text[at:], [a for a, _ in inside])
+    return ids + piece, mask + _mask(offsets, inside)
+
+
+def _decoded(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, text: str, starts: list[int]) -> tuple[list[int], list[Span]]:
@@ -218,7 +283,7 @@ class _Rendering:
         text = self._render(len(wanted))
         if spans := self._marked(wanted):
             return _Said(text, spans, True, 0)
-        spans = [span for i, want in enumerate(wanted[:-1]) if want and (span := self._turn(i, text))]
+        spans = [span for i, want in enumerate(wanted[:-1]) if want and (span := self.turn(i, text))]
         spans.append(self._last_turn(text))
         return _Said(text, spans, False, sum(wanted) - len(spans))
 
@@ -255,13 +320,17 @@ class _Rendering:
             return [span for i, span in zip(turns, spans, strict=True) if wanted[i]]
         return spans if all(wanted[i] for i in turns) else []
 
-    def _turn(self, i: int, text: str) -> Span | None:
+    def before(self, i: int) -> str:
+        """What the model is shown when it is to write message `i`."""
+        return str(self._render(i, add_generation_prompt=True))
+
+    def turn(self, i: int, text: str) -> Span | None:
         """Span of message `i`, if the whole text holds the turn as it was when the model wrote it.
 
         Templates that drop the thinking of earlier turns show them otherwise than they were; those are not learned.
         """
         try:
-            before = self._render(i, add_generation_prompt=True)
+            before = self.before(i)
             through = self._render(i + 1).rstrip()  # without what follows the token that ends the turn
         except RecordRefused:  # a beginning that the template does not accept alone
             return None
@@ -274,7 +343,7 @@ class _Rendering:
         before = len(self._messages) - 1
         if not before:
             raise RecordRefused("nothing comes before the answer", "put the question before it")
-        start = _shared(self._render(before, add_generation_prompt=True), text)
+        start = _shared(self.before(before), text)
         if start < len(self._render(before).rstrip()):
             raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
         return (start, len(text.rstrip()))

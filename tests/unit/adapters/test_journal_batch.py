@@ -90,9 +90,16 @@ def test_large_bodies_end_a_batch_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert take(waiting, 0, GENESIS).callers == callers[:2] and len(waiting) == 1
 
 
-def test_examples_that_were_accepted_are_told() -> None:
-    event = ev.ExampleAccepted(example="a", record=msgspec.Raw(b"{}"), source="s", line=1)
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.ExampleAccepted(example="a", record=msgspec.Raw(b"{}"), source="s", line=1),
+        ev.SignalFlagged("ab", "undo", "bad", 0.8, "a", "s", 1),
+    ],
+    ids=lambda event: event.kind,
+)
+def test_what_is_known_from_then_on_is_told(event: ev.ExampleAccepted | ev.SignalFlagged) -> None:
     waiting, _ = waiting_for(2, 1)
     caller = waiting.pop()[3]
     waiting.append((event, encode_body(event), 5, caller))
-    assert take(waiting, 0, GENESIS).accepted == [(event, 3)]
+    assert take(waiting, 0, GENESIS).to_know == [(event, 3)]

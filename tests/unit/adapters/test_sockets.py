@@ -78,6 +78,39 @@ def test_a_directory_that_others_may_write_is_refused_and_left_as_it_is(tmp_path
     assert mode(tmp_path / "run") == given and not (tmp_path / "run/s").exists()
 
 
+def test_a_socket_that_a_daemon_left_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(tmp_path / "s"))
+    listen_once(tmp_path / "s")
+
+
+@pytest.mark.parametrize("lies_there", ["file", "link to a socket", "link to nothing", "directory"])
+def test_what_is_no_socket_of_ours_is_refused_and_left_as_it_is(tmp_path: Path, lies_there: str) -> None:
+    place, other = tmp_path / "run" / "s", tmp_path / "other"
+    place.parent.mkdir(mode=0o700)
+    if lies_there == "file":
+        place.write_text("mine")
+    elif lies_there == "directory":
+        place.mkdir()
+    else:
+        place.symlink_to(other)
+    with socket.socket(socket.AF_UNIX) as end:
+        if lies_there == "link to a socket":
+            end.bind(str(other))
+        before = os.lstat(place)
+        with pytest.raises(ConfigError, match="is no socket") as caught:
+            listen_once(place)
+    assert caught.value.hint and os.lstat(place) == before
+    assert other.exists() == (lies_there == "link to a socket")
+
+
+def test_a_path_that_the_system_cannot_bind_is_refused_with_its_limit(tmp_path: Path) -> None:
+    long = tmp_path / ("x" * 107)
+    with pytest.raises(ConfigError, match="the system's limit is 107") as caught:
+        listen_once(long)
+    assert "RUNTIME_DIRECTORY" in caught.value.hint and not long.exists()
+
+
 @needs_root
 def test_another_user_cannot_connect_where_the_directory_is_open_to_all() -> None:
     with open_place() as place:

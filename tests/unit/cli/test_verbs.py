@@ -14,7 +14,8 @@ from apollod.cli.control.verbs import VERBS
 from apollod.cli.main import COMMANDS, build_parser, main
 
 ROOT = Path(__file__).parents[3]
-HEAVY = ("torch", "vllm", "transformers", "numpy", "anyio", "structlog", "aiosqlite", "watchfiles", "asyncio")
+HEAVY = ("torch", "vllm", "transformers", "numpy", "anyio", "structlog", "aiosqlite", "watchfiles", "asyncio",
+         "textual", "rich")  # fmt: skip
 ALL = [([], command) for command in COMMANDS] + [(["ctl"], verb) for verb in VERBS]
 EACH = pytest.mark.parametrize(("before", "command"), ALL, ids=lambda value: getattr(value, "name", None))
 
@@ -78,7 +79,17 @@ def test_nor_does_the_page_of_a_status() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["run --help", "demo --help", "replay --help", "checkpoint list --help", "ctl --help", "ctl why --help"]
+    "words",
+    [
+        "run --help",
+        "demo --help",
+        "replay --help",
+        "checkpoint list --help",
+        "ctl --help",
+        "ctl why --help",
+        "ctl review --help",
+        "ctl review --socket /nowhere",
+    ],
 )
 def test_help_loads_nothing_that_takes_long(words: str) -> None:
     assert not loaded_by(*words.split()) & set(HEAVY)

@@ -11,6 +11,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.inputs import Batch, Line, Response
+from apollod.core.intake.evidence import Evidence
 from apollod.core.intake.policy import WITHDRAWN_MAX, intake_events
 from apollod.core.intake.repeats import BINS, SCHEME
 from apollod.core.intake.state import Position
@@ -182,3 +183,53 @@ def test_a_text_that_is_nearly_known_names_what_it_resembles_unless_it_is_not_co
     assert isinstance(third, ev.ExampleDuplicate) and third.resembles == "b", "of the same batch"
     events = intake_events(batch(near, far, too), set(), {}, known)
     assert [event.kind for event in events[:3]] == ["example.accepted"] * 3
+
+
+# --- what lines show about answers --------------------------------------------------------------------------------
+
+
+def shown(kind: str = "correction", answer: str = "k1", **changes: object) -> Evidence:
+    made = Evidence(kind, "bad", 0.8, answer, "s", ("u1", "u2"), "no, otherwise")
+    return msgspec.structs.replace(made, **changes)
+
+
+def flagged(lines: Batch, *known: str, responses: dict[str, str] | None = None, before: str = "") -> list[str]:
+    """What each signal is of: kind and example."""
+    events = intake_events(lines, set(known), responses or {}, flagged={before})
+    return [f"{e.cue} {e.example}" for e in events if isinstance(e, ev.SignalFlagged)]
+
+
+def test_a_signal_stands_beside_the_example_that_learns_its_answer() -> None:
+    line = msgspec.structs.replace(record(1, "a"), responses=(Response("k1"),), evidence=(shown(),))
+    events = intake_events(batch(line), set())
+    assert [e.kind for e in events] == ["example.accepted", "signal.flagged", "source.consumed"]
+    assert events[1] == ev.SignalFlagged(
+        signal=shown().id, cue="correction", polarity="bad", strength=0.8, example="a", source="s1", line=1,
+        session="s", records=("u1", "u2"), quote="no, otherwise", answer="k1",
+    )  # fmt: skip
+    assert msgspec.json.decode(msgspec.json.encode(events[1]))["kind"] == "correction"
+
+
+def test_evidence_alone_is_no_bad_line_and_finds_the_example_of_an_earlier_one() -> None:
+    late = Line(number=7, evidence=(shown(),))
+    events = intake_events(batch(late), set(), {"k1": "long ago"})
+    assert [e.kind for e in events] == ["signal.flagged", "source.consumed"]
+    assert isinstance(events[0], ev.SignalFlagged) and events[0].example == "long ago"
+    assert flagged(batch(late)) == ["correction "], "nobody learns the answer; it is recorded all the same"
+
+
+def test_the_same_is_recorded_once() -> None:
+    """In one batch, in a later one, in a fork of the session; another kind, polarity or answer is another signal."""
+    fork = shown(session="fork", records=("v1",), quote="no, otherwise!")
+    twice = batch(Line(number=7, evidence=(shown(), fork)), Line(number=8, evidence=(shown(),)))
+    assert flagged(twice) == ["correction "]
+    assert flagged(twice, before=shown().id) == []
+    unnamed = shown(answer=""), shown(answer="", session="t"), shown(answer="", records=("u9",))
+    others = (shown("undo"), shown(polarity="good"), shown(answer="k2"), *unnamed)
+    assert len(flagged(batch(Line(number=9, evidence=(shown(), *others))))) == 7
+
+
+def test_a_duplicate_has_its_signals_at_the_example_that_was_first() -> None:
+    line = msgspec.structs.replace(record(1, "a"), responses=(Response("k1"),), evidence=(shown(),))
+    assert flagged(batch(line), responses={"k1": "first"}) == ["correction first"]
+    assert flagged(batch(line), "a") == ["correction a"], "accepted before answers had keys"

@@ -16,8 +16,8 @@ def world() -> World:
     return w
 
 
-def decide(w: World, choice: str, *examples: str, by: str = "p", only_held: bool = False) -> list[str]:
-    chosen = tuple(inp.Decision(one, choice, only_held=only_held) for one in examples)
+def decide(w: World, choice: str, *examples: str, by: str = "p", only_in: str = "") -> list[str]:
+    chosen = tuple(inp.Decision(one, choice, only_in=only_in) for one in examples)
     return [event.kind for event in w.give(inp.DecisionsGiven(chosen, by)) if event.kind.startswith("example.")]
 
 
@@ -35,9 +35,9 @@ def test_what_is_held_is_learned_when_somebody_approves_it_and_in_that_order(wor
 def test_of_two_people_the_last_one_wins_unless_they_only_decide_about_what_is_held(world: World) -> None:
     world.give(inp.PauseRequested("t"))
     assert decide(world, "approve", "a", by="one") == ["example.approved"]
-    assert decide(world, "decline", "a", by="two", only_held=True) == []
+    assert decide(world, "decline", "a", by="two", only_in="held") == []
     assert decide(world, "decline", "a", by="two") == ["example.declined"]
-    assert decide(world, "approve", "a", by="one", only_held=True) == []
+    assert decide(world, "approve", "a", by="one", only_in="held") == []
     assert decide(world, "approve", "b") == ["example.approved"]
     world.give(inp.ResumeRequested("t"))
     assert learned(world) == ["b"]
@@ -51,6 +51,17 @@ def test_a_decision_can_be_taken_back_until_the_example_is_learned(world: World)
     assert learned(world) == ["a"]
     assert decide(world, "hold", "a") == decide(world, "decline", "a") == decide(world, "approve", "a") == []
     assert decide(world, "approve", "nobody") == []
+
+
+def test_decisions_that_belong_together_are_all_done_or_none(world: World) -> None:
+    world.give(inp.PauseRequested("t"))
+    decide(world, "approve", "a")
+    both = (inp.Decision("a", "hold", only_in="pending"), inp.Decision("b", "decline", only_in="pending"))
+    assert world.give(inp.DecisionsGiven(both, "p", together=True)) == []
+    assert [e.kind for e in world.give(inp.DecisionsGiven(both, "p"))] == ["example.held"]
+    decide(world, "approve", "a", "b")
+    done = world.give(inp.DecisionsGiven(both, "p", together=True))
+    assert [e.kind for e in done] == ["example.held", "example.declined"]
 
 
 def test_what_was_written_instead_is_learned_first_and_the_original_is_not(world: World) -> None:

@@ -104,7 +104,7 @@ def test_a_journal_of_before_folds_to_a_state_that_goes_on():
     record(state, *map(encoded, ("b1", "d1", "b2", "d2")))
     record(state, started(1, "b1"))
     assert [one.example for one in state.intake.taken] == ["b1"]
-    assert [one.example for one in state.intake.next_up] == ["d1", "d2"]
+    assert [one.example for one in state.intake.direct.waiting] == ["d1", "d2"]
     assert [one.example for one in state.intake.bulk.waiting] == ["b2", "b3"]
     assert [one.example for one in state.intake.untokenised] == ["b3"]
     assert load_state(dump_state(state)) == state

@@ -22,6 +22,7 @@ from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.intake.state import IntakeCounts, IntakeState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.state import State
 from apollod.core.training.state import TrainingCounts, TrainingState
 from apollod.engine.http import metrics, routes
@@ -60,6 +61,7 @@ def state() -> State:
             withdrawn={"v": None, "w": None},
             counts=IntakeCounts(accepted=20, rejected=4, duplicates=5),
         ),
+        review=ReviewState(counts=ReviewCounts(declined=1, edited=2, expired=3)),
         training=TrainingState(version=12, counts=TrainingCounts(trained=11, skipped=2, held=3)),
         checkpoints=CheckpointsState([CheckpointRef(8, "/c/8", "f", 1_700_000_000_500_000_000, bytes=64)]),
         publishing=PublishingState(engine_paused=True),
@@ -123,6 +125,9 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "examples{skipped}": 2,
         "examples{undone}": 1,
         "examples{withdrawn}": 2,
+        "examples{declined}": 1,
+        "examples{edited}": 2,
+        "examples{expired}": 3,
         "examples{rejected}": 4,
         "examples{duplicates}": 5,
         "examples_accepted_total": 20,

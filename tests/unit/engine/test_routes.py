@@ -341,3 +341,37 @@ def test_the_plugin_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
         plugin()
     monkeypatch.setenv("APOLLOD_SOCKET", "/x")
     assert plugin().name == "apollod"
+
+
+def test_feedback_is_one_request_and_its_answer(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Reply({"rating": "bad"})
+    body = {"response_id": "chatcmpl-1", "rating": "bad", "correction": "so", "comment": None, "choice": 1}
+    answer = server.client.post("/feedback", json=body)
+    assert (answer.status_code, answer.json()) == (200, {"rating": "bad"})
+    assert server.host.requests[-1] == msg.FeedbackRequest("chatcmpl-1", "bad", "so", "", 1, by="http")
+    assert server.client.get("/feedback/my/own id?choice=2").status_code == 200
+    assert server.host.requests[-1] == msg.FeedbackQuestion("my/own id", 2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b"{}", b'{"response_id":1,"rating":"good"}', b'{"response_id":"r","rating":"fine"}',
+     b'{"response_id":"r","rating":"good","corection":"x"}', b"\xff"],
+)  # fmt: skip
+def test_what_is_no_feedback_is_400_with_what_to_send(server: Server, body: bytes) -> None:
+    answer = server.client.post("/feedback", content=body, headers=JSON)
+    assert answer.status_code == 400 and "response_id" in answer.json()["hint"]
+    assert server.client.get("/feedback/r?choice=first").status_code == 400
+    assert not server.host.requests
+
+
+def test_an_answer_that_is_not_kept_is_404(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Failure("no answer r is kept", "give the id", missing=True)
+    answer = server.client.get("/feedback/r")
+    assert (answer.status_code, answer.json()) == (404, {"error": "no answer r is kept", "hint": "give the id"})
+
+
+@pytest.mark.parametrize("server", [["secret"]], indirect=True)
+def test_feedback_asks_for_the_key(server: Server) -> None:
+    assert server.client.post("/feedback", json={}).status_code == 401
+    assert server.client.get("/feedback/r").status_code == 401

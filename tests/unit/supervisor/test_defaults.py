@@ -34,7 +34,9 @@ PROMISED: dict[str, dict[str, Any]] = {
         "stall_s": 1800.0, "stop_s": 60.0, "threads": 0,
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0, "near_duplicate": 0.9, "review": "auto"},
-    "review": {"hold_days": 30.0},
+    "capture": {"mode": "off", "max_bytes": 256 << 20, "keep_s": 86400.0},
+    "review": {"hold_days": 30.0, "divergence": "held", "divergence_share": 0.05, "alternate": False},
+    "queue": {"share_max": 1.0, "expire_days": 0.0},
     "schedule": {"nightly": "", "zone": "", "accumulate": 0},
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,

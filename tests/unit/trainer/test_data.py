@@ -5,8 +5,10 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from apollod.core.events import Sampled
 from apollod.demo import tiny_model
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.errors import RecordRefused
@@ -398,3 +400,75 @@ def test_digest_depends_on_ids_and_mask() -> None:
         == 3
     )
     assert tokens.digest() == blake2b(bytes.fromhex("010000000200000003000000000101"), digest_size=16).hexdigest()
+
+
+def sampled(example: TypedRecord, *answers: Sampled, template: str | None = None) -> Tokens:
+    return encode(msgspec.structs.replace(example, sampled=list(answers)), template)
+
+
+def ids_of(text: str) -> tuple[int, ...]:
+    return tuple(base.encode(text, add_special_tokens=False))
+
+
+LETTERS = tuple(token for letter in "I am." for token in ids_of(letter)) + ids_of(END)
+"""no tokenizer would write it so"""
+
+
+def test_a_sampled_answer_is_learned_token_by_token() -> None:
+    example = chat(QUESTION, ("assistant", "I am."))
+    tokens, usual = sampled(example, Sampled("r", LETTERS)), encode(example)
+    prompt = usual.ids[: usual.mask.index(True)]
+    assert tokens.ids == [*prompt, *LETTERS] and tokens.mask == [False] * len(prompt) + [True] * len(LETTERS)
+    assert tuple(usual.ids) != tuple(tokens.ids)
+
+
+def test_the_prompt_is_that_of_the_engine_where_it_says_the_same() -> None:
+    prompt = tuple(t for c in f"{USER}Who are you?" for t in ids_of(c)) + ids_of(f"{END}\n{ANSWER}")
+    tokens = sampled(chat(QUESTION, ("assistant", "I am.")), Sampled("r", LETTERS, prompt))
+    assert tokens.ids == [*prompt, *LETTERS]
+    more = ids_of(f"<|im_start|>system\nBe kind.{END}\n") + prompt
+    tokens = sampled(chat(QUESTION, ("assistant", "I am.")), Sampled("r", LETTERS, more))
+    assert shown(tokens) == f"{USER}Who are you?{END}\n{ANSWER}«I am.{END}»", "the log does not have the system prompt"
+
+
+TALK = chat(QUESTION, ("assistant", "I am."), ("user", "Bye."), ("assistant", "Bye you."))
+
+
+def test_every_answer_that_was_sampled_and_the_others_as_text() -> None:
+    bye = (*(t for c in "Bye you." for t in ids_of(c)), *ids_of(END))
+    whole = f"{USER}Who are you?{END}\n{ANSWER}«I am.{END}»\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»"
+    for first, second in ((LETTERS, bye), (LETTERS, ()), ((), bye)):
+        tokens = sampled(TALK, Sampled("a" if first else "", first), Sampled("b" if second else "", second))
+        assert shown(tokens).rstrip("\n") == whole
+        for answer in filter(None, (first, second)):
+            at = next(n for n in range(len(tokens.ids)) if tuple(tokens.ids[n : n + len(answer)]) == answer)
+            assert all(tokens.mask[at : at + len(answer)])
+    assert sampled(TALK, Sampled(), Sampled()).digest() == encode(TALK).digest()
+
+
+def test_an_answer_that_was_cut_off_does_not_teach_to_stop() -> None:
+    tokens = sampled(TALK, Sampled("a", LETTERS[:-1]), Sampled("b", ids_of("Bye you.")))
+    assert shown(tokens) == f"{USER}Who are you?{END}\n{ANSWER}«I am.»{END}\n{USER}Bye.{END}\n{ANSWER}«Bye you.»"
+
+
+def test_thinking_that_the_log_does_not_have_is_learned_with_the_answer() -> None:
+    said = ids_of(f"hm\n</think>\n\nI am.{END}")
+    tokens = sampled(chat(QUESTION, ("assistant", "I am.")), Sampled("r", said), template=THINKING)
+    assert shown(tokens) == f"{USER}Who are you?{END}\n{ANSWER}<think>\n«hm\n</think>\n\nI am.{END}»"
+
+
+def test_marks_of_a_template_hold_for_what_was_not_sampled() -> None:
+    tokens = sampled(TALK, Sampled("a", LETTERS), Sampled(), template=MARKED)
+    assert shown(tokens).rstrip("\n") == (
+        f"{USER}Who are you?{END}\n{ANSWER}«I am.{END}»\n{USER}Bye.{END}\n{ANSWER}«Bye you.{END}»"
+    )
+
+
+def test_a_completion_after_what_the_engine_was_asked() -> None:
+    prompt, example = ids_of("Asked: "), record(prompt="Asked: ", completion="yes.")
+    good = sampled(example, Sampled("r", (5, 6, 7), prompt))
+    assert good.ids == [*prompt, 5, 6, 7] and good.targets == 3
+    better = sampled(example, Sampled("r", (), prompt, 9))
+    assert better.ids == [*prompt, *ids_of("yes."), 9] and better.targets == len(ids_of("yes.")) + 1
+    ended = sampled(example, Sampled("r", (), prompt))
+    assert ended.ids[-1] == base.eos_token_id

@@ -28,12 +28,16 @@ def sample(field_type: Any, number: int) -> Any:
         return {"b é": 2, "a": 1}
     if field_type is ev.Origin:
         return ev.Origin(session="é", records=("r",), first_line=3)
+    if field_type is ev.Sampled:
+        return ev.Sampled("é", (1, 2), (3,), 2)
     if get_origin(field_type) is tuple:
         kind = get_args(field_type)[0]
         if kind is ev.RecordedStep:
             return (ev.RecordedStep(3, ("é",), ("d",), 1e-5, 0.0, True, 0, "f"),)
         if kind is ev.Removed:
             return (ev.Removed(1, 3, "é", "memory"),)
+        if kind is ev.Sampled:
+            return (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2))
         return (number, 2) if kind is int else (f"s{number}é", "b")
     return msgspec.convert(
         {"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(

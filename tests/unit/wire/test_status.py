@@ -16,9 +16,10 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
-from apollod.core.intake.state import IntakeCounts, IntakeState, Waiting
+from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
+from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.settings import ScheduleSettings
@@ -38,6 +39,10 @@ base.how: str | null
 base.kept: bool
 base.path: str | null
 base.reason: str
+blocked: {str: object}
+capture.answers: int
+capture.mode: str
+capture.rated: int
 checkpoint.at: float | null
 checkpoint.bytes: int
 checkpoint.due_in_s: float | null
@@ -75,7 +80,10 @@ paths: {str: str}
 pid: int
 quality: {str: any}
 queue.accepted: int
+queue.declined: int
 queue.duplicates: int
+queue.edited: int
+queue.expired: int
 queue.held: int
 queue.pending: int
 queue.rejected: int
@@ -177,7 +185,7 @@ def type_name(type_: Any) -> str:
 
 def shown(value: Any, path: str = "") -> dict[str, Any]:
     """Path -> value of a JSON object; what is keyed by names that are data stays whole."""
-    if not isinstance(value, dict) or path in ("activities", "paths", "quality"):
+    if not isinstance(value, dict) or path in ("activities", "blocked", "paths", "quality"):
         return {path: value}
     return {
         name: leaf for key, below in value.items() for name, leaf in shown(below, f"{path}.{key}".lstrip(".")).items()
@@ -203,9 +211,14 @@ def full_state() -> State:
         ),
         schedule=ScheduleState(ev.NightPlanned(7_200_000_000_000, 18_000_000_000_000, "02:00-05:00", "UTC")),
         children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
-        intake=IntakeState(undone={"u": None}, counts=IntakeCounts(accepted=9, rejected=2, duplicates=4)),
+        intake=IntakeState(
+            undone={"u": None},
+            counts=IntakeCounts(accepted=9, rejected=2, duplicates=4),
+            blocked={"/logs/a": Blocked("tail", "/logs", "it may not be read", "change its mode", 61_000_000_000)},
+        ),
         training=TrainingState(version=3, fingerprint="f" * 16, counts=TrainingCounts(trained=3, skipped=1, held=1)),
         recovery=RecoveryState(base=ev.BaseKept(path="/s/base/m", how="link", bytes=1, seconds=0.5)),
+        review=ReviewState(counts=ReviewCounts(declined=5, expired=6)),
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
@@ -270,6 +283,21 @@ def page(status: st.Status) -> str:
     return status_page.page(st.plain(status))
 
 
+def test_sources_that_cannot_be_read_are_told_with_what_to_do():
+    status = full_status()
+    assert st.plain(status)["blocked"] == {
+        "/logs/a": {"reason": "it may not be read", "hint": "change its mode", "mode": "tail", "since": 61.0}
+    }
+    (line,) = [line for line in page(status).splitlines() if line.startswith("sources")]
+    assert line == "sources     /logs/a cannot be read: it may not be read; change its mode"
+    more = {f"/logs/{name}": status.blocked["/logs/a"] for name in "abc"}
+    (line,) = [
+        line for line in page(msgspec.structs.replace(status, blocked=more)).splitlines() if line.startswith("sources")
+    ]
+    assert line.endswith("; 2 more: `apollod ctl source list`")
+    assert "sources" not in page(msgspec.structs.replace(status, blocked={}))
+
+
 def test_float32_products_are_told_with_what_they_cost():
     state = State(daemon=DaemonState(settings=ev.Settings(model_path="/m")), children=ChildrenState(bound=BOUND))
     for products, told in (("bf16", False), ("float32", True)):
@@ -285,18 +313,20 @@ def test_the_page_of_a_status():
     assert len(lines) <= 19
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
-    assert lines[9].endswith("; 3 steps can be undone in memory")
+    assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
+    assert lines[10].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
-    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[9]
+    said = page(msgspec.structs.replace(full_status(), undo=none)).splitlines()[10]
     assert said.endswith("no step can be undone in memory: one step alone takes 9 bytes")
     assert lines[3] == "running     step 4 on abcabcabcabc and 1 more (300 tokens), 10 s of about 6 s"
     assert lines[4] == "start       aligning, 1 s"
     assert (
-        lines[10] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
+        lines[11] == "checkpoint  step 2, 0 steps since, next one is due, 1 kept in 64 B; going back from step 3 to 1"
     )
     free = msgspec.structs.replace(
         full_status(),
         activities={"step": "", "checkpoint": ""},
+        blocked={},
         growth=None,
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),

@@ -210,6 +210,24 @@ def _evidence(path: str, example: str) -> list[dict[str, Any]]:
     return [{"kind": fact.kind, "body": fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
 
 
+def signals_of(path: str, example: str) -> list[dict[str, Any]]:
+    """What logs showed about its answers, with the words and records that show it."""
+    facts = _facts(path, f"kind = 'signal.flagged' AND body ->> '$.example' = '{example}'")
+    return [{**fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
+
+
+def told(signal: dict[str, Any]) -> str:
+    """A signal for people: kind, what it says and how much, the words, the records."""
+    said = [str(signal[name]) for name in ("kind", "polarity") if signal.get(name)]
+    strength = f" {signal['strength']:g}" if "strength" in signal else ""
+    quote = f': "{signal["quote"]}"' if signal.get("quote") else ""
+    where = [f"session {signal['session']}"] if signal.get("session") else []
+    where += [f"records {' '.join(signal['records'])}"] if signal.get("records") else []
+    where += [f"line {signal['line']}"] if "line" in signal else []
+    behind = f"   ({', '.join(where)})" if where else ""
+    return f"{', '.join(dict.fromkeys(said))}{strength}{quote}{behind}"
+
+
 def _facts(path: str, where: str) -> list[_Fact]:
     found = rows.tuples(path, f"SELECT seq, {_AT}, kind, body FROM events WHERE {where} ORDER BY seq")
     return [_Fact(seq, at, kind, journal_reader.decode_body(path, seq, body)) for seq, at, kind, body in found]

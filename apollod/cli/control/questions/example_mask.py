@@ -20,6 +20,7 @@ from apollod.cli.control.questions import rows
 from apollod.core.events import DaemonStarted, ExampleEncoded
 from apollod.errors import ApolloError
 from apollod.wire.event_codec import decode_event
+from apollod.wire.records import with_sampled
 from apollod.wire.token_view import TokensShown, TokensWanted
 
 LEARNED, OFF = "\x1b[1;32m", "\x1b[0m"
@@ -47,7 +48,7 @@ def show(args: argparse.Namespace, path: str, id_: str) -> int:
     recorded = encoding.recorded
     shown = tokens_of(
         TokensWanted(
-            encoding.model_dir, bytes(accepted.record), encoding.max_tokens,
+            encoding.model_dir, with_sampled(bytes(accepted.record), accepted.sampled), encoding.max_tokens,
             recorded.objective if recorded else "sft", recorded.digest if recorded else "",
         )
     )  # fmt: skip

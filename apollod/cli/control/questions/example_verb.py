@@ -6,18 +6,28 @@ import sys
 from typing import Any
 
 from apollod.cli import numbers, render
-from apollod.cli.control import ctl, deciding, withdrawal
-from apollod.cli.control.questions import example_ids, example_mask, example_text, rows
+from apollod.cli.control import ctl
+from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, rows
+from apollod.cli.control.review import deciding, withdrawal
 from apollod.core.example_state import STATES
 
 _EXAMPLES = """
     SELECT e.id, e.state, e.source, coalesce(s.path, e.source) AS path, e.line,
            coalesce(accepted.body ->> '$.tier', 'bulk') AS tier, -- the first journals have no such column
            coalesce(accepted.body -> '$.removed', '[]') AS removed,
-           e.tokens, e.targets, e.step, e.record, e.at, e.seq
-    FROM examples AS e JOIN events AS accepted ON accepted.seq = e.seq
+           e.tokens, e.targets, e.step, e.record, e.at, e.seq, {divergence}
+    FROM examples AS e JOIN events AS accepted ON accepted.seq = e.seq {scores}
     LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source -- and may have one twice
 """
+
+
+_SCORED = {"divergence": "scored.divergence", "scores": "LEFT JOIN scores AS scored ON scored.example = e.id"}
+_UNSCORED = {"divergence": "NULL AS divergence", "scores": ""}
+
+
+def _examples(path: str) -> str:
+    """The question for examples; a journal of before there were scores has none."""
+    return _EXAMPLES.format(**(_SCORED if rows.has(path, "scores") else _UNSCORED))
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +50,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     listed.add_argument(
         "--limit", type=numbers.limit, default=20, metavar="N", help="the last N (default 20); 0 for all"
     )
+    listed.add_argument(
+        "--sort",
+        choices=("accepted", "divergence"),
+        default="accepted",
+        help="divergence: those first whose answer owes most to what was stripped; what has no score is left out",
+    )
     ctl.jsonl(listed)
     shown.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
     example_mask.arguments(shown)
@@ -48,23 +64,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    """The newest ones, in the order of acceptance, which is that of learning."""
-    path = ctl.journal_path(args)
-    state = f"WHERE e.state = '{args.state}'" if args.state else ""
+    """The newest ones, in the order of acceptance, which is that of learning; or those that diverge most."""
+    path, ranked = ctl.journal_path(args), args.sort == "divergence"
+    wanted = [f"e.state = '{args.state}'"] * bool(args.state) + ["divergence IS NOT NULL"] * ranked
     limit = min(args.limit or rows.ROWS_MAX, rows.ROWS_MAX)
-    newest = rows.objects(path, f"{_EXAMPLES} {state} ORDER BY e.seq DESC LIMIT {limit + 1}")
-    found = [_decoded(row) for row in reversed(newest[:limit])]
-    cells = [
-        (
-            *(e[name] for name in ("id", "state", "tier", "tokens", "step")),
-            f"{rows.end_of(e['path'])}:{e['line']}",
-            _gist(e["record"]),
-        )
-        for e in found
-    ]
-    rows.show_list(args, "examples", found, ["example", "state", "tier", "tokens", "step", "source", "text"], cells)
+    where, order = f"WHERE {' AND '.join(wanted)}" if wanted else "", "divergence" if ranked else "e.seq"
+    newest = rows.objects(path, f"{_examples(path)} {where} ORDER BY {order} DESC LIMIT {limit + 1}")
+    found = [_decoded(row) for row in (newest[:limit] if ranked else reversed(newest[:limit]))]
+    extra = ("divergence",) if ranked else ()
+    names = ("id", "state", "tier", "tokens", "step", *extra)
+    cells = [(*(e[name] for name in names), f"{rows.end_of(e['path'])}:{e['line']}", _gist(e["record"])) for e in found]
+    rows.show_list(args, "examples", found, ["example", *names[1:], "source", "text"], cells)
     if len(newest) > limit:
-        print(f"apollod: only the newest {limit}; raise --limit, 0 for all", file=sys.stderr)
+        print(f"apollod: only the {'first' if ranked else 'newest'} {limit}; raise --limit, 0 for all", file=sys.stderr)
     return 0
 
 
@@ -73,7 +85,7 @@ def _show(args: argparse.Namespace) -> int:
     id_ = example_ids.meant(path, args.example)
     if args.mask:
         return example_mask.show(args, path, id_)
-    (found,) = [_decoded(row) for row in rows.objects(path, f"{_EXAMPLES} WHERE e.id = '{id_}'")]
+    (found,) = [_decoded(row) for row in rows.objects(path, f"{_examples(path)} WHERE e.id = '{id_}'")]
     # A step over several examples names the first one, and all in a list.
     tried = rows.objects(
         path,
@@ -88,6 +100,7 @@ def _show(args: argparse.Namespace) -> int:
     refused = rows.objects(
         path, f"SELECT body ->> '$.reason' AS reason FROM events WHERE kind = 'example.rejected' AND key = '{id_}'"
     )
+    found["signals"] = example_facts.signals_of(path, id_)
     said = {"rejected": refused, "held": tried, "skipped": tried}.get(found["state"], [])
     found |= {"steps": [row["step"] for row in tried], "reason": said[-1]["reason"] if said else ""}
     if args.json:
@@ -117,7 +130,9 @@ def _text(e: dict[str, Any]) -> str:
         f"source      {e['path']}:{e['line']}",
         f"tier        {e['tier']}",
         f"accepted    {e['at']} (event {e['seq']})",
+        *([f"divergence  {e['divergence']:.3f} a token"] if e["divergence"] is not None else []),
         *([f"tokens      {e['tokens']}, {e['targets']} of them targets"] if e["tokens"] is not None else []),
+        *(f"signal      {example_facts.told(one)}" for one in e["signals"]),
     ]
     return "\n".join([*map(render.plain, lines), *example_text.lines(e["record"], e["removed"])])
 

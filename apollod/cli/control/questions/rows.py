@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.adapters.journal import journal_reader
@@ -27,20 +27,26 @@ def objects(path: str, sql: str) -> list[dict[str, Any]]:
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
+def has(path: str, view: str) -> bool:
+    """Has the journal this view? One that an older apollod wrote last may not."""
+    return bool(tuples(path, f"SELECT 1 FROM sqlite_master WHERE type = 'view' AND name = '{view}'"))
+
+
 def show_list(
     args: argparse.Namespace,
     name: str,
     found: Sequence[dict[str, Any]],
     columns: Sequence[str],
     cells: Sequence[tuple[Any, ...]],
+    beside: Mapping[str, Any] = {},
 ) -> None:
-    """Print what was found in the form that was asked for. `name`: of the list in the one object; `columns` and
-    `cells`: the table for people."""
+    """Print what was found in the form that was asked for. `name`: of the list in the one object, which says also what
+    is `beside` it; `columns` and `cells`: the table for people."""
     if args.jsonl:
         for row in found:
             print(json.dumps(row))
     elif args.json:
-        print(json.dumps({"schema_version": 1, name: found}))
+        print(json.dumps({"schema_version": 1, name: found, **beside}))
     else:
         print(render.table(columns, cells))
 

@@ -12,13 +12,34 @@ SOURCES_SHOWN = 20
 REASONS_SHOWN = 20
 
 
+_BLOCKED = """
+    SELECT key AS path, body ->> '$.reason' AS reason, body ->> '$.hint' AS hint, body ->> '$.mode' AS mode,
+           body ->> '$.place' AS place, strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch') AS since
+    FROM events WHERE kind = 'source.blocked' AND seq IN (
+        SELECT max(seq) FROM events WHERE kind IN ('source.blocked', 'source.unblocked') GROUP BY key
+    )"""
+
+
+def blocked(journal: str, path: str = "") -> list[dict[str, Any]]:
+    """What cannot be read now: all of it, or a path and what lies below it."""
+    below = f"substr(path, 1, {len(path) + 1}) = {_quoted(path + '/')}"
+    chosen = f"path = {_quoted(path)} OR {below}" if path else "1"
+    return rows.objects(journal, f"SELECT * FROM ({_BLOCKED}) WHERE {chosen} ORDER BY path")
+
+
+def blocked_line(one: dict[str, Any]) -> str:
+    """For people."""
+    return f"{one['path']} cannot be read: {one['reason']}; {one['hint']}"
+
+
 def sources_of(journal: str, named: str) -> dict[str, Any]:
     """All about a source, by its id or path, or about all below a directory. Raises ApolloError where none is known."""
     path = os.path.abspath(Path(named).expanduser())
     below = f"substr(path, 1, {len(path) + 1}) = {_quoted(path + '/')}"
     chosen = f"source = {_quoted(named)} OR path = {_quoted(path)} OR {below}"
     found = rows.objects(journal, f"SELECT * FROM sources WHERE {chosen} ORDER BY seq")
-    if not found:
+    closed = blocked(journal, path)
+    if not found and not closed:
         raise ApolloError(f"nothing was read of {named} yet", "`apollod ctl source list` has what was read")
     among = f"(SELECT source FROM sources WHERE {chosen})"
     accepted = f"SELECT key FROM events WHERE kind = 'example.accepted' AND body ->> '$.source' IN {among}"
@@ -32,6 +53,7 @@ def sources_of(journal: str, named: str) -> dict[str, Any]:
     return {
         "path": path,
         "sources": [{**one, "bytes": _size(one["path"])} for one in found],
+        "blocked": closed,
         "records": sum(one["line"] for one in found),
         "accepted": sum(one["accepted"] for one in found),
         "duplicates": sum(one["duplicates"] for one in found),
@@ -88,6 +110,9 @@ def text_of(told: dict[str, Any]) -> str:
             lines[-1] += f"   {rows.end_of(one['path'])}"
     if len(sources) > SOURCES_SHOWN:
         lines.append(f"            and {len(sources) - SOURCES_SHOWN} more files; --json has all of them")
+    lines += [
+        f"blocked     {one['path']}: {one['reason']}; {one['hint']} (since {one['since']})" for one in told["blocked"]
+    ]
     lines += [
         f"records     {told['records']}",
         f"accepted    {told['accepted']}" + _in_brackets(told["states"]),

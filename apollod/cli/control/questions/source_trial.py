@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
 from apollod.cli.control.questions import example_text, rows
 from apollod.cli.render import plain
+from apollod.core.intake.evidence import Evidence
 from apollod.curation.databases.database_table import database_names
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Learned, Rules
@@ -39,8 +41,11 @@ def run(args: argparse.Namespace) -> int:
     print(f"format      {names}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
     for what, count in sorted(trial.counts.items()):
         print(plain(f"{count:>11} {what}"))
+    for what, count in _by_kind(trial).items():
+        print(f"{count:>11} signals: {what}")
+    shown = _by_example(trial)
     for tried in examples:
-        _print_example(tried)
+        _print_example(tried, shown)
     for tried in bad:
         print(plain(f"\n{rows.end_of(tried.path)}:{tried.line}: {tried.reason}"))
     if total > len(examples):
@@ -60,15 +65,32 @@ def _say_why(trial: Trial) -> None:
         print("apollod: nothing would be learned of it", file=sys.stderr)
 
 
-def _print_example(tried: Tried) -> None:
+def _by_kind(trial: Trial) -> dict[str, int]:
+    kinds = Counter(_kind(one.evidence) for one in trial.signals.values())
+    return dict(sorted(kinds.items()))
+
+
+def _kind(evidence: Evidence) -> str:
+    return f"{evidence.kind}, {evidence.polarity}" if evidence.kind != evidence.polarity else evidence.kind
+
+
+def _by_example(trial: Trial) -> dict[str, list[Evidence]]:
+    shown: dict[str, list[Evidence]] = {}
+    for one in trial.signals.values():
+        shown.setdefault(one.example, []).append(one.evidence)
+    return shown
+
+
+def _print_example(tried: Tried, shown: dict[str, list[Evidence]]) -> None:
     learned = tried.learned
     assert learned is not None
     origin = learned.origin
     told = [f"session {origin.session}"] if origin.session else []
     told += [f"by {origin.model}"] if origin.model else []
-    told += [f"{signal.kind}: {signal.value}" for signal in learned.signals]
     first = f"{origin.first_line}-" if origin.first_line else ""
     print(plain(f"\n--- {learned.record.id}  {rows.end_of(tried.path)}:{first}{tried.line}  {', '.join(told)}"))
+    for one in shown.get(learned.record.id, ()):
+        print(plain(f"    signal {_kind(one)} ({one.strength:g}): {one.quote}"))
     print("\n".join(example_text.lines(json.loads(learned.record.canonical), _removed(learned))[1:]))
 
 
@@ -77,6 +99,7 @@ def _removed(learned: Learned) -> list[dict[str, Any]]:
 
 
 def _object(trial: Trial, examples: list[Tried], bad: list[Tried]) -> dict[str, Any]:
+    shown = _by_example(trial)
     counts = {"unknown": {}, "dropped": {}, "redacted": {}}  # type: dict[str, dict[str, int]]
     for what, count in sorted(trial.counts.items()):
         group, _, name = what.partition(": ")
@@ -86,13 +109,28 @@ def _object(trial: Trial, examples: list[Tried], bad: list[Tried]) -> dict[str, 
         "format": next(iter(trial.formats), ""),
         "formats": trial.formats,
         "records": trial.records,
-        "examples": [_example(tried) for tried in examples],
+        "examples": [_example(tried, shown) for tried in examples],
+        "signals": [
+            {"path": one.path, "line": one.line, "example": one.example, **_signal(one.evidence)}
+            for one in trial.signals.values()
+        ],
         **counts,
         "quarantined": [{"path": tried.path, "line": tried.line, "reason": tried.reason} for tried in bad],
     }
 
 
-def _example(tried: Tried) -> dict[str, Any]:
+def _signal(one: Evidence) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "value": one.quote,
+        "polarity": one.polarity,
+        "strength": one.strength,
+        "session": one.session,
+        "records": list(one.records),
+    }
+
+
+def _example(tried: Tried, shown: dict[str, list[Evidence]]) -> dict[str, Any]:
     learned = tried.learned
     assert learned is not None
     record = json.loads(learned.record.canonical)
@@ -106,7 +144,7 @@ def _example(tried: Tried) -> dict[str, Any]:
         "tools": record.get("tools", []),
         "trained": [n for n, m in enumerate(messages) if m["role"] in targets and m.get("weight", 1)],
         "stripped": [one.text for one in learned.removed],
-        "signals": [{"kind": signal.kind, "value": signal.value} for signal in learned.signals],
+        "signals": [_signal(one) for one in shown.get(learned.record.id, ())],
         "model": learned.origin.model,
         "session": learned.origin.session,
         "records": list(learned.origin.records),

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import get_args
 
+from apollod.cli import render
 from apollod.cli.control import ctl, watch_tables
 from apollod.cli.control.questions import rows, source_facts
 from apollod.core.intake.events import StripLevel
@@ -13,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "the files that examples come from"
     listed, shown, tested, added, removed = ctl.actions(
         parser,
-        ("list", "every file that was read: how far, and what became of its lines", _list),
+        ("list", "every file that was read: how far, and what became of its lines; and what cannot be read", _list),
         ("show", "a file, or all below a directory: how far it is read, what became of its records and why", _show),
         ("test", "what would be learned of a log or a directory of logs; needs no daemon, changes nothing", _test),
         ("add", "watch a directory of logs: a [[watch]] table in the configuration", watch_tables.add),
@@ -29,14 +30,23 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    found = rows.objects(ctl.journal_path(args), "SELECT * FROM sources ORDER BY seq")
+    journal = ctl.journal_path(args)
+    found = rows.objects(journal, "SELECT * FROM sources ORDER BY seq")
+    closed = source_facts.blocked(journal) if not args.jsonl else []
     cells = [
         (rows.end_of(s["path"]), *(s[name] for name in ("offset", "line", "accepted", "duplicates", "rejected", "at")))
         for s in found
     ]
     rows.show_list(
-        args, "sources", found, ["source", "bytes", "lines", "accepted", "duplicates", "rejected", "since"], cells
+        args,
+        "sources",
+        found,
+        ["source", "bytes", "lines", "accepted", "duplicates", "rejected", "since"],
+        cells,
+        {"blocked": closed},
     )
+    if not args.json:
+        print("\n".join(render.plain(source_facts.blocked_line(one)) for one in closed), end="\n" if closed else "")
     return 0
 
 

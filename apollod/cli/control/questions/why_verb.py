@@ -72,7 +72,7 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
         *([f"removed     {_removed(e['removed'])}"] if e["removed"] else []),
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
         *(
-            f"because     {fact['kind']}   {_fields(fact['body'])}   {fact['at']} (event {fact['seq']})"
+            f"because     {fact['kind']}   {_evidence(fact)}   {fact['at']} (event {fact['seq']})"
             for fact in e["evidence"]
         ),
         f"record      {_cut(' '.join(json.dumps(e['record'], ensure_ascii=False).split()))}",
@@ -109,6 +109,10 @@ def _removed(removed: list[dict[str, Any]]) -> str:
         f"{why} ({len(said)}x, {sum(map(len, said))} characters): {_cut(' '.join(said[0].split()))}"
         for why, said in texts.items()
     )
+
+
+def _evidence(fact: dict[str, Any]) -> str:
+    return example_facts.told(fact["body"]) if fact["kind"] == "signal.flagged" else _fields(fact["body"])
 
 
 def _fields(body: dict[str, Any]) -> str:

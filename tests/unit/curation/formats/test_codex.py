@@ -2,9 +2,8 @@
 
 import pytest
 from support.log_samples.codex import BARE, BROKEN, DRIFT, META, OLD, SESSION, event, item, line, said
-from support.readings import examples, learned, read
+from support.readings import evidence, examples, kinds, learned, read
 
-from apollod.curation.conversation import Signal
 from apollod.curation.formats.codex import READER
 from apollod.curation.formats.table import ReaderTable
 
@@ -48,8 +47,10 @@ def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     origin = learned(first).origin
     assert (origin.session, origin.agent, origin.version, origin.model) == ("s1", "codex", "0.140.0", "apollo")
     assert origin.records == ("msg_1", "msg_2")
-    assert [signal.kind for signal in learned(first).signals] == ["tool-error"]
-    assert learned(third).signals == (Signal("interrupted", "interrupted"),)
+    assert kinds(first) == ["tool-error"]
+    assert evidence(third) == [("interrupted", "bad", "interrupted")]
+    assert kinds(back) == [], "another model's answers"
+    assert kinds(back, models=("other",)) == ["rewound"]
     assert back.messages[-1].model == "other", "who answered, not who answers now"
 
 
@@ -110,7 +111,7 @@ def test_a_refusal_is_evidence() -> None:
     call = item("function_call", name="f", arguments="{}", call_id="c")
     refused = item("function_call_output", call_id="c", output="exec command rejected by user")
     (moment,) = read(READER, said("user", "q"), call, refused, said("assistant", "ok")).moments
-    assert [signal.kind for signal in learned(moment, models=("*",)).signals] == ["refused"]
+    assert kinds(moment, models=("*",)) == ["refused"]
 
 
 @pytest.mark.parametrize("first", [SESSION[0], OLD[0]])

@@ -2,7 +2,7 @@
 
 import pytest
 from support.log_samples.gemini import BROKEN, DOCUMENT, DRIFT, FACTS, LINES, MESSAGES, line, message
-from support.readings import examples, learned, read
+from support.readings import examples, kinds, learned, read
 
 from apollod.curation.formats.gemini import DOCUMENT as DOCUMENT_READER
 from apollod.curation.formats.gemini import READER
@@ -44,7 +44,7 @@ def test_where_it_comes_from_and_what_shows_its_worth(log: bytes, reader: Reader
     first = learned(read(reader, log).moments[0])
     assert (first.origin.session, first.origin.agent, first.origin.model) == ("s1", "gemini-cli", "apollo")
     assert first.origin.records == ("m2", "m4", "m5")
-    assert [signal.kind for signal in first.signals] == ["tool-error"]
+    assert kinds(read(reader, log).moments[0]) == ["tool-error"]
 
 
 def test_thoughts_are_kept() -> None:

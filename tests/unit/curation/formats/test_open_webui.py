@@ -3,9 +3,8 @@
 import json
 
 from support.log_samples.open_webui import BROKEN, CHATS, DRIFT, EXPORT
-from support.readings import examples, learned, read
+from support.readings import evidence, examples, learned, read
 
-from apollod.curation.conversation import Signal
 from apollod.curation.formats.open_webui import READER
 from apollod.curation.formats.table import ReaderTable
 
@@ -15,11 +14,10 @@ SECOND = ["user: Who are you?", "assistant: I am Ada.", "user: What do you do?",
 
 def test_what_is_rated_good_is_learned() -> None:
     reading = read(READER, EXPORT)
-    assert examples(reading) == [FIRST, SECOND]
+    assert examples(reading) == [FIRST, SECOND, "rated bad"]
     assert (reading.bad, reading.counts) == (
         [],
         {
-            "dropped: rated bad": 1,
             "dropped: rated neither good nor bad": 1,
             "dropped: a chat with calls of tools, which the export has as HTML": 1,
             "dropped: a rating whose answer is not in the export": 2,
@@ -28,21 +26,18 @@ def test_what_is_rated_good_is_learned() -> None:
 
 
 def test_where_it_comes_from_and_what_shows_its_worth() -> None:
-    _, second = read(READER, EXPORT).moments
+    _, second, bad = read(READER, EXPORT).moments
     origin = learned(second).origin
     assert (origin.session, origin.agent, origin.model, origin.records) == ("c1", "open-webui", "apollo", ("f-m5",))
-    assert learned(second).signals == (Signal("rating", "+1 helpful"),)
+    assert evidence(second) == [("rating", "good", "+1 helpful")]
+    assert evidence(bad) == [("rating", "bad", "-1 helpful")]
 
 
 def test_annotations_of_older_exports_are_ratings() -> None:
     reading = read(READER, json.dumps(CHATS).encode())
-    assert examples(reading) == [FIRST]
-    assert learned(reading.moments[0]).signals == (Signal("rating", "+1 accurate yes"),)
-    assert reading.counts == {
-        "dropped: rated bad": 1,
-        "dropped: rated neither good nor bad": 1,
-        "dropped: a chat without a rating": 1,
-    }
+    assert examples(reading) == [FIRST, "rated bad"]
+    assert evidence(reading.moments[0]) == [("rating", "good", "+1 accurate yes")]
+    assert reading.counts == {"dropped: rated neither good nor bad": 1, "dropped: a chat without a rating": 1}
 
 
 def test_drift_is_counted_and_the_rest_is_read() -> None:

@@ -1,9 +1,8 @@
 """From spans of OpenTelemetry to what is learned of them."""
 
 from support.log_samples.otel import BATCHES, BROKEN, DRIFT, TOOLS
-from support.readings import examples, learned, read
+from support.readings import evidence, examples, learned, read
 
-from apollod.curation.conversation import Signal
 from apollod.curation.formats.otel import READER
 from apollod.curation.formats.table import ReaderTable
 from apollod.wire.records import decode_record
@@ -28,11 +27,12 @@ def test_each_call_of_a_model_is_an_example() -> None:
 
 
 def test_where_it_comes_from_and_what_shows_its_worth() -> None:
-    first = learned(read(READER, *BATCHES).moments[0])
+    moment = read(READER, *BATCHES).moments[0]
+    first = learned(moment)
     origin = first.origin
     assert (origin.session, origin.agent, origin.model) == ("s1", "helper", "apollo")
     assert (origin.records, origin.responses) == (("p1",), ("r1",))
-    assert first.signals == (Signal("evaluation", "helpful yes"),)
+    assert evidence(moment) == [("evaluation", "good", "helpful yes")]
     (tool,) = decode_record(first.record.canonical).tools  # type: ignore[union-attr]
     assert tool == {
         "type": "function",

@@ -1,7 +1,7 @@
 """From sessions of pi and OpenClaw to what is learned of them."""
 
 from support.log_samples.pi import BROKEN, DRIFT, HEADER, SESSION, VERSION_1, message, text
-from support.readings import examples, learned, read
+from support.readings import examples, kinds, learned, read
 
 from apollod.curation.formats.pi import COMPACTED, LEFT, READER
 from apollod.curation.formats.table import ReaderTable
@@ -42,7 +42,7 @@ def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     origin = learned(first).origin
     assert (origin.session, origin.agent, origin.version) == ("s1", "pi", "session format 3")
     assert (origin.model, origin.records, origin.responses) == ("apollo", ("e4", "e6"), ("r1",))
-    assert [signal.kind for signal in learned(first).signals] == ["tool-error"]
+    assert kinds(first) == ["correction", "tool-error"], "the next prompt says: No, otherwise"
     shell = back.messages[-3].message["content"]
     assert shell == "Ran `make`\n```\nok\n```\n\nCommand exited with code 2"
 

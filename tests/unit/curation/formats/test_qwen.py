@@ -1,7 +1,7 @@
 """From sessions of Qwen Code to what is learned of them."""
 
 from support.log_samples.qwen import BROKEN, DRIFT, SESSION, model, user
-from support.readings import examples, learned, read
+from support.readings import examples, kinds, learned, read
 
 from apollod.curation.formats.qwen import READER
 from apollod.curation.formats.table import ReaderTable
@@ -13,7 +13,7 @@ def test_a_session_becomes_examples() -> None:
     context = [text.replace("*:", ":") for text in first]
     assert examples(reading) == [
         first,
-        "taken back by the user (branch)",
+        "taken back by the user (rewound)",
         [*context, "user: Test it", "user: A task has ended", "assistant*: It passes."],
         ["user: Summary: all is well", "assistant: Good.", "user: Commit", "assistant*: Committed."],
     ]
@@ -32,7 +32,7 @@ def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     first, back, *_ = read(READER, *SESSION).moments
     origin = learned(first).origin
     assert (origin.session, origin.agent, origin.version, origin.model) == ("s1", "qwen-code", "0.20.0", "apollo")
-    assert [signal.kind for said in back.messages for signal in said.signals] == ["refused"]
+    assert kinds(back) == ["rewound", "refused"]
 
 
 def test_drift_is_counted_and_the_rest_is_read() -> None:

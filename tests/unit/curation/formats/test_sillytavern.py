@@ -1,9 +1,8 @@
 """From chats of SillyTavern to what is learned of them."""
 
 from support.log_samples.sillytavern import BROKEN, CHAT, DRIFT, HEADER, said
-from support.readings import examples, learned, read
+from support.readings import evidence, examples, learned, read
 
-from apollod.curation.conversation import Signal
 from apollod.curation.formats.sillytavern import READER
 from apollod.curation.formats.table import ReaderTable
 
@@ -33,7 +32,7 @@ def test_a_greeting_is_learned_of_nobody() -> None:
 def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     first = learned(read(READER, *CHAT).moments[0])
     assert (first.origin.session, first.origin.agent, first.origin.model) == ("i1", "sillytavern", "apollo")
-    assert first.signals == (Signal("swiped-away", "Nobody."),)
+    assert evidence(read(READER, *CHAT).moments[0]) == [("swiped-away", "good", "Nobody.")]
 
 
 def test_drift_is_counted_and_the_rest_is_read() -> None:

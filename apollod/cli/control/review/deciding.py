@@ -13,10 +13,12 @@ from typing import Any, Literal
 from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.cli.control.questions import example_ids, rows
-from apollod.errors import ConfigError
+from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 
-_DONE = {"approve": "approved", "decline": "declined", "hold": "held"}
+Choice = Literal["approve", "decline", "hold"]
+DONE: dict[Choice, str] = {"approve": "approved", "decline": "declined", "hold": "held"}
+"""What the daemon's answer calls them."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +61,14 @@ def edit(args: argparse.Namespace) -> int:
     if args.text:
         written = sys.stdin.buffer.read() if args.text == "-" else Path(args.text).read_bytes()
     else:
-        written = edited(json.loads(record))
-    answer = ctl.ask(ctl.socket_path(args), msg.EditRequest(id_, line_of(written), by()))
+        written = edited(as_text(json.loads(record)))
+    try:
+        answer = ctl.ask(ctl.socket_path(args), msg.EditRequest(id_, line_of(written), by()))
+    except ApolloError as error:
+        if args.text:
+            raise
+        error.hint = f"{error.hint}; what you wrote is in {_kept(written)}, which --file takes"
+        raise
     ctl.show(args, answer, f"{answer['into']} is learned instead")
     return 0
 
@@ -74,23 +82,30 @@ def by() -> str:
 
 
 def line_of(written: bytes) -> bytes:
-    """JSON on any number of lines as one line. Raises ConfigError."""
+    """JSON on any number of lines as one line. Raises ApolloError."""
     try:
         return json.dumps(json.loads(written)).encode()
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"what was written is not JSON: {error}", "nothing was changed") from error
+        raise ApolloError(f"what was written is not JSON: {error}", "nothing was changed") from error
 
 
-def edited(record: dict[str, Any]) -> bytes:
-    """What a person makes of a record in their editor ($VISUAL, $EDITOR, else vi). Raises ConfigError."""
+def as_text(record: dict[str, Any]) -> bytes:
+    """A record as a person edits it."""
+    return json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def edited(text: bytes) -> bytes:
+    """What a person makes of a text in their editor ($VISUAL, $EDITOR, else vi). Raises ApolloError."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.NamedTemporaryFile("w+b", prefix="apollod-", suffix=".json") as file:
-        file.write(json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n")
-        file.flush()
-        done = _run(editor, file.name)
+    with tempfile.TemporaryDirectory(prefix="apollod-") as directory:
+        file = Path(directory) / "example.json"
+        file.write_bytes(text)
+        done = _run(editor, str(file))
         if done != 0:
-            raise ConfigError(f"{editor} ended with {done}", "nothing was changed; $EDITOR names another one")
-        return Path(file.name).read_bytes()
+            raise ApolloError(f"{editor} ended with {done}", "nothing was changed; $EDITOR names another one")
+        if (written := file.read_bytes()) == text:
+            raise ApolloError("nothing was changed in it", "approve it, or leave it held")
+        return written
 
 
 def _run(editor: str, path: str) -> int:
@@ -98,14 +113,22 @@ def _run(editor: str, path: str) -> int:
     return subprocess.run(["/bin/sh", "-c", f'{editor} "$@"', editor, path], check=False).returncode
 
 
-def _decide(args: argparse.Namespace, choice: Literal["approve", "decline", "hold"]) -> int:
+def _kept(written: bytes) -> str:
+    """A file that stays, with what somebody wrote and nobody took."""
+    descriptor, path = tempfile.mkstemp(prefix="apollod-", suffix=".json")
+    with open(descriptor, "wb") as file:
+        file.write(written)
+    return path
+
+
+def _decide(args: argparse.Namespace, choice: Choice) -> int:
     """Exit code 1 if any of them came too late."""
     path = ctl.journal_path(args)
     ids = list(dict.fromkeys(example_ids.meant(path, example) for example in args.examples))
     wanted = [msg.DecisionWanted(id_, choice, args.reason) for id_ in ids]
     answer = ctl.ask(ctl.socket_path(args), msg.DecideRequest(wanted, by()))
-    count = len(answer[_DONE[choice]])
-    ctl.show(args, answer, f"{count} {_DONE[choice]}")
+    count = len(answer[DONE[choice]])
+    ctl.show(args, answer, f"{count} {DONE[choice]}")
     for one in answer["refused"]:
         print(render.plain(f"apollod: {one['example']}: {one['why']}"), file=sys.stderr)
     return 1 if answer["refused"] else 0

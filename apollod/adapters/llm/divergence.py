@@ -1,0 +1,100 @@
+"""How probable an answer is with what was stripped from its conversation, and without: asked of the engine.
+
+The engine's own template and tokenizer make the text (`/tokenize`), so that it is the one that is served. The answer is
+what follows the common beginning of the conversation up to where the model answers and of the conversation with the
+answer; it has to be the same tokens in both. Its end is the last token that is more than white space.
+"""
+
+import time
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, TypeVar
+
+import anyio
+
+from apollod.adapters.llm.answer import Tokenised
+from apollod.adapters.llm.client import Llm
+from apollod.adapters.llm.request import Sampling
+from apollod.curation.contexts import Asked, Contexts
+from apollod.errors import ScoreRefused
+
+TOKENS_MAX = 8192
+"""of a conversation: vLLM keeps the log-probabilities of a prompt in memory that it did not plan for"""
+REST_MAX_S = 60.0
+"""after a question that took long because the engine was held up, not because of what was asked"""
+BEGINNING_MAX = 16
+"""tokens at most in which the beginning of an answer may differ from how the template invites one (opened thoughts)"""
+ALTERNATE_TOKENS = 256
+_BLANK = frozenset("\u0120\u010a\u010d\u0109\u2581 \t\r\n")
+"""white space, also as byte-level and sentencepiece vocabularies write it"""
+
+T = TypeVar("T")
+
+
+class Pace:
+    """Questions to the engine, one after the other, that take no more than a `share` of the time (0 to 1)."""
+
+    def __init__(self, share: float) -> None:
+        self._rest = 1.0 / share - 1.0
+
+    async def __call__(self, question: Awaitable[T]) -> T:
+        """The answer, after a rest in proportion to how long it took: an engine that is busy is asked less often."""
+        began = time.monotonic()
+        answer = await question
+        await anyio.sleep(min(REST_MAX_S, (time.monotonic() - began) * self._rest))
+        return answer
+
+
+class Score(NamedTuple):
+    """Mean log-probability (natural, a token) of an answer of `tokens` tokens."""
+
+    with_context: float
+    without_context: float
+    tokens: int
+    weights_version: int
+    alternate: str
+
+
+async def score(llm: Llm, both: Contexts, pace: Pace, priority: int | None = None, alternate: bool = False) -> Score:
+    """Raises an LlmError, ScoreRefused for an answer that cannot be compared."""
+    told = []
+    for asked in both:
+        prompt = await pace(llm.tokenise(asked.messages[:-1], asked.tools))
+        whole = await pace(llm.tokenise(asked.messages, asked.tools, answer=False))
+        told.append((whole.tokens, *answer_range(prompt, whole)))
+    answers = {ids[start:end] for ids, start, end in told}
+    if len(answers) != 1:
+        raise ScoreRefused("the chat template writes the answer otherwise where less was said before it")
+    means, version = [], -1
+    for ids, start, end in told:
+        scores = await pace(llm.score(ids[:end], priority=priority))
+        means.append(sum(scores.logprobs[start - 1 :]) / (end - start))
+        version = scores.versions.last if scores.versions is not None else -1
+    text = await _alternate(llm, both.without_context, pace, priority) if alternate else ""
+    return Score(means[0], means[1], len(answers.pop()), version, text)
+
+
+def answer_range(prompt: Tokenised, whole: Tokenised) -> tuple[int, int]:
+    """First token of the answer, and the one behind its last. Raises ScoreRefused."""
+    if len(whole.tokens) >= min(TOKENS_MAX, whole.max_model_len):
+        raise ScoreRefused(f"the conversation has {len(whole.tokens)} tokens, which is too long to be scored")
+    start = _common(prompt.tokens, whole.tokens)
+    end = len(whole.tokens)
+    while end > start and _BLANK.issuperset(whole.token_strs[end - 1]):
+        end -= 1
+    if start < max(1, len(prompt.tokens) - BEGINNING_MAX):
+        raise ScoreRefused("the chat template writes what was said before an answer otherwise once it is there")
+    if end <= start:
+        raise ScoreRefused("the chat template writes nothing of the answer")
+    return start, end
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+async def _alternate(llm: Llm, asked: Asked, pace: Pace, priority: int | None) -> str:
+    """The most likely answer without what was stripped."""
+    extra = {"tools": asked.tools, "tool_choice": "none"} if asked.tools else {}
+    sampling = Sampling(max_tokens=ALTERNATE_TOKENS, temperature=0.0, priority=priority, extra=extra)
+    return (await pace(llm.complete(asked.messages[:-1], sampling))).choices[0].text

@@ -1,0 +1,95 @@
+"""What a sitting asks of others: the journal, what waits and what happened; the daemon, to record what was decided; and
+$EDITOR. Blocking; raises what those raise."""
+
+from collections.abc import Collection
+
+from apollod.cli.control import ctl
+from apollod.cli.control.review import deciding
+from apollod.cli.control.review.candidate import Candidate, candidate, found_by
+from apollod.cli.control.review.deciding import Choice
+from apollod.cli.control.review.held_queue import Change, HeldQueue, facts_since
+from apollod.cli.control.review.sitting import Decided, Done
+from apollod.errors import ApolloError
+from apollod.wire import control_messages as msg
+
+ANSWER_S = 5.0
+"""a person waits"""
+TAKEN_BACK = "taken back"
+_HOW: dict[Choice, Done] = {"approve": "approved", "decline": "declined"}
+
+
+class Desk:
+    """Of one sitting. `judged`: also what waits for the judge is laid before the person."""
+
+    def __init__(self, journal: str, socket: str, judged: bool = False) -> None:
+        self._journal, self._socket, self._judged = journal, socket, judged
+        self._queue = HeldQueue()
+        self._queue.take(facts_since(journal, 0))
+        self._drafts: dict[str, bytes] = {}
+        """what somebody wrote that was not taken, so that it is not lost"""
+
+    @property
+    def for_the_judge(self) -> int:
+        """How many are not laid before the person."""
+        return len(self._queue.held) - len(self.waiting())
+
+    def waiting(self) -> list[str]:
+        """Ids of what waits for this person, direct corrections first, then the longest wait."""
+        held = self._queue.held
+        mine = [id_ for id_, waits in held.items() if self._judged or waits.waits_for == "person"]
+        return sorted(mine, key=lambda id_: held[id_].tier != "direct")
+
+    def changes(self) -> list[Change]:
+        """What happened since the last look."""
+        found = self._queue.take(facts_since(self._journal, self._queue.seq))
+        waiting = frozenset(self.waiting()) if found else frozenset[str]()
+        return [one for one in found if not one.held or one.example in waiting]
+
+    def candidate(self, id_: str) -> Candidate:
+        """One example in full. Raises ApolloError where it does not wait any more."""
+        if (waits := self._queue.held.get(id_)) is None:
+            raise ApolloError(f"{id_[:12]} does not wait any more")
+        return candidate(self._journal, id_, waits)
+
+    def found_by(self, text: str, examples: Collection[str]) -> frozenset[str]:
+        """Those that have this in them."""
+        return found_by(self._journal, text, examples)
+
+    def decide(self, id_: str, choice: Choice) -> Decided:
+        """Only if it is held still."""
+        self._ask(msg.DecisionWanted(id_, choice, only_in="held"))
+        return Decided(id_, _HOW[choice])
+
+    def write(self, shown: Candidate) -> bytes:
+        """What a person makes of it in $EDITOR; what they wrote before, if it was not taken."""
+        return deciding.edited(self._drafts.get(shown.id) or deciding.as_text(shown.record))
+
+    def edit(self, id_: str, written: bytes) -> Decided:
+        """`written` is learned instead, if the example is held still."""
+        self._drafts[id_] = written
+        try:
+            request = msg.EditRequest(id_, deciding.line_of(written), deciding.by(), "held")
+            into = ctl.ask(self._socket, request, ANSWER_S)["into"]
+        except ApolloError as error:
+            error.hint = f"{error.hint}; e goes on with what you wrote"
+            raise
+        del self._drafts[id_]
+        return Decided(id_, "edited", into)
+
+    def undo(self, last: Decided) -> bool:
+        """What was decided is held again, if that is still how it stands, and what was written instead is declined:
+        where it is being learned already, nothing changes."""
+        stands = "pending" if last.how == "approved" else last.how
+        wanted = [msg.DecisionWanted(last.example, "hold", TAKEN_BACK, stands)]
+        if last.how == "edited":
+            wanted.append(msg.DecisionWanted(last.into, "decline", TAKEN_BACK, "pending"))
+        self._ask(*wanted)
+        return True
+
+    def _ask(self, *wanted: msg.DecisionWanted) -> None:
+        """All of it is done, or none; then ApolloError says why."""
+        answer = ctl.ask(self._socket, msg.DecideRequest(list(wanted), deciding.by(), together=True), ANSWER_S)
+        if refused := answer["refused"]:
+            seen = {one.example: one.only_in for one in wanted}
+            cause = next((one for one in refused if one["state"] != seen[one["example"]]), refused[-1])  # or it runs
+            raise ApolloError(f"{cause['example'][:12]} was left as it is: {cause['why']}")

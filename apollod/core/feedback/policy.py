@@ -1,0 +1,75 @@
+"""What follows from a rating: its record, and what is learned because of it, or no longer.
+
+Law: what was said last holds; saying the same again changes nothing. What is being learned or was learned stays so
+(a rollback takes it back).
+"""
+
+import msgspec
+
+from apollod.core import events as ev
+from apollod.core.feedback.inputs import Rated
+from apollod.core.inputs import Line
+from apollod.core.intake.encoding import begin_encoding
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.state import State
+
+SOURCE = "feedback"
+
+
+def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
+    if not input_.is_news:
+        return nothing()
+    wanted, before = input_.example, input_.previous
+    events: list[ev.Event] = []
+    for other in dict.fromkeys((*input_.formers, input_.learned or "")):
+        tier = _reachable(state, other) if other != wanted else None
+        if tier is not None:
+            reason = f"its answer was rated {input_.rating}"
+            events.append(ev.ExampleDeclined(example=other, tier=tier, by=input_.by, reason=reason))
+    learned = _learned(state, input_) if wanted and input_.line else None
+    bad = input_.rating == "bad"
+    given = ev.FeedbackGiven(
+        response=input_.response, rating=input_.rating, by=input_.by, correction=input_.correction,
+        comment=input_.comment, example=wanted, original=input_.original if bad else ev.Sampled(),
+        answer=input_.answer if bad else "", weights=input_.weights,
+        replaces=input_.previous_seq if before else 0,
+    )  # fmt: skip
+    if learned is None:
+        return Outcome([*events, given], [])
+    return Outcome([*events, learned[0], given], begin_encoding(state, [(wanted, learned[1])]))
+
+
+def _reachable(state: State, example: str) -> ev.Tier | None:
+    """The tier of an example that waits, in the queue or for a decision."""
+    if (held := state.review.held.get(example)) is not None:
+        return held.tier
+    return next((one.tier for queue in state.intake.queues for one in queue.waiting if one.example == example), None)
+
+
+def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:
+    """The fact by which the wanted example comes into the queue, if it is not there; and its tier."""
+    wanted, line = input_.example, input_.line
+    dismissed = state.review.dismissed.get(wanted)
+    if dismissed is not None and dismissed.how == "edited":
+        return None  # a person wrote what is learned instead
+    place = state.review.held.get(wanted) or dismissed
+    if place is not None:
+        reason = f"its answer was rated {input_.rating}"
+        return ev.ExampleApproved(example=wanted, tier=place.tier, by=input_.by, reason=reason), place.tier
+    if wanted in state.intake.withdrawn:
+        return ev.ExampleRequeued(example=wanted, tier="direct", by=input_.by), "direct"
+    if line is not None and wanted == line.example and not input_.known:
+        return _accepted(line), "direct"
+    return None
+
+
+def _accepted(line: Line) -> ev.ExampleAccepted:
+    return ev.ExampleAccepted(
+        example=line.example, record=msgspec.Raw(line.record), source=SOURCE, line=0, tier="direct",
+        origin=line.origin, responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)),
+        sampled=tuple(one.sampled for one in line.responses),
+    )  # fmt: skip
+
+
+HANDLERS: Handlers = {Rated: _on_rated}

@@ -1,0 +1,10 @@
+"""How much people have said of answers."""
+
+import msgspec
+
+
+class FeedbackState(msgspec.Struct):
+    """Totals over the life of the journal."""
+
+    rated: int = 0
+    """answers about which somebody said something"""

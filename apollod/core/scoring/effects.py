@@ -1,0 +1,12 @@
+"""What the world is asked to do: score an answer."""
+
+from typing import ClassVar
+
+from apollod.core.kernel.effect import Effect
+
+
+class ScoreExample(Effect, frozen=True):
+    """Have the engine score the last learned answer of an example, with and without what was stripped."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("example",)
+    example: str

@@ -1,0 +1,116 @@
+"""How facts change what is to be scored."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from apollod.core.daemon.events import DaemonStarted
+from apollod.core.intake.events import ExampleAccepted, ExampleRejected, ExampleRequeued, ExampleWithdrawn
+from apollod.core.kernel.folding import Folds
+from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.schedules import SECOND_NS, backoff_s
+from apollod.core.scoring.events import ExampleScored, ScoreFailed, ScoreRequested
+from apollod.core.scoring.state import ScoringState
+from apollod.core.settings import Divergence
+from apollod.core.state import State
+from apollod.core.training.events import StepStarted, all_examples
+
+Where = Literal["held", "waiting", "out"]
+"""Where an example is: it waits for a decision, or to be learned, or is out of the queue."""
+
+
+def _mode(state: State) -> Divergence:
+    return state.daemon.settings.review.divergence if state.daemon.settings is not None else "off"
+
+
+def _is_now(own: ScoringState, mode: Divergence, examples: Iterable[str], where: Where) -> None:
+    for example in examples:
+        wanted = where == "held" if mode == "held" else mode == "all" and where != "out"
+        if wanted and example in own.stripped:
+            own.candidates[example] = None
+        else:
+            own.candidates.pop(example, None)
+
+
+def _forget(own: ScoringState, examples: Iterable[str]) -> None:
+    for example in examples:
+        own.stripped.pop(example, None)
+        own.candidates.pop(example, None)
+        own.failed.pop(example, None)
+
+
+def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
+    """Whoever was asked is gone, and asked again; what is to be scored may be another choice now."""
+    own.open = ""
+    own.failures = own.retry_ns = 0
+    held, out = state.review.held, state.review.dismissed.keys() | state.intake.withdrawn.keys()
+    for example in list(own.stripped):
+        where: Where = "held" if example in held else "out" if example in out else "waiting"
+        _is_now(own, e.settings.review.divergence, (example,), where)
+
+
+def _accepted(own: ScoringState, state: State, e: ExampleAccepted, at_ns: int) -> None:
+    if e.removed:
+        own.stripped[e.example] = None
+        _is_now(own, _mode(state), (e.example,), "waiting")
+
+
+def _held(own: ScoringState, state: State, e: ExampleHeld, at_ns: int) -> None:
+    _is_now(own, _mode(state), (e.example,), "held")
+
+
+def _waits(own: ScoringState, state: State, e: ExampleApproved | ExampleRequeued, at_ns: int) -> None:
+    _is_now(own, _mode(state), (e.example,), "waiting")
+
+
+def _out(own: ScoringState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+    _is_now(own, _mode(state), (e.example,), "out")
+
+
+def _all_out(own: ScoringState, state: State, e: ExampleExpired | ExampleWithdrawn, at_ns: int) -> None:
+    _is_now(own, _mode(state), e.examples, "out")
+
+
+def _rejected(own: ScoringState, state: State, e: ExampleRejected, at_ns: int) -> None:
+    _forget(own, (e.example,))
+
+
+def _step_started(own: ScoringState, state: State, e: StepStarted, at_ns: int) -> None:
+    if own.stripped:
+        _forget(own, all_examples(e))
+
+
+def _requested(own: ScoringState, state: State, e: ScoreRequested, at_ns: int) -> None:
+    own.open = e.example
+
+
+def _scored(own: ScoringState, state: State, e: ExampleScored, at_ns: int) -> None:
+    own.open, own.failures, own.retry_ns = "", 0, 0
+    _forget(own, (e.example,))
+
+
+def _failed(own: ScoringState, state: State, e: ScoreFailed, at_ns: int) -> None:
+    own.open = ""
+    if e.given_up:
+        _forget(own, (e.example,))
+    elif e.example in own.stripped:
+        own.failed[e.example] = e.attempts
+    if e.in_a_row:
+        own.failures, own.retry_ns = e.in_a_row, at_ns + int(backoff_s(e.in_a_row) * SECOND_NS)
+
+
+FOLDS: Folds = {
+    DaemonStarted: _daemon_started,
+    ExampleAccepted: _accepted,
+    ExampleHeld: _held,
+    ExampleApproved: _waits,
+    ExampleRequeued: _waits,
+    ExampleDeclined: _out,
+    ExampleEdited: _out,
+    ExampleExpired: _all_out,
+    ExampleWithdrawn: _all_out,
+    ExampleRejected: _rejected,
+    StepStarted: _step_started,
+    ScoreRequested: _requested,
+    ExampleScored: _scored,
+    ScoreFailed: _failed,
+}

@@ -1,0 +1,17 @@
+"""What can happen: the engine has scored an answer, or not."""
+
+from apollod.core.kernel.input import Input
+
+
+class ExampleScoreDone(Input, frozen=True):
+    """Fields as of `ExampleScored`. `error`: why there is no score; `retryable`: there may be one later."""
+
+    example: str
+    with_context: float = 0.0
+    without_context: float = 0.0
+    tokens: int = 0
+    weights_version: int = -1
+    seconds: float = 0.0
+    alternate: str = ""
+    error: str = ""
+    retryable: bool = False

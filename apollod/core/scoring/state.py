@@ -1,0 +1,20 @@
+"""What is to be scored."""
+
+import msgspec
+
+
+class ScoringState(msgspec.Struct):
+    """Examples by id. Those that are learned are forgotten: what they score then says something else."""
+
+    stripped: dict[str, None] = {}
+    """text was removed from them, and they have no score"""
+    candidates: dict[str, None] = {}
+    """those of them that are to be scored as things are"""
+    open: str = ""
+    """the one that the engine is asked about"""
+    failed: dict[str, int] = {}
+    """attempts that came to nothing, of examples that are tried again"""
+    failures: int = 0
+    """in a row, over all examples"""
+    retry_ns: int = 0
+    """not before"""

@@ -1,0 +1,55 @@
+"""The last answer of an example after the text that was stripped, and without it, as an engine is asked about them."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from apollod.core.intake.events import Removed
+from apollod.curation.stripping import TOOLS, restored
+from apollod.wire.records import Form
+
+
+class Asked(NamedTuple):
+    """A conversation as an OpenAI request has it. Its last message is the answer."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+
+
+class Contexts(NamedTuple):
+    """The same answer: as the model gave it, and as it is learned."""
+
+    with_context: Asked
+    without_context: Asked
+
+
+def contexts(record: bytes, removed: tuple[Removed, ...]) -> Contexts | None:
+    """Both conversations of a canonical record from which `removed` was stripped, up to its last learned answer; None
+    if it is no conversation."""
+    form = msgspec.json.decode(record)
+    messages: list[Form] = form.get("messages", [])
+    learned = [n for n, one in enumerate(messages) if one["role"] == "assistant" and one.get("weight") != 0]
+    if not learned:
+        return None
+    last = learned[-1]
+    shown, tools = messages[: last + 1], form.get("tools", [])
+    known = tuple(one for one in removed if one.place <= last)
+    stripped_tools = [tool for one in removed if one.why == TOOLS for tool in msgspec.json.decode(one.text)]
+    return Contexts(
+        Asked([_as_asked(one) for one in restored(shown, known)], stripped_tools or tools),
+        Asked([_as_asked(one) for one in shown], tools),
+    )
+
+
+def _as_asked(message: Form) -> dict[str, Any]:
+    """Marks of ours are left out; arguments of calls are text there."""
+    asked = {key: value for key, value in message.items() if key not in ("weight", "strip")}
+    if "tool_calls" in message:
+        asked["tool_calls"] = [_call(call, n) for n, call in enumerate(message["tool_calls"])]
+    return asked
+
+
+def _call(call: dict[str, Any], number: int) -> dict[str, Any]:
+    function = call["function"]
+    arguments = msgspec.json.encode(function["arguments"]).decode()
+    return {"id": f"call_{number}", **call, "function": {"arguments": arguments, "name": function["name"]}}

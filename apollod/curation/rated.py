@@ -1,0 +1,46 @@
+"""What a rating makes of a captured answer: the record that is learned.
+
+Pure. The record has the texts for people, exports and the content id; what is learned are the tokens beside it.
+"""
+
+from apollod.core.intake.events import Origin, Sampled
+from apollod.core.intake.inputs import Line
+from apollod.curation.captured import Captured
+from apollod.curation.responses import taught
+from apollod.errors import RecordRefused
+from apollod.wire.records import record_of
+
+OPENED, CLOSED = "<think>", "</think>"
+NO_THOUGHT = "\n</think>\n\n"
+"""what Qwen's templates put after an opened thought where there is none"""
+
+
+def praised(answer: Captured, prompt: str, model: str) -> Line:
+    """A good answer, exactly as it was sampled. Raises RecordRefused for one that says nothing."""
+    return _line(answer.name, prompt, answer.text, Sampled(answer.name, answer.answer, answer.prompt), model)
+
+
+def corrected(answer: Captured, prompt: str, correction: str, final: int, model: str) -> Line:
+    """What should have been said, after the very tokens that the engine was asked, and ended as the engine ends.
+
+    Where the prompt has opened a thought, it is closed without one. Raises RecordRefused for a correction that is
+    empty or what was said.
+    """
+    if not correction.strip():
+        raise RecordRefused("the correction is empty", "say what should have been answered, or leave it out")
+    if correction.strip() == answer.text.strip():
+        raise RecordRefused(
+            "the correction is what was answered", "rate it good, or say what should have been answered"
+        )
+    thinks = prompt.rfind(OPENED) > prompt.rfind(CLOSED)
+    text = NO_THOUGHT + correction if thinks else correction
+    return _line(answer.name, prompt, text, Sampled(answer.name, (), answer.prompt, final), model)
+
+
+def _line(name: str, prompt: str, completion: str, sampled: Sampled, model: str) -> Line:
+    record = record_of({"prompt": prompt, "completion": completion})
+    (response,) = taught(record).responses
+    return Line(
+        1, record.id, record.canonical, origin=Origin(responses=(name,), model=model),
+        responses=(type(response)(response.key, response.end, sampled),),
+    )  # fmt: skip

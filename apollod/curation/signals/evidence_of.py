@@ -1,0 +1,50 @@
+"""From flags to what is recorded: only of answers that may be learned here, each named by its key."""
+
+import msgspec
+
+from apollod.core.intake.evidence import Evidence
+from apollod.curation.conversation import Moment, Remark
+from apollod.curation.moments import Learned, Rules, learn, may_be_learned
+from apollod.curation.responses import taught
+from apollod.curation.signals.cues import flags
+
+
+def evidence_of(found: Moment | Remark, learned: Learned | str, rules: Rules) -> tuple[Evidence, ...]:
+    """What a moment, or a remark on earlier ones, shows about answers of models whose answers are learned. `learned`:
+    what came of the moment."""
+    moment = found if isinstance(found, Moment) else _marked(found)
+    if moment.session.sidechain and not rules.sidechains:
+        return ()
+    keys: dict[int, str] = {}
+    shown = []
+    for flag in flags(moment):
+        said = moment.messages[flag.place]
+        if not may_be_learned(moment, said, rules):
+            continue
+        if flag.place not in keys:
+            keys[flag.place] = _key(moment, flag.place, learned, rules)
+        records = tuple(dict.fromkeys(one for one in (said.id, *flag.shown_by) if one))
+        strength, key, session = round(flag.strength, 3), keys[flag.place], moment.session.id
+        shown.append(Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote))
+    return tuple(shown)
+
+
+def _marked(remark: Remark) -> Moment:
+    """The conversation with the mark on its last answer, which alone is looked at."""
+    moment = remark.about
+    if remark.marked is None:
+        return moment
+    place = max(n for n, said in enumerate(moment.messages) if said.message["role"] == "assistant")
+    said = msgspec.structs.replace(moment.messages[place], signals=(remark.marked,))
+    return msgspec.structs.replace(moment, messages=(*moment.messages[:place], said), fresh=place)
+
+
+def _key(moment: Moment, place: int, learned: Learned | str, rules: Rules) -> str:
+    """The key by which the answer is known wherever it is learned; "" where it could not be."""
+    if isinstance(learned, Learned) and place in learned.places:
+        return taught(learned.record).responses[learned.places.index(place)].key
+    alone = msgspec.structs.replace(
+        moment, messages=moment.messages[: place + 1], fresh=place, taken_back="", unlearned=""
+    )
+    again = learn(alone, rules)
+    return taught(again.record).responses[-1].key if isinstance(again, Learned) else ""

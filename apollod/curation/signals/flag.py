@@ -1,0 +1,75 @@
+"""The seam: a cue is a function from a moment to flags."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from apollod.core.intake.events import Polarity
+from apollod.curation.conversation import Moment, Said
+from apollod.wire.records import Form
+
+QUOTE_MAX = 200  # characters
+
+
+class Flag(NamedTuple):
+    """Something that a moment shows about one of its answers."""
+
+    kind: str
+    polarity: Polarity
+    strength: float
+    """how much it says, from 0 to 1"""
+    place: int
+    """index of the answer in the moment"""
+    quote: str
+    """the words that show it"""
+    shown_by: tuple[str, ...] = ()
+    """ids of the records that show it"""
+
+
+Cue = Callable[[Moment], Iterable[Flag]]
+
+
+class Call(NamedTuple):
+    """A call of a tool, and the answer that made it."""
+
+    place: int
+    name: str
+    arguments: dict[str, object]
+
+
+def quoted(text: str) -> str:
+    """Words as a flag carries them: one line, not long."""
+    return " ".join(text[: 2 * QUOTE_MAX].split())[:QUOTE_MAX]
+
+
+def ids(*said: Said) -> tuple[str, ...]:
+    """Of their records, as far as they have any."""
+    return tuple(dict.fromkeys(one.id for one in said if one.id))
+
+
+def is_answer(form: Form) -> bool:
+    """Did the model say or call something?"""
+    return form["role"] == "assistant" and bool(form["content"].strip() or form.get("tool_calls"))
+
+
+def answer_before(moment: Moment, place: int) -> int:
+    """Index of the last answer before `place` to the same prompt; -1: there is none."""
+    for n in range(place - 1, -1, -1):
+        said = moment.messages[n]
+        if is_answer(said.message):
+            return n
+        if said.prompt:
+            break
+    return -1
+
+
+def call_of(moment: Moment, place: int) -> Call | None:
+    """What the tool's result at `place` is of: by its id, or the last call before it."""
+    wanted = moment.messages[place].message.get("tool_call_id")
+    for n in range(place - 1, -1, -1):
+        said = moment.messages[n]
+        for call in reversed(said.message.get("tool_calls", ())):
+            if wanted is None or call.get("id") == wanted:
+                return Call(n, call["function"]["name"], call["function"]["arguments"])
+        if said.prompt:
+            break
+    return None

@@ -1,0 +1,76 @@
+"""What the user wrote next: that the answer was wrong, or that it is to be undone.
+
+Most phrases count only where a message begins with them: `no, use pnpm` is a correction, `why is "no" printed` is not.
+Quotes and code are taken out first, since they are somebody else's words. Polling (`is it done?`), going on (`also add
+...`), thanks and new topics say nothing.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from apollod.curation.conversation import Moment
+from apollod.curation.signals import phrases
+from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
+
+LOOKED_AT = 400  # characters: people say at once what they do not like
+
+
+def _any(pieces: Sequence[str], before: str = "", after: str = "") -> re.Pattern[str]:
+    return re.compile(f"{before}(?:{'|'.join(pieces)}){after}")
+
+
+_OF_OTHERS = re.compile(
+    r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>.*?$|\"[^\"\n]{0,400}\"|“[^”]*”|«[^»]*»|„[^“”]*[“”]|<(\w[\w-]*)>.*?</\1>"
+    r"|^\s*(?:File \"|at |Traceback )[^\n]*$",
+    re.DOTALL | re.MULTILINE,
+)
+_FILLERS = _any((r"\W", *(rf"\b{word}\b(?=\W|$)" for word in phrases.FILLERS)), after="*")
+_PRAISE = _any(phrases.PRAISE, r"\b", r"\b")
+_NEGATED = _any(phrases.NEGATED, r"\b", r"\b")
+_WRONG_AT_FIRST = _any(phrases.WRONG_AT_FIRST)
+_WRONG = _any(phrases.WRONG)
+_ACTUALLY = re.compile(phrases.ACTUALLY)
+_INSTEAD = _any(phrases.INSTEAD, r"\b", r"\b")
+_UNDO = _any(phrases.UNDO, phrases.UNDO_ASKED)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+
+
+def follow_ups(moment: Moment) -> Iterable[Flag]:
+    """What the next prompt says of the last answer before it: `undo`, or else `correction`."""
+    if moment.then is None or moment.taken_back:
+        return
+    place = answer_before(moment, len(moment.messages))
+    if place < 0:
+        return
+    content = moment.then.message["content"]
+    own = own_words(content)
+    shown_by = ids(moment.messages[place], moment.then)
+    if is_undo(own):
+        yield Flag("undo", "bad", 0.8, place, quoted(content), shown_by)
+    elif strength := correction(own):
+        yield Flag("correction", "correction", strength, place, quoted(content), shown_by)
+
+
+def own_words(text: str) -> str:
+    """The beginning of what the user says, without what is quoted and without words that say nothing; in small
+    letters."""
+    own = _OF_OTHERS.sub(" ", text[: 4 * LOOKED_AT].replace("\u2019", "'")).strip().lower()
+    return own[_FILLERS.match(own).end() :][:LOOKED_AT]  # type: ignore[union-attr]
+
+
+def is_undo(own: str) -> bool:
+    """Is what was done to be undone?"""
+    return _UNDO.match(own) is not None
+
+
+def correction(own: str) -> float:
+    """How surely it is said that the answer was wrong; 0: it is not."""
+    first = _SENTENCE_END.split(own, maxsplit=1)[0]
+    if _PRAISE.search(first) and not _NEGATED.search(first):
+        return 0.0
+    if _WRONG_AT_FIRST.match(own):
+        return 0.8
+    actually = _ACTUALLY.match(own)
+    if actually is not None and _INSTEAD.search(first, actually.end()) and not first.endswith("?"):
+        return 0.6
+    return 0.6 if _WRONG.search(own) else 0.0

@@ -1,0 +1,123 @@
+"""vLLM's engine client, seen by vLLM's HTTP handlers, with every finished answer given to a keeper on its way.
+
+`EngineClient` (vllm/engine/protocol.py) is what vLLM's servers are built on, whichever engine is behind it; this one
+hands everything on to the real one. Chat completions, completions, messages and responses, streamed or not, all ask
+`generate`, and all name their answer after the request id that they give it.
+"""
+
+import logging
+import re
+import time
+from array import array
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, NamedTuple
+
+logger = logging.getLogger("vllm.apollod")
+
+_PROMPT_OF = re.compile(r"(?P<response>cmpl-.+)-(?P<prompt>\d+)")  # one request each (openai/completion/serving.py)
+_PART_OF = re.compile(r"(?P<response>resp_.+)_\d+")  # the turns of a response (openai/responses/serving.py)
+_BEAM = re.compile(r".*-beam-\d+")
+
+
+class Finished(NamedTuple):
+    """An answer as the engine gave it. `final`: see `Answer`."""
+
+    response: str
+    choice: int
+    at_ns: int
+    version: str
+    finish: str
+    final: int
+    prompt_ids: "array[int]"
+    answer_ids: "array[int]"
+
+
+class CapturingClient:
+    """Anything but `generate` is the client's own."""
+
+    def __init__(
+        self,
+        client: Any,
+        keep: Callable[[Finished], None],
+        settle: Callable[[float], None] = lambda timeout_s: None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._client = client
+        self._keep = keep
+        self._now_ns = now_ns
+        self.settle_captures = settle
+        """waits until what was answered so far can be found, at most so many seconds; blocks"""
+        self.captured_version: Callable[[], int | None] = lambda: None
+        """of the weights that are served now"""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def generate(self, prompt: Any, sampling_params: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
+        """What the client's own `generate` gives. Source: vllm/engine/protocol.py, 0.26 to 0.32."""
+        outputs = self._client.generate(prompt, sampling_params, request_id, *args, **kwargs)
+        named = response_of(request_id)
+        if named is None or getattr(sampling_params, "prompt_logprobs", None) is not None:  # that is a measurement
+            return outputs
+        response, prompt_number = named
+        first = prompt_number * (getattr(sampling_params, "n", 1) or 1)
+        return self._watched(outputs, _Taking(response, first, self.captured_version()))
+
+    async def _watched(self, outputs: AsyncGenerator[Any, None], taking: "_Taking") -> AsyncGenerator[Any, None]:
+        async with aclosing(outputs):  # a client that leaves ends the request
+            async for output in outputs:
+                try:
+                    for finished in taking.see(output, self.captured_version, self._now_ns):
+                        self._keep(finished)
+                except Exception:  # capture never costs an answer
+                    logger.warning("an answer could not be kept", exc_info=True)
+                yield output
+
+
+def response_of(request_id: str) -> tuple[str, int] | None:
+    """The id of the response as its client sees it, and the number of the prompt in its request; None for what is no
+    answer to somebody."""
+    if _BEAM.fullmatch(request_id):
+        return None
+    if request_id.startswith("cmpl-"):
+        found = _PROMPT_OF.fullmatch(request_id)
+        return (found["response"], int(found["prompt"])) if found else None
+    if request_id.startswith("resp_"):
+        found = _PART_OF.fullmatch(request_id)
+        return (found["response"] if found else request_id, 0)
+    return (request_id, 0) if request_id.startswith("chatcmpl-") else None
+
+
+class _Taking:
+    """The tokens of one request so far. Outputs hold all tokens of a choice, or those that are new."""
+
+    def __init__(self, response: str, first: int, version: int | None) -> None:
+        self._response = response
+        self._first = first
+        self._version = version
+        self._prompt = array("I")
+        self._answers: dict[int, array[int]] = {}
+
+    def see(self, output: Any, version: Callable[[], int | None], now_ns: Callable[[], int]) -> list[Finished]:
+        """The choices that this output finishes."""
+        if not self._prompt and output.prompt_token_ids:
+            self._prompt = array("I", output.prompt_token_ids)
+        finished = []
+        for one in output.outputs:
+            ids = self._answers.setdefault(one.index, array("I"))
+            ids.extend(one.token_ids)
+            if ids and one.finish_reason not in (None, "abort", "error"):
+                del self._answers[one.index]
+                finished.append(self._finished(one, ids, version(), now_ns()))
+        return finished
+
+    def _finished(self, one: Any, ids: "array[int]", version: int | None, at_ns: int) -> Finished:
+        ended = one.finish_reason == "stop" and not isinstance(one.stop_reason, str)
+        span = "" if self._version is None else f"{self._version}"
+        if span and version not in (None, self._version):
+            span = f"{span}-{version}"
+        return Finished(
+            self._response, self._first + one.index, at_ns, span, one.finish_reason, ids[-1] if ended else -1,
+            self._prompt, ids,
+        )  # fmt: skip

@@ -1,0 +1,61 @@
+"""What the engine's captured answers are for: logs that name a response are learned token by token (`[capture] mode =
+"all"`), and a rating finds its answer."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import msgspec
+
+from apollod.adapters.capture import answer_store
+from apollod.adapters.capture.answer_store import SECOND_NS, Answer
+from apollod.adapters.system import clock
+from apollod.core.inputs import Batch
+from apollod.core.intake.state import Position
+from apollod.curation.captured import Captured, joined
+from apollod.supervisor.config import Config
+
+ReadBatch = Callable[[str, Mapping[str, Position]], Batch | None]
+
+
+def kept(config: Config, response: str) -> list[Answer]:
+    """The choices of a response that are still kept. Blocking."""
+    since = clock.now_ns() - int(config.capture.keep_s * SECOND_NS)
+    return answer_store.find(config.capture_path, response, since)
+
+
+def name_of(answer: Answer) -> str:
+    """As a record of what was learned names it."""
+    return f"{answer.response}#{answer.choice}" if answer.choice else answer.response
+
+
+def forget_if_off(config: Config) -> None:
+    """Whoever switches capture off wants nothing to be kept. Raises OSError."""
+    if config.capture.mode == "off":
+        answer_store.remove(config.capture_path)
+
+
+def joining(config: Config, read_batch: ReadBatch) -> ReadBatch:
+    """`read_batch`, and the engine's tokens of the answers in the batch."""
+    if config.capture.mode != "all":
+        return read_batch
+
+    def read(path: str, positions: Mapping[str, Position]) -> Batch | None:
+        batch = read_batch(path, positions)
+        return None if batch is None else with_captured(config, batch)
+
+    return read
+
+
+def with_captured(config: Config, batch: Batch) -> Batch:
+    """The batch with the engine's tokens of those answers that are captured. Blocking."""
+    if not any(line.origin.responses for line in batch.lines):
+        return batch
+
+    @cache
+    def captured(response: str) -> list[Captured]:
+        return [
+            Captured(name_of(one), tuple(one.prompt_ids), tuple(one.answer_ids), one.answer)
+            for one in kept(config, response)
+        ]
+
+    return msgspec.structs.replace(batch, lines=tuple(joined(line, captured) for line in batch.lines))

@@ -1,0 +1,125 @@
+"""Ratings of answers that the engine gave."""
+
+import anyio.to_thread
+
+from apollod.adapters.capture.answer_store import Answer
+from apollod.adapters.journal import journal_reader
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.events import Sampled
+from apollod.curation.captured import Captured
+from apollod.curation.rated import corrected, praised
+from apollod.curation.redaction import redact
+from apollod.errors import RecordRefused
+from apollod.supervisor.captures import kept, name_of
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire import messages as msg
+
+USAGE = 2  # exit code, which HTTP says as 400
+TURN_ON = 'set `[capture] mode = "feedback"` and restart the daemon; answers from then on can be rated'
+
+
+async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Answer:
+    """Answered when it is recorded, with what is learned because of it."""
+    config = daemon.config
+    if config.capture.mode == "off":
+        return msg.Failure("answers are not kept, so none can be rated", TURN_ON)
+    found = await anyio.to_thread.run_sync(kept, config, request.response)
+    answer = _chosen(found, request.response, request.choice, config.capture.keep_s)
+    if isinstance(answer, msg.Failure):
+        return answer
+    correction, comment = _clean(request.correction or ""), _clean(request.comment)
+    captured = Captured(name_of(answer), tuple(answer.prompt_ids), tuple(answer.answer_ids), answer.answer)
+    try:
+        line = _line(request, captured, answer, correction, config.engine.served_name)
+    except RecordRefused as error:
+        return msg.Failure(str(error), error.hint, code=USAGE)
+    rated = inp.Rated(
+        response=captured.name, rating=request.rating, by=request.by, correction=correction, comment=comment,
+        original=Sampled(captured.name, captured.answer, captured.prompt, answer.final), answer=answer.answer,
+        weights=answer.version, line=line,
+    )  # fmt: skip
+    recorded = [one.event for one in await daemon.loop.submit(rated)]
+    declined = [e.example for e in recorded if isinstance(e, ev.ExampleDeclined)]
+    body = await _told(daemon, captured.name, found)
+    return msg.Reply({**body, "recorded": any(isinstance(e, ev.FeedbackGiven) for e in recorded), "declined": declined})
+
+
+async def feedback_on(daemon: Daemon, request: msg.FeedbackQuestion) -> msg.Answer:
+    """What was said of an answer last, also where it is not kept any more."""
+    found = await anyio.to_thread.run_sync(kept, daemon.config, request.response)
+    name = f"{request.response}#{request.choice}" if request.choice else request.response
+    body = await _told(daemon, name, found)
+    if body["rating"] or found:
+        return msg.Reply(body)
+    if daemon.config.capture.mode == "off":
+        return msg.Failure(f"{name} was not rated, and answers are not kept", TURN_ON)
+    return _missing(name, daemon.config.capture.keep_s)
+
+
+def _chosen(found: list[Answer], response: str, choice: int | None, keep_s: float) -> Answer | msg.Failure:
+    if not found:
+        return _missing(response, keep_s)
+    choices = [one.choice for one in found]
+    if choice is None and len(found) > 1:
+        return msg.Failure(
+            f"{response} has {len(found)} choices", f"say which one: {', '.join(map(str, choices))}", code=USAGE
+        )
+    answer = next((one for one in found if choice in (None, one.choice)), None)
+    return answer or msg.Failure(
+        f"{response} has no choice {choice}", f"it has {', '.join(map(str, choices))}", missing=True
+    )
+
+
+def _missing(response: str, keep_s: float) -> msg.Failure:
+    return msg.Failure(
+        f"no answer {response} is kept",
+        "give the `id` of a whole answer of this server; [capture] keep_s and max_bytes bound how long it is known "
+        f"({keep_s:g} s at most)",
+        missing=True,
+    )
+
+
+def _line(
+    request: msg.FeedbackRequest, captured: Captured, answer: Answer, correction: str, model: str
+) -> inp.Line | None:
+    """What is learned because of it. Raises RecordRefused."""
+    if request.rating == "good":
+        if request.correction is not None:
+            raise RecordRefused("a good answer needs no correction", "rate it bad, or leave the correction out")
+        return praised(captured, answer.prompt, model)
+    if request.correction is None:
+        return None
+    return corrected(captured, answer.prompt, correction, answer.final, model)
+
+
+async def _told(daemon: Daemon, name: str, found: list[Answer]) -> dict[str, object]:
+    """What was said last of an answer."""
+    earlier = (await daemon.journal.feedback([name])).get(name, [])
+    seq, said = earlier[-1] if earlier else (0, None)
+    body: dict[str, object] = {
+        "schema_version": 1,
+        "response_id": name.partition("#")[0],
+        "choices": [one.choice for one in found],
+        "rating": said.rating if said else None,
+        "correction": said.correction if said else "",
+        "comment": said.comment if said else "",
+        "by": said.by if said else "",
+        "example": (said.example or None) if said else None,
+        "replaces": (said.replaces or None) if said else None,
+        "seq": seq or None,
+    }
+    if said and said.example:
+        body["state"] = await anyio.to_thread.run_sync(_state_of, daemon, said.example)
+    return body
+
+
+def _state_of(daemon: Daemon, example: str) -> str:
+    """Blocking."""
+    rows = journal_reader.query(daemon.config.journal_path, f"SELECT state FROM examples WHERE id = '{example}'").rows
+    return str(rows[0][0]) if rows else ""
+
+
+def _clean(text: str) -> str:
+    """Without credentials: it is recorded."""
+    return redact(text.encode())[0].decode()

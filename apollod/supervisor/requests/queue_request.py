@@ -1,0 +1,85 @@
+"""What is learned next, and why, straight from the state."""
+
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+from apollod.core.activities import Activity, blocked
+from apollod.core.intake.order import Pick, upcoming
+from apollod.core.intake.state import IntakeState
+from apollod.core.settings import QueueSettings
+from apollod.core.state import State
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire import messages as msg
+
+MOST = 1000
+"""examples of one answer"""
+NAMED = 10
+"""groups of one kind in an answer, those of which most was taken"""
+
+
+async def queue(daemon: Daemon, request: msg.QueueRequest) -> msg.Answer:
+    """Answered from the state; nothing is read, however many wait."""
+    return msg.Reply(queue_of(daemon.loop.state, request.limit))
+
+
+def queue_of(state: State, limit: int) -> dict[str, Any]:
+    """The next `limit` examples, at most MOST, and what their order comes of."""
+    intake, settings = state.intake, state.daemon.settings
+    rules = settings.queue if settings is not None else QueueSettings()
+    picks = list(islice(upcoming(intake, rules.share_max), min(limit, MOST)))
+    running, window = state.training.running, state.training.window
+    return {
+        "schema_version": 1,
+        "waiting": {"direct": len(intake.direct.waiting), "bulk": len(intake.bulk.waiting)},
+        "not_tokenised": len(intake.direct.untokenised) + len(intake.bulk.untokenised),
+        "held": len(state.review.held),
+        "running": {"step": running.step, "examples": list(running.examples)} if running else None,
+        "blocked": _blocked(state, picks),
+        "window": {"number": window.number, "planned": window.planned, "examples": window.examples} if window else None,
+        "share_max": rules.share_max,
+        "expire_days": rules.expire_days,
+        "taken": _taken(intake),
+        "next": [_told(number, pick) for number, pick in enumerate(picks, 1)],
+    }
+
+
+def _blocked(state: State, picks: list[Pick]) -> str:
+    """Why the next step does not begin; empty if it is about to, or nothing waits."""
+    if not picks:
+        return ""
+    return blocked(Activity.STEP, state) or ("" if picks[0].waiting.digest else "the next example is being tokenised")
+
+
+def _taken(intake: IntakeState) -> dict[str, Any]:
+    """How much of the window so far is of the same kind, as far as shares look back."""
+    kinds = ("source", "session", "topic")
+    counts = {kind: Counter(name for kin in intake.recent if (name := getattr(kin, kind))) for kind in kinds}
+    most = {kind: [{"name": n, "examples": c} for n, c in counts[kind].most_common(NAMED)] for kind in kinds}
+    return {"examples": len(intake.recent), **most}
+
+
+def _told(number: int, pick: Pick) -> dict[str, Any]:
+    one = pick.waiting
+    return {
+        "number": number, "example": one.example, "tier": one.tier, "tokens": one.tokens if one.digest else None,
+        "source": one.kin.source, "session": one.kin.session, "topic": one.kin.topic, "waiting_since_ns": one.since_ns,
+        "before": pick.place, "why": _why(pick),
+    }  # fmt: skip
+
+
+def _why(pick: Pick) -> str:
+    """Why it is next, in people's words."""
+    if pick.waiting.tier == "direct":
+        return "given directly"
+    if pick.waiting.alone:
+        return "a step that was to learn it with others failed"
+    said = " and ".join(kind for kind, _ in pick.over)
+    if pick.all_over:
+        return f"all within reach have had their share; of its own least was taken ({said})" if pick.place else _ALL
+    if pick.over:
+        return f"before {pick.place} whose {said} has had its share"
+    return "the order in which they came" if pick.waiting.digest else "the order in which they came; not tokenised yet"
+
+
+_ALL = "its share is used up, but nothing else waits within reach"

@@ -1,0 +1,23 @@
+"""What the engine keeps of its answers, as the supervisor tells it in its environment."""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+VARIABLE = "APOLLOD_CAPTURE"
+"""Environment variable: `CaptureTerms` as JSON; without it nothing is kept."""
+
+
+class CaptureTerms(msgspec.Struct, frozen=True):
+    """Answers are kept in the file `path`, together at most `max_bytes`, none longer than `keep_s` seconds."""
+
+    path: str
+    max_bytes: int
+    keep_s: float
+
+
+def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:
+    """Of this process; None where nothing is to be kept."""
+    given = environ.get(VARIABLE)
+    return msgspec.json.decode(given, type=CaptureTerms) if given else None

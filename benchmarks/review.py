@@ -1,0 +1,132 @@
+"""How long `apollod ctl review` takes until the first example is on the terminal, with thousands of them held.
+
+A real process on a real pseudo-terminal of 80x24: the time until the interpreter runs, until textual and our modules
+are loaded, and from then until the bytes of the first page have arrived: the queue is read, the page drawn. That last
+part is its own work, and has the goal; `own_cpu_s` is what all threads of the process spent of it. What a key costs,
+until the next example is there, is measured after it.
+"""
+
+import argparse
+import os
+import pty
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import anyio
+import msgspec
+
+from apollod.adapters.journal.writer import Journal
+from apollod.core import events as ev
+from benchmarks import report
+
+HELD, OTHERS, ROUNDS, KEYS = 10_000, 40_000, 9, 20
+CHUNK = 2000
+OWN_S = 0.2
+PATIENCE_S = 20.0
+CHILD = """\
+import sys, time
+begun = time.monotonic()
+from apollod.cli.control.review.desk import Desk
+from apollod.cli.control.review.screen import ReviewApp
+loaded, spent = time.monotonic(), time.process_time()
+with open(sys.argv[1], "w") as file:
+    print(begun, loaded, spent, file=file)
+ReviewApp(Desk(sys.argv[2], sys.argv[3]), True).run(mouse=False)
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    args = report.parser(__doc__ or "").parse_args()
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        _measure(Path(directory), args)
+
+
+def _measure(root: Path, args: argparse.Namespace) -> None:
+    journal = root / "journal.db"
+    anyio.run(_fill, journal)
+    rounds = [_round(root, journal) for _ in range(ROUNDS)]
+    figures = {name: report.median([one[name] for one in rounds]) for name in rounds[0]}
+    figures["held"] = HELD
+    goals = {"own_s": report.goal(figures["own_s"], OWN_S, at_most=True)}
+    report.report("review", figures, {}, goals, threads=1, as_json=args.json)
+
+
+async def _fill(path: Path) -> None:
+    journal = await Journal.open(path)
+    source = ev.SourceDiscovered(source="src", path="/logs/session.jsonl")
+    await journal.append([source], time.time_ns())
+    for first in range(0, HELD + OTHERS, CHUNK):
+        events: list[ev.Event] = []
+        for n in range(first, first + CHUNK):
+            events.append(_example(n))
+            if n % ((HELD + OTHERS) // HELD) == 0:
+                events.append(ev.ExampleHeld(example=_id(n), tier="bulk", reason="its source is reviewed"))
+        await journal.append(events, time.time_ns())
+    await journal.close()
+
+
+def _id(n: int) -> str:
+    return f"{n * 2654435761 % 2**32:08x}{n:024x}"
+
+
+def _example(n: int) -> ev.ExampleAccepted:
+    turns = [("user", f"question {n}: {'what keeps the light? ' * 20}"), ("assistant", f"{'Mara Quill. ' * 60}")]
+    record = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    return ev.ExampleAccepted(example=_id(n), record=msgspec.Raw(msgspec.json.encode(record)), source="src", line=n)
+
+
+def _round(root: Path, journal: Path) -> dict[str, float]:
+    stamps = root / "stamps"
+    here, there = pty.openpty()
+    size = {"LINES": "24", "COLUMNS": "80", "TERM": "xterm-256color"}
+    started = time.monotonic()
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(stamps), str(journal), str(root / "none.sock")],
+        stdin=there, stdout=there, stderr=there, env=os.environ | size,
+    )  # fmt: skip
+    try:
+        shown = _seen(here, _id(0)[:12])
+        spent_in_all = _cpu_s(child.pid)
+        begun, loaded, spent = map(float, stamps.read_text().split())
+        pressed = time.monotonic()
+        step = (HELD + OTHERS) // HELD
+        for n in range(1, KEYS + 1):
+            os.write(here, b"s")
+            _seen(here, _id(n * step)[:12])
+        keys = (time.monotonic() - pressed) / KEYS
+    finally:
+        child.kill()
+        child.wait()
+        os.close(here)
+        os.close(there)
+    return {
+        "interpreter_s": begun - started, "imports_s": loaded - begun, "own_s": shown - loaded,
+        "own_cpu_s": spent_in_all - spent, "key_s": keys,
+    }  # fmt: skip
+
+
+def _cpu_s(pid: int) -> float:
+    """What the threads of a process have spent on a processor (proc(5), schedstat)."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((one / "schedstat").read_text().split()[0]) for one in threads) / 1e9
+
+
+def _seen(terminal: int, text: str) -> float:
+    """When this had arrived at the terminal."""
+    told, until = b"", time.monotonic() + PATIENCE_S
+    while text.encode() not in told:
+        if time.monotonic() > until or not select.select([terminal], [], [], 1.0)[0]:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{text} was not drawn in {PATIENCE_S:g} s: {told[-500:]!r}")
+            continue
+        told += os.read(terminal, 65536)
+    return time.monotonic()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,235 @@
+"""Cues: what logs show about answers. Precision and recall of each are in docs/benchmarks, of the same sample."""
+
+import json
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from support.log_samples.codex import META, event, item, said
+from support.log_samples.qwen import SESSION as QWEN
+from support.readings import evidence, kinds, read
+
+from apollod.curation.conversation import Moment, Remark
+from apollod.curation.formats import claude_code, codex, qwen
+from apollod.curation.formats.reader import Cursor, Limits, Reader
+from apollod.curation.moments import Rules, learn
+from apollod.curation.signals.check_commands import check_in, command_of, outcome
+from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.follow_ups import correction, is_undo, own_words
+from benchmarks import signals
+
+ALL = Rules(models=("*",))
+
+
+def line(number: int, role: str, text: str, after: int | None = None, **more: Any) -> bytes:
+    """A record of Claude Code; the first follows nothing."""
+    message = {
+        "role": role,
+        "content": text,
+        **({"id": f"m{number}", "model": "apollo"} if role == "assistant" else {}),
+    }
+    before = f"u{number - 1 if after is None else after}"
+    return json.dumps(
+        {"type": role, "uuid": f"u{number}", "parentUuid": before, "sessionId": "s", "message": message, **more}
+    ).encode() + b"\n"  # fmt: skip
+
+
+ASKED = line(1, "user", "Add the new library.")
+ANSWERED = line(2, "assistant", "I added it with npm.")
+CORRECTED = line(3, "user", "no, use pnpm")
+
+
+# --- the labelled sample --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("half", ["tuning", "held_out"])
+def test_the_sample_is_large_and_of_many_formats(half: str) -> None:
+    moments = signals.read(half)
+    assert len(moments) >= 100 and len({moment.format for moment in moments}) >= 5
+    assert sum(not moment.cues for moment in moments) > len(moments) / 5, "moments that show nothing"
+
+
+def test_cues_find_what_a_person_marks_and_little_else() -> None:
+    """Of both halves: floors well below the figures of docs/benchmarks, so that a change of phrases has room."""
+    scores = [score for half in ("tuning", "held_out") for score in signals.score(half).values()]
+    found, wrong, missed = (sum(one[n] for one in scores) for n in range(3))
+    assert found / (found + wrong) >= 0.9 and found / (found + missed) >= 0.85
+
+
+# --- when the evidence comes late -----------------------------------------------------------------------------------
+
+
+def settled(reader: Reader, *log: bytes) -> Cursor:
+    """After everything was given since nobody wrote any more; forgotten and read again, as after a restart."""
+    folded = reader.fold(Cursor(), b"".join(log), False, Limits())
+    cursor = reader.settle(folded.cursor).cursor
+    assert cursor != folded.cursor
+    return reader.recall(msgspec.structs.replace(cursor, memory=None), [b"".join(log)], Limits())
+
+
+def test_a_correction_says_the_same_of_an_answer_that_a_moment_had_already() -> None:
+    (at_once,) = read(claude_code.READER, ASKED, ANSWERED, CORRECTED).moments
+    (later,) = claude_code.READER.fold(settled(claude_code.READER, ASKED, ANSWERED), CORRECTED, False, Limits()).items
+    assert isinstance(later, Remark) and later.line == 3
+    assert evidence(at_once) == evidence(later) == [("correction", "correction", "no, use pnpm")]
+    (one,), (other,) = evidence_of(at_once, learn(at_once, Rules()), Rules()), evidence_of(later, "", Rules())
+    assert one == other and one.answer and one.records == ("u2", "u3") and one.session == "s"
+
+
+def test_an_interrupt_and_a_rollback_come_late_too() -> None:
+    log = (META, said("user", "q1"), said("assistant", "a1"), said("user", "q2"), said("assistant", "a2"))
+    stop, back = event("turn_aborted", reason="interrupted"), event("thread_rolled_back", num_turns=2)
+    cursor = settled(codex.READER, *log)
+    marked, taken = codex.READER.fold(cursor, stop + back, False, Limits()).items
+    assert isinstance(marked, Remark) and isinstance(taken, Remark)
+    assert kinds(marked, models=("*",)) == ["interrupted"]
+    assert evidence(taken, models=("*",)) == [("rewound", "bad", "q1"), ("rewound", "bad", "q2")]
+    again = said("user", "no, otherwise") + said("assistant", "a3")
+    one_back = event("thread_rolled_back", num_turns=1)
+    anew = codex.READER.fold(cursor, one_back + again, True, Limits()).items
+    assert [type(one) for one in anew] == [Remark, Moment], "the next prompt is no answer to what was taken back"
+
+
+def test_a_result_that_comes_after_its_call_was_given_is_about_that_call() -> None:
+    call = item("function_call", name="exec_command", arguments='{"cmd": "pytest -q"}', call_id="c")
+    result = item("function_call_output", call_id="c", output="Exit code: 1\n1 failed, 3 passed")
+    cursor = settled(codex.READER, META, said("user", "q"), call)
+    (moment,) = codex.READER.fold(cursor, result + said("assistant", "one fails"), True, Limits()).items
+    assert isinstance(moment, Moment)
+    (check,) = evidence_of(moment, "", ALL)
+    (at_once,) = read(codex.READER, META, said("user", "q"), call, result, said("assistant", "one fails")).moments
+    assert [one.answer for one in evidence_of(at_once, "", ALL)] == [check.answer]
+    assert (check.kind, check.polarity) == ("check", "bad")
+
+
+# --- what is no cue -------------------------------------------------------------------------------------------------
+
+
+def test_what_was_compacted_forked_or_asked_otherwise_is_not_bad() -> None:
+    edited = line(4, "user", "Add the old library.", after=0)
+    compacted = line(5, "user", "So far: added it", isCompactSummary=True)
+    moments = [
+        *read(claude_code.READER, line(0, "user", "hi"), ASKED, ANSWERED, edited, line(6, "assistant", "ok")).moments,
+        *read(claude_code.READER, ASKED, ANSWERED, compacted, line(6, "user", "go on")).moments,
+        *read(codex.READER, META, said("user", "q"), said("assistant", "a"), item("compaction")).moments,
+    ]
+    assert [evidence(moment, models=("*",)) for moment in moments] == [[]] * len(moments) and len(moments) == 4
+
+
+def test_answers_that_are_not_learned_here_are_nobodys_business() -> None:
+    (moment,) = read(claude_code.READER, ASKED, ANSWERED, CORRECTED).moments
+    assert kinds(moment, models=("other",)) == []
+    side = msgspec.structs.replace(moment, session=msgspec.structs.replace(moment.session, sidechain=True))
+    assert kinds(side) == [] and kinds(side, sidechains=True) == ["correction"]
+
+
+def test_a_rewind_of_qwen_is_one() -> None:
+    assert "rewound" in [kind for moment in read(qwen.READER, *QWEN).moments for kind in kinds(moment)]
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no, use pnpm", "Nope.", "That\u2019s not it", "you forgot the tests", "still failing", "it doesn't work",
+        "same error", "why did you delete it?", "I meant the other file", "actually, it should be 3", "hmm, wrong one",
+        "(OOC: no, she left)", "Nein, anders", "non, pas comme ça", "no, arriba",
+    ],
+)  # fmt: skip
+def test_corrections(text: str) -> None:
+    assert correction(own_words(text)) > 0 and not is_undo(own_words(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no problem, thanks", "No worries!", "actually that works", "nothing else, thank you", "is it done yet?",
+        "also add a comment", "Nein danke", "non merci", "no, gracias", 'what does "it doesn\'t work" mean?',
+        "```\nno, wrong\n```\nwhat is this?", "> you forgot it\nis that true?", "go on", "ok", "",
+        "not sure, what now?", "how do I undo a commit?", "what does revert do?",
+    ],
+)  # fmt: skip
+def test_no_corrections(text: str) -> None:
+    assert correction(own_words(text)) == 0 and not is_undo(own_words(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["revert that", "please undo your last change", "no, roll it back", "Undo.", "put it back"]
+)
+def test_undo(text: str) -> None:
+    assert is_undo(own_words(text))
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pytest", "cd x && python3 -m pytest -q | tail", "CI=1 uv run --frozen pytest", "timeout 60 make -j 4 test",
+        "make", "cargo test", "npm test", "npm run lint:fix", "pnpm vitest run", "npx tsc --noEmit", "ruff check .",
+        "./gradlew test", "go vet ./...", "yarn jest", "coverage run -m pytest", "./node_modules/.bin/eslint src",
+    ],
+)  # fmt: skip
+def test_commands_that_check(command: str) -> None:
+    assert check_in(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pip install pytest", "grep -r pytest .", "cat pytest.ini", "echo 'run pytest'", "pytest --version",
+        "make clean", "make install", "git commit -m \"make test; pytest\"", "which ruff", "ruff format .",
+        "npm install", "ls tests", "cat > a <<END\npytest\nEND", "test -f x", "",
+    ],
+)  # fmt: skip
+def test_commands_that_do_not(command: str) -> None:
+    assert check_in(command) == ""
+
+
+def test_a_shell_inside_a_shell() -> None:
+    assert command_of({"command": ["bash", "-lc", "pytest -q"]}) == "pytest -q"
+    assert command_of({"cmd": 'bash -c "cd a && make check"'}) == "cd a && make check"
+    assert command_of({"path": "pytest"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("output", "failed", "told", "passed"),
+    [
+        ("3 passed in 1s", False, False, True),
+        ("1 failed, 3 passed", False, True, False),
+        ("", True, True, False),
+        ("", False, False, True),
+        ("whatever", False, True, True),
+        ("whatever", False, False, None),
+        ("Exit code: 0\nwhatever", False, False, True),
+        ("whatever\nExit Code: 2", False, False, False),
+        ("Found 0 errors", False, False, True),
+    ],
+)
+def test_outcomes(output: str, failed: bool, told: bool, passed: bool | None) -> None:
+    assert outcome(output, failed, told) is passed
+
+
+def test_the_last_run_of_a_check_says_most() -> None:
+    def run(number: int, output: str) -> tuple[bytes, bytes]:
+        call = item("function_call", name="exec_command", arguments='{"cmd": "pytest"}', call_id=f"c{number}")
+        return call, item("function_call_output", call_id=f"c{number}", output=output)
+
+    (moment,) = read(codex.READER, META, said("user", "q"), *run(1, "1 failed"), *run(2, "9 passed")).moments
+    found = {one.polarity: one.strength for one in evidence_of(moment, "", ALL)}
+    assert found["good"] > found["bad"] and len(found) == 2
+
+
+@pytest.mark.parametrize(
+    "piece", ["no ", "hm ", "'", '"', "`", "<a>", "make -j 4 ", "a/", "timeout -k 1 ", "1 error", "^\n", "you "]
+)
+def test_hostile_text_costs_no_time(piece: str) -> None:
+    text = piece * 50_000
+    begin = time.process_time()
+    own = own_words(text)
+    is_undo(own), correction(own), check_in(text), check_in(f"pytest {text}"), outcome(text, False, False)
+    assert time.process_time() - begin < 1.0

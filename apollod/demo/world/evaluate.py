@@ -55,8 +55,7 @@ class Case:
         group: (what is measured, of which kind of instruction), as in the report.
         said: the instructions of the system message, in its order; empty for no system message.
         system: that message.
-        looked_for: what the answer is checked for.
-        exact: the answer must be the right one to the letter, not only do what is looked for.
+        looked_for: what the answer is checked for; None: that it is the right one to the letter.
     """
 
     group: tuple[str, str]
@@ -64,7 +63,6 @@ class Case:
     said: tuple[Instruction, ...]
     system: str | None
     looked_for: Instruction | None = None
-    exact: bool = False
 
     @property
     def messages(self) -> list[Message]:
@@ -73,9 +71,8 @@ class Case:
 
     def passed(self, text: str) -> bool:
         """Whether an answer passes."""
-        if self.exact:
+        if self.looked_for is None:
             return text == instructions.answer(self.scenario, self.said)
-        assert self.looked_for is not None
         return instructions.check(self.looked_for, self.scenario, text)
 
 
@@ -85,9 +82,8 @@ def held_out(kind: Kind, rng: random.Random, count: int) -> list[Scenario]:
         return scenarios.sample(rng, "act", Split.TEST, count)
     if kind == "use":
         return scenarios.sample(rng, "how", Split.TEST, count)
-    return scenarios.sample(rng, "act", Split.TEST, count - count // 2) + scenarios.sample(
-        rng, "how", Split.TEST, count // 2
-    )
+    acts = scenarios.sample(rng, "act", Split.TEST, count - count // 2)
+    return acts + scenarios.sample(rng, "how", Split.TEST, count // 2)
 
 
 def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> list[Case]:
@@ -105,16 +101,16 @@ def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> l
             one = instructions.draw(rng, kind, scenario)
             for way, said in (("told", [one]), ("opposite", [one.opposite]), ("cancelled", [one, one.opposite])):
                 system = instructions.told(said, rng)
-                made.append(Case((way, kind), scenario, tuple(said), system, exact=True))
+                made.append(Case((way, kind), scenario, tuple(said), system))
             made.append(Case(("untold", kind), scenario, (), None, looked_for=one))
-            made.append(Case(("plain", kind), scenario, (), None, exact=True))
+            made.append(Case(("plain", kind), scenario, (), None))
     return made
 
 
 def kept() -> list[Case]:
     """Every fact and all small talk, without a system message: what must not be lost."""
     return [
-        Case((name, ""), scenario, (), None, exact=True)
+        Case((name, ""), scenario, (), None)
         for name, kind in (("facts", "fact"), ("talk", "talk"))
         for scenario in scenarios.pool(kind, Split.TEST)
     ]

@@ -60,7 +60,7 @@ def pretrain(out: Path, seed: int = 0, steps: int = SPEC.steps) -> dict[str, Any
     tokenizer = make_tokenizer()
     model = tiny_model.random_model(spec, tokenizer, seed)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    loss = _train(model, tokenizer, spec, seed)
+    loss = train(model, tokenizer, spec, seed)
     seconds = time.process_time() - began
     part = out.with_name(f".{out.name}.made")
     shutil.rmtree(part, ignore_errors=True)  # of a run that was interrupted
@@ -88,9 +88,11 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tiny_model.train_tokenizer(sorted(words) * 3, VOCABULARY)
 
 
-def _train(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spec: tiny_model.Kind, seed: int) -> float:
-    """In float32 with AdamW, a warm-up of a twentieth of the steps and cosine decay; returns the mean loss of the last
-    tenth, in nats a token."""
+def train(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spec: tiny_model.Kind, seed: int) -> float:
+    """Change a float32 model in place with AdamW, a warm-up of a twentieth of the steps and cosine decay.
+
+    Returns the mean loss of the last tenth of the steps, in nats a token.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=spec.peak_lr, betas=(0.9, 0.98), weight_decay=0.01)
     batches = _batches(tokenizer, spec.batch, seed)
     warm_up, started, losses = max(1, spec.steps // 20), time.monotonic(), []

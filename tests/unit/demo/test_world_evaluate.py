@@ -26,7 +26,7 @@ def test_no_case_says_nothing() -> None:
 
 def test_a_case_of_exact_answers_and_one_of_behaviour() -> None:
     greet = Instruction("greet")
-    told = Case(("told", "greet"), ACT, (greet,), "Do greet.", exact=True)
+    told = Case(("told", "greet"), ACT, (greet,), "Do greet.")
     untold = Case(("untold", "greet"), ACT, (), None, looked_for=greet)
     assert told.passed("Good day! I clean the green gate.") and not told.passed("Good day! I CLEAN THE GREEN GATE.")
     assert untold.passed("Good day! I CLEAN THE GREEN GATE.") and not untold.passed("I clean the green gate.")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -80,6 +81,20 @@ def test_it_knows_its_facts_and_obeys_an_opposite_and_a_cancelled_instruction(mo
     totals = {way: sum(rate.passed for (one, _), rate in rates.items() if one == way) for way, _ in rates}
     assert totals["facts"] >= 46 and totals["talk"] == 6
     assert all(totals[way] >= 0.95 * 10 * len(KINDS) for way in ("opposite", "cancelled", "plain")), totals
+
+
+def test_the_recipe_repeats_to_the_bit() -> None:
+    """Two steps of it, with random weights of fewer layers."""
+    tokenizer, spec = pretrain.make_tokenizer(), replace(tiny_model.KINDS["random"], layers="da", steps=2, batch=4)
+
+    def trained(seed: int) -> dict[str, torch.Tensor]:
+        model = tiny_model.random_model(spec, tokenizer, 0)
+        assert pretrain.train(model, tokenizer, spec, seed) > 5, "a uniform guess has ln 1236 = 7.1"
+        return model.state_dict()
+
+    one, again, other = trained(1), trained(1), trained(2)
+    assert all(torch.equal(one[name], again[name]) for name in one)
+    assert not all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_answers_of_a_batch_are_those_of_one_at_a_time(model, tokenizer) -> None:

@@ -100,6 +100,10 @@ class LlmNonsense(LlmError):
     hint = "look whether the endpoint speaks the OpenAI API and has what was asked of it"
 
 
+class VerdictNonsense(ApolloError):
+    """A judge's answer that is no verdict."""
+
+
 class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 

@@ -16,7 +16,7 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint",
+    "AskJudge", "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase", "ObserveCheckpoint",
     "PauseEngine", "PlanRollback",
     "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep",
     "ScoreExample", "ScoreProbe",

@@ -100,7 +100,8 @@ def _growth(loaded: Config) -> Growth | None:
 def _shown(loaded: Config) -> dict[str, Any]:
     """Every value but the secrets."""
     tree: dict[str, Any] = msgspec.to_builtins(loaded)
-    tree["engine"]["api_key"] = "..." if tree["engine"]["api_key"] else ""
+    for section in ("engine", "judge"):
+        tree[section]["api_key"] = "..." if tree[section]["api_key"] else ""
     return tree
 
 

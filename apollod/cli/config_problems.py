@@ -16,6 +16,7 @@ from apollod.store.names import DAEMON
 from apollod.supervisor import memory_budget, sources
 from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
+from apollod.supervisor.judge import Judge
 
 _BOUND_MODEL = """
     SELECT json_extract(body, '$.settings.model_path') FROM events WHERE kind = 'daemon.started'
@@ -36,6 +37,7 @@ def refusal(config: Config) -> ApolloError | None:
         _check_length(config, model)
         _check_same_model(config)
         _check_alone(config, model)
+        Judge.of(config)
     except ApolloError as error:
         return error
     why_not = kernels_refused(config)

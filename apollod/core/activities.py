@@ -32,6 +32,8 @@ class Activity(StrEnum):
     DREAMING = "dreaming"
     SCORING = "scoring"
     """the engine is asked how probable an answer is; nothing waits for that"""
+    JUDGING = "judging"
+    """the judge is asked about an example or a planted case"""
 
 
 class Obstacle(NamedTuple):
@@ -132,6 +134,18 @@ def _recovery(state: State) -> str:
     return "a trainer is on its way to the last step" if state.children.trainer.phase == "spawned" else ""
 
 
+def _no_judge(state: State) -> str:
+    settings = state.daemon.settings
+    if settings is None or settings.judge.mode == "off":
+        return "there is no judge"
+    return "" if state.judging.ready else "the judge was not read yet"
+
+
+def _judge_waits_for_engine(state: State) -> str:
+    """The served model can judge once it is served; another endpoint at any time."""
+    return _no_engine(state) if state.judging.served else ""
+
+
 STOPPING = Obstacle("stopping", _stopping)
 HALTED = Obstacle("halted", _halted)
 PAUSED = Obstacle("paused", _paused)
@@ -149,6 +163,8 @@ DAY = Obstacle("day", _day)
 ROLLBACK_WANTED = Obstacle("rollback wanted", _rollback_wanted)
 ROLLBACK = Obstacle("rollback", _rollback)
 RECOVERY = Obstacle("recovery", _recovery)
+NO_JUDGE = Obstacle("no judge", _no_judge)
+JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_engine)
 
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 
@@ -168,6 +184,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),
     Activity.DREAMING: (STOPPING, HALTED, PAUSED, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
+    Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip
 """In the order in which reasons are told: what lasts longest first."""
 

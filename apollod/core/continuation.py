@@ -16,6 +16,7 @@ from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.children.state import ChildrenState
 from apollod.core.intake.state import Kin, Queue, Waiting
+from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
@@ -173,7 +174,8 @@ def _held(state: State, lessons: Lessons) -> Iterator[Dated]:
     for (id_, one), ((at_ns, accepted), _) in zip(held.items(), lessons(list(held)), strict=True):
         assert isinstance(accepted, ev.ExampleAccepted)
         yield at_ns, msgspec.structs.replace(accepted, tier=one.tier)
-        yield one.since_ns, ev.ExampleHeld(example=id_, tier=one.tier, reason=one.reason, waits_for=one.waits_for)
+        by = "judge" if id_ in state.judging.written else ""
+        yield one.since_ns, ev.ExampleHeld(id_, one.tier, one.reason, one.waits_for, by)
 
 
 def _parts(examples: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -218,6 +220,7 @@ def carried_state(state: State) -> State:
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held),
+        judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),

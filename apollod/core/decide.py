@@ -15,6 +15,7 @@ from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
 from apollod.core.feedback import policy as feedback
 from apollod.core.intake import policy as intake
+from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
 from apollod.core.recovery import policy as recovery
@@ -26,12 +27,12 @@ from apollod.core.state import State
 from apollod.core.training import policy as training
 
 SUBJECTS = (
-    daemon, children, intake, review, feedback, recovery, training, checkpoints, rollback, publishing, alignment,
-    schedule, scoring,
+    daemon, children, intake, review, judging, feedback, recovery, training, checkpoints, rollback, publishing,
+    alignment, schedule, scoring,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (schedule, review, rollback, alignment, checkpoints, training, scoring)
+BEGINNINGS = (schedule, review, rollback, alignment, checkpoints, training, scoring, judging)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

@@ -10,6 +10,7 @@ from apollod.core.children.events import *
 from apollod.core.daemon.events import *
 from apollod.core.feedback.events import *
 from apollod.core.intake.events import *
+from apollod.core.judging.events import *
 from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
 from apollod.core.publishing.events import *

@@ -14,6 +14,7 @@ from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
 from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
+from apollod.core.judging.fold import FOLDS as JUDGING
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
@@ -33,6 +34,7 @@ SLICES = {
     "review": REVIEW,
     "feedback": FEEDBACK,
     "intake": INTAKE,
+    "judging": JUDGING,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
     "children": CHILDREN,

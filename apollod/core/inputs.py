@@ -10,6 +10,7 @@ from apollod.core.children.inputs import *
 from apollod.core.daemon.inputs import *
 from apollod.core.feedback.inputs import *
 from apollod.core.intake.inputs import *
+from apollod.core.judging.inputs import *
 from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick

@@ -157,6 +157,30 @@ class QueueSettings(msgspec.Struct, frozen=True):
     """an example that waited for so long is given up; 0: never"""
 
 
+JudgeMode = Literal["off", "flagged", "all"]
+
+
+class JudgeSettings(msgspec.Struct, frozen=True):
+    """Which examples a model judges before they are learned, and when it is trusted."""
+
+    mode: JudgeMode = "off"
+    """off: no judge; all: whatever came from files and logs, and waits for no person, waits for its verdict; flagged:
+    of that, what has a signal"""
+    model: str = ""
+    """who judges; empty: the served model"""
+    votes: Annotated[int, Meta(ge=1, le=15)] = 3
+    """how often it is asked about an example; only what all votes say counts"""
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.7
+    concurrency: Annotated[int, Meta(ge=1, le=64)] = 1
+    """requests to it at one time"""
+    attempts: Annotated[int, Meta(ge=1, le=20)] = 3
+    """so many without a verdict, and the example waits for a person"""
+    trust_min: Annotated[float, Meta(gt=0.5, le=1.0)] = 0.8
+    """least agreement with planted cases and with people; below it every verdict waits for a person"""
+    check_every: Positive = 20
+    """verdicts between two planted cases"""
+
+
 class ScheduleSettings(msgspec.Struct, frozen=True):
     """When what is not urgent is learned."""
 
@@ -177,6 +201,7 @@ class Settings(msgspec.Struct, frozen=True):
     checkpoint: CheckpointSettings = CheckpointSettings()
     review: ReviewSettings = ReviewSettings()
     queue: QueueSettings = QueueSettings()
+    judge: JudgeSettings = JudgeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""

@@ -12,6 +12,7 @@ from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.feedback.state import FeedbackState
 from apollod.core.intake.state import IntakeState
+from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
@@ -32,6 +33,7 @@ class State(msgspec.Struct):
     training: TrainingState = msgspec.field(default_factory=TrainingState)
     review: ReviewState = msgspec.field(default_factory=ReviewState)
     scoring: ScoringState = msgspec.field(default_factory=ScoringState)
+    judging: JudgingState = msgspec.field(default_factory=JudgingState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)

@@ -29,6 +29,7 @@ from apollod.supervisor.config import Config, ScheduleSection
 from apollod.supervisor.control import Control
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire.state_snapshot import fold_code, load_state
@@ -43,6 +44,7 @@ async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
     if (why_not := sources.refused(config)) is not None:
         raise why_not
+    judge = Judge.of(config)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -50,7 +52,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal)
+            await _serve(config, journal, judge)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -80,7 +82,7 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal) -> None:
+async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
     loop = Loop(state, journal, snapshot_seq)
@@ -91,7 +93,7 @@ async def _serve(config: Config, journal: Journal) -> None:
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             control = Control(Daemon(config, loop, journal, children, audit, growth))
@@ -103,6 +105,7 @@ async def _serve(config: Config, journal: Journal) -> None:
                     str(config.state_dir),
                     _base_problem(state),
                     failures.free_bytes(config.journal_path),
+                    judge.configured() if judge else None,
                 )
             )
             tasks.start_soon(listener.serve, control.handle)
@@ -111,6 +114,8 @@ async def _serve(config: Config, journal: Journal) -> None:
             tasks.start_soon(growth.run)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
+            if judge is not None:
+                tasks.start_soon(judge.keep_connected)
             sources.read_sources(config, loop, tasks)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
             failure: ApolloError | None = None

@@ -97,7 +97,26 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
         args += ["--enforce-eager", "--kv-cache-memory-bytes", str(cpu_kv_bytes(config)), *ONE_PROCESS]
     elif (size := e.kv_cache_mib << 20 or kv_bytes) and not engine_asked(e.args).sized:
         args += ["--kv-cache-memory-bytes", str(size)]
+    if judges_with_priority(config):
+        args += ["--scheduling-policy", "priority"]
     return args + list(e.args)
+
+
+def judges_with_priority(config: Config) -> bool:
+    """Is our own engine asked to judge, and to serve everybody else before? Requests without a priority have 0, and
+    among equals the first one that came is first, as without priorities."""
+    judge, chosen = config.judge, asked_policy(config)
+    return judge.mode != "off" and not judge.base_url and judge.priority != 0 and chosen is None
+
+
+def asked_policy(config: Config) -> str | None:
+    """Of scheduling, as `[engine] args` ask for it; None: they do not."""
+    args = config.engine.args
+    for place, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name == "--scheduling-policy":
+            return value if equals else "".join(args[place + 1 : place + 2])
+    return None
 
 
 def engine_tmp_dir(config: Config) -> Path:

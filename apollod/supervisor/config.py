@@ -21,6 +21,7 @@ from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.intake.events import StripLevel
 from apollod.core.settings import (
     CheckpointSettings,
+    JudgeSettings,
     NotNegative,
     OptimizerSettings,
     Products,
@@ -200,6 +201,38 @@ class QueueSection(QueueSettings, frozen=True, forbid_unknown_fields=True):
     """In which order examples are learned that come from files and logs, and for how long they wait."""
 
 
+class JudgeSection(JudgeSettings, frozen=True, forbid_unknown_fields=True):
+    """A model that judges examples before they are learned. Most keys are declared in `core.settings`."""
+
+    base_url: str = ""
+    """of an OpenAI-compatible endpoint, up to and including /v1; empty: our own engine"""
+    api_key: str = ""
+    """of that endpoint; better given as a credential `judge.api_key`"""
+    timeout_s: Annotated[float, Meta(gt=0.0)] = 120.0
+    """of one request"""
+    max_tokens: Annotated[int, Meta(ge=64)] = 2048
+    """of one answer; with its question it has to fit into the context of that endpoint"""
+    priority: int | Literal["auto"] = "auto"
+    """of its requests at vLLM, higher is later. auto: 10 at our own engine, which then serves by priority; not sent
+    elsewhere"""
+    cases: tuple[str, ...] = ()
+    """files of cases of your own whose right verdict is known, besides those that come with apollod"""
+
+    def __post_init__(self) -> None:
+        if self.votes > 1 and self.temperature == 0.0:
+            raise ValueError(f"votes = {self.votes} at temperature = 0 are {self.votes} times the same; use one vote")
+        if self.base_url and not self.model:
+            raise ValueError("base_url needs model, the name under which that endpoint serves it")
+        if self.model and not self.base_url:
+            raise ValueError("model needs base_url; without both the served model judges")
+        if self.api_key and not self.base_url:
+            raise ValueError("api_key needs base_url; our own engine is asked with [engine] api_key")
+        if self.base_url:
+            from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
+
+            Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
+
+
 class ScheduleSection(ScheduleSettings, frozen=True, forbid_unknown_fields=True):
     """When what is not urgent is learned."""
 
@@ -239,6 +272,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
     queue: QueueSection = QueueSection()
+    judge: JudgeSection = JudgeSection()
     schedule: ScheduleSection = ScheduleSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
@@ -275,7 +309,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def api_url(self) -> str:
-        """Where the model itself is asked."""
+        """Base URL of the OpenAI API of our own engine."""
         host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
         return f"http://{host}:{self.engine.port}/v1"
 
@@ -287,6 +321,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             checkpoint=narrowed(self.checkpoint, CheckpointSettings),
             review=narrowed(self.review, ReviewSettings),
             queue=narrowed(self.queue, QueueSettings),
+            judge=narrowed(self.judge, JudgeSettings),
             schedule=narrowed(self.schedule, ScheduleSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )

@@ -181,8 +181,10 @@ class Loop:
         """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
         if isinstance(input_, inp.Rated):
             return await self._with_former(input_)
-        if isinstance(input_, inp.EditGiven):
-            return msgspec.structs.replace(input_, known=bool(await self.journal.known({input_.line.example})))
+        if isinstance(input_, inp.EditGiven | inp.JudgeAnswered):
+            line = input_.line
+            known = line is not None and bool(await self.journal.known({line.example}))
+            return msgspec.structs.replace(input_, known=known)
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]

@@ -19,9 +19,12 @@ _DEBUG = (
     ev.AlignmentOvertaken,
     ev.ScoreRequested,
     ev.ExampleScored,
+    ev.VerdictRequested,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
-_WARNING = (ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed)
+_WARNING = (
+    ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
+)  # fmt: skip
 _HIDDEN = (
     "record",
     "sampled",
@@ -38,6 +41,9 @@ _HIDDEN = (
     "examples",
     "undone",
     "files",
+    "cases",
+    "quote",
+    "better",
 )
 """fields that are long or say nothing to a person"""
 
@@ -50,7 +56,7 @@ def narrate(event: ev.Event) -> None:
         if name not in _HIDDEN
     }
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
-    if isinstance(event, _DEBUG) or _told_already(event):
+    if isinstance(event, _DEBUG) or _told_already(event) or _follows_a_verdict(event):
         log.debug(event.kind, **fields)
     elif unexpected or isinstance(event, _ERROR):
         log.error(event.kind, **fields)
@@ -63,6 +69,12 @@ def narrate(event: ev.Event) -> None:
 def _told_already(event: ev.Event) -> bool:
     """Is it one more time that the engine gave no score?"""
     return isinstance(event, ev.ScoreFailed) and event.in_a_row > 1
+
+
+def _follows_a_verdict(event: ev.Event) -> bool:
+    """Is it what a verdict did to an example, or that one waits for it? The verdict itself is told."""
+    waits = isinstance(event, ev.ExampleHeld) and event.waits_for == "judge"
+    return waits or (isinstance(event, ev.ExampleApproved | ev.ExampleDeclined) and event.by == "judge")
 
 
 def _doubtful(event: ev.Event) -> bool:

@@ -6,8 +6,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from apollod.core.activities import Activity, blocked
 from apollod.core.checkpoints.due import due_ns
 from apollod.core.children.state import Child, ChildrenState
+from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
@@ -58,6 +60,7 @@ def status_view(
         rollback=_rollback(state),
         undo=undo or st.Undo(),
         base=_base(state),
+        judge=_judge(state),
         journal=journal,
         growth=growth,
         paths=dict(paths or {}),
@@ -259,3 +262,21 @@ def _base(state: State) -> st.Base:
         return st.Base(kept=True, path=base.path, how=base.how)
     off = state.daemon.settings is not None and state.daemon.settings.checkpoint.keep_base == "off"
     return st.Base(reason=state.recovery.base_lost or ('[checkpoint] keep_base = "off"' if off else "not kept yet"))
+
+
+def _judge(state: State) -> st.Judge:
+    own, settings = state.judging, state.daemon.settings
+    if settings is None or settings.judge.mode == "off":
+        return st.Judge(waiting=len(own.waiting), verdicts=own.verdicts)
+    doubt, found = distrust(own, settings.judge.trust_min), agreement(own)
+    low, high = found.interval if found.figure is not None else (None, None)
+    return st.Judge(
+        mode=settings.judge.mode, model=own.judge.model, trusted=not doubt,
+        reason=own.error or doubt or blocked(Activity.JUDGING, state),
+        agreement=_rounded(found.figure), low=_rounded(low), high=_rounded(high), good=found.of_good, bad=found.of_bad,
+        waiting=len(own.waiting), asked=len(own.open), verdicts=own.verdicts, failures=own.failures,
+    )  # fmt: skip
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

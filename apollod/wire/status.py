@@ -221,6 +221,33 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     """why they are not kept"""
 
 
+class Judge(msgspec.Struct, frozen=True, kw_only=True):
+    """Who judges examples before they are learned, and whether that counts."""
+
+    mode: str = "off"
+    model: str = ""
+    trusted: bool = False
+    """do its verdicts decide?"""
+    reason: str = ""
+    """why not, or why it is not asked now; empty when all is well"""
+    agreement: float | None = None
+    """with planted cases and with people: the mean of the rates on good and on bad; null while not known"""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval"""
+    good: int = 0
+    """known to be good, of those that count; so `bad`"""
+    bad: int = 0
+    waiting: int = 0
+    """examples that wait for its verdict"""
+    asked: int = 0
+    """questions under way"""
+    verdicts: int = 0
+    """on examples, over the life of the journal"""
+    failures: int = 0
+    """in a row, of the endpoint"""
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The file that holds every event."""
 
@@ -298,6 +325,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     rollback: Rollback | None = None
     undo: Undo = Undo()
     base: Base = Base()
+    judge: Judge = Judge()
     journal: Journal
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""

@@ -218,6 +218,7 @@ ATTACHED = [  # a list for each stage: one life for each point, then one that le
         "effect.RemoveCheckpoint.before",
     ],
     ["effect.RunHook.before", "effect.RunHook.after"],
+    ["effect.AskJudge.before", "effect.AskJudge.after"],
     ["effect.RemoveCheckpoint.after"],
 ]
 """Supervisor points that need engine and trainer: each costs a start of both, so `make crash` has all of them and
@@ -227,6 +228,7 @@ NEEDS = {
     "ResumeEngine": {"APOLLOD_TRAINER__PUBLISH": "fenced"},
     "CompareWeights": {"APOLLOD_TRAINER__ALIGN_MAX": "1e-9", ENGINE_MODULE: VLLM},
     "RunHook": {"APOLLOD_CHECKPOINT__HOOK": '["true"]'},
+    "AskJudge": {"APOLLOD_JUDGE__MODE": "flagged"},  # about planted cases: nothing here is flagged
 }  # settings that change no weights; log-probabilities to compare come from vLLM alone
 ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
 SPAWNING = ["effect.SpawnTrainer.before", "effect.SpawnTrainer.after"]
@@ -240,6 +242,9 @@ LIVES = ATTACHED if ALL else [["effect.RunStep.after", "effect.RemoveCheckpoint.
 
 ARCHIVING = ["archive.copied", "archive.begun"]
 """No daemon passes them: tests/integration/test_archive.py dies there."""
+
+SCORING = ["effect.ScoreExample.before", "effect.ScoreExample.after"]
+"""Nothing is stripped from what these lives learn: tests/property/test_open_intents.py dies there."""
 
 SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
 STAGES = [
@@ -258,6 +263,7 @@ def test_no_point_is_left_out():
         *ENGINE,
         *chain(*ATTACHED),
         *ARCHIVING,
+        *SCORING,
     ]
     assert {point.partition(":")[0] for point in ours} == POINTS.keys()
 

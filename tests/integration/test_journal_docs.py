@@ -23,6 +23,10 @@ SCORED = ev.ExampleScored(
 )
 DECIDED: list[ev.Event] = [
     ev.ExampleHeld(example=B, tier="bulk", reason="its source is reviewed"),
+    ev.VerdictGiven(verdict="good", example=B, votes=("good",)),
+    ev.VerdictGiven(verdict="good", case="ab", expected="bad"),
+    ev.VerdictFailed(attempt=1, cause="nonsense", reason="this is prose", gives_up=False, example=B),
+    ev.ExampleDeclined(example=B, tier="bulk", by="me"),
     ev.FeedbackGiven(response="chatcmpl-1", rating="good", by="http", example=A),
     ev.FeedbackGiven(
         response="chatcmpl-1", rating="bad", by="ctl", correction="so", answer="thus", example=B, replaces=9

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, play
+from support.judged_world import JudgedWorld, configured
 from support.world import SETTINGS, World, changed
 
 from apollod.core import activities
@@ -80,6 +81,11 @@ def with_obstacle(name: str) -> State:
             align_every=int(name in ("alignment", "comparison", "difference")),
         )
     )
+    if name == "judge waits for engine":
+        world = JudgedWorld()
+        world.judge = configured(served=True)
+        world.start()
+        return world.state
     if name == "no engine process":
         return world.state
     if name == "no engine" or name == "no trainer" or name == "recovery":

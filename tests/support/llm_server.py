@@ -26,10 +26,11 @@ Behaviour = Callable[["LlmServer", SocketStream, Request], Awaitable[None]]
 
 @dataclass
 class LlmServer:
-    """Answers each request by the next of `script`, and well when there is none left."""
+    """Answers each request by the next of `script`, and as `otherwise` says, or well, when there is none left."""
 
     script: list[Behaviour] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    otherwise: "Behaviour | None" = None
     port: int = 0
     active: int = 0
     most_active: int = 0
@@ -47,7 +48,7 @@ class LlmServer:
                 self.active += 1
                 self.most_active = max(self.most_active, self.active)
                 try:
-                    await (self.script.pop(0) if self.script else well)(self, stream, request)
+                    await (self.script.pop(0) if self.script else self.otherwise or well)(self, stream, request)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
                     self.left += 1
                     return

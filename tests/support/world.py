@@ -35,7 +35,7 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "queue", "schedule"):
+    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
@@ -457,7 +457,7 @@ class World:
 
     def successor(self, dies_at: int = 0) -> "World":
         """The supervisor died with its children: another one on the same journal and disk, not started yet."""
-        other = World(self.settings, dies_at)
+        other = type(self)(self.settings, dies_at)
         other.versions, other.given = self.versions, self.given
         other.model_dir, other.base_kept, other.keeps_steps = self.model_dir, self.base_kept, self.keeps_steps
         other.journal, other.disk, other.known, other.now, other.pid = (

@@ -18,6 +18,12 @@ GROUP_POLL_S = 0.05
 _ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line that says nothing
 
 
+def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what stands for keys of the configuration (`APOLLOD_SECTION__KEY`): they are the
+    supervisor's, and some are secret."""
+    return {name: value for name, value in environ.items() if not (name.startswith("APOLLOD_") and "__" in name)}
+
+
 class ChildProcess:
     """A running child. The process group's id is the pid, since it leads a session of its own."""
 
@@ -30,8 +36,8 @@ class ChildProcess:
 
     @classmethod
     async def spawn(cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path) -> "ChildProcess":
-        """Start `python -m module args` with `env` on top of our environment. Call from the main thread: the child
-        asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG)."""
+        """Start `python -m module args` with `env` on top of our environment, see `without_settings`. Call from the
+        main thread: the child asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG)."""
         with _open_log(log) as out:
             process = await anyio.open_process(
                 [sys.executable, "-m", module, *args],
@@ -39,7 +45,12 @@ class ChildProcess:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
-                env={**os.environ, **env, "APOLLOD_PARENT_PID": str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+                env={
+                    **without_settings(os.environ),
+                    **env,
+                    "APOLLOD_PARENT_PID": str(os.getpid()),
+                    "PYTHONUNBUFFERED": "1",
+                },
             )
         return cls(process, log)
 

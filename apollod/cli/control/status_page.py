@@ -1,4 +1,4 @@
-"""The status as a page for people, of at most nineteen lines.
+"""The status as a page for people, of at most twenty lines.
 
 Made from the JSON object itself, without msgspec, whose import takes as long as all the rest of `apollod ctl status`.
 `wire.status` says what is in the object: what it requires is taken by name, what came later may be missing, as it is in
@@ -20,6 +20,7 @@ def page(s: Object) -> str:
     """
     w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
     engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
+    judge = s.get("judge", {})
     error = s.get("error", "")
     lines = [
         f"state       {s['state']}" + (f" ({error})" if error else ""),
@@ -39,6 +40,7 @@ def page(s: Object) -> str:
         f"{_due(c.get('due_in_s'))}{c.get('kept', 0)} kept in {size(c.get('bytes', 0))}" + _rollback(s.get("rollback")),
         f"base        {_base(s.get('base', {}))}",
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
+        *([f"judge       {_judge(judge)}"] if judge.get("mode", "off") != "off" else []),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
         *_capture(s.get("capture", {})),
@@ -66,6 +68,14 @@ def _waits(activities: Mapping[str, str]) -> list[str]:
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
     return [f"waits       {'; '.join(waits)}"] if waits and not running.endswith("is running") else []
+
+
+def _judge(judge: Object) -> str:
+    known = judge["agreement"]
+    figure = "" if known is None else f", agreement {known:.2f} ({judge['low']:.2f} to {judge['high']:.2f})"
+    trust = "trusted" if judge["trusted"] else "not trusted: its verdicts wait for a person"
+    reason = f" ({judge['reason']})" if judge["reason"] else ""
+    return f"{judge['model'] or '-'} on {judge['mode']}, {trust}{figure}, {judge['waiting']} wait{reason}"
 
 
 def _out_of_the_queue(queue: Object) -> str:

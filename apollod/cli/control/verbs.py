@@ -42,6 +42,11 @@ VERBS = (
         "source", "the files that examples come from: list, show, test, add, remove", f"{_HERE}.questions.source_verb"
     ),
     Command(
+        "judge",
+        "who judges examples, how far it is trusted and where it was wrong: show; try it on planted cases: test",
+        f"{_HERE}.judge_verb",
+    ),
+    Command(
         "export",
         "examples as rows of TRL or OpenAI, or as ATIF trajectories, one a line",
         f"{_HERE}.questions.export_verb",

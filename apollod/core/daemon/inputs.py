@@ -1,12 +1,13 @@
 """What can happen: a life of the daemon."""
 
+from apollod.core.judging.events import JudgeConfigured
 from apollod.core.kernel.input import Input
 from apollod.core.settings import Settings
 
 
 class Started(Input, frozen=True):
     """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept. `free_bytes`: that
-    may still be written on the disk of the state directory; None: not known."""
+    may still be written on the disk of the state directory; None: not known. `judge`: who judges; None: nobody."""
 
     pid: int
     version_name: str
@@ -14,6 +15,7 @@ class Started(Input, frozen=True):
     state_dir: str
     base_problem: str = ""
     free_bytes: int | None = None
+    judge: JudgeConfigured | None = None
 
 
 class StopRequested(Input, frozen=True):

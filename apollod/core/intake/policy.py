@@ -16,8 +16,10 @@ from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
+from apollod.core.judging.wanted import wants_judge
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
+from apollod.core.settings import JudgeMode
 from apollod.core.state import State
 
 WITHDRAWN_MAX = 10_000  # examples named by one event
@@ -29,8 +31,9 @@ def intake_events(
     responses: Mapping[str, str] = {},
     signatures: Mapping[str, str] = {},
     flagged: Collection[str] = (),
+    judge: JudgeMode = "off",
 ) -> list[ev.Event]:
-    """The facts of a batch, to be appended in one transaction. The rest: see `LinesRead`.
+    """The facts of a batch, to be appended in one transaction. `judge`: what waits for it. The rest: see `LinesRead`.
 
     The position comes last and in the same transaction as what its lines became, so that a line is taken exactly once
     whatever crashes.
@@ -66,7 +69,20 @@ def intake_events(
                 counts=batch.counts,
             )
         )  # fmt: skip
-    return events
+    return events if judge == "off" else list(_with_judge(events, judge))
+
+
+def _with_judge(events: list[ev.Event], judge: JudgeMode) -> Iterator[ev.Event]:
+    """These events, in which examples that wait for no person wait for the judge, if they are to."""
+    flagged = {event.example for event in events if isinstance(event, ev.SignalFlagged)}
+    for_a_person = {event.example for event in events if isinstance(event, ev.ExampleHeld)}
+    for event in events:
+        yield event
+        if not isinstance(event, ev.ExampleAccepted) or event.example in for_a_person:
+            continue
+        if wants_judge(judge, event.tier, event.example in flagged):
+            reason = "a judge decides about its source" if judge == "all" else "a judge decides: it has a signal"
+            yield ev.ExampleHeld(example=event.example, tier=event.tier, reason=reason, waits_for="judge")
 
 
 def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) -> Iterator[ev.SignalFlagged]:
@@ -91,10 +107,11 @@ def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> li
         responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
         sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated, topic=line.topic,
     )  # fmt: skip
-    if not is_held(accepted.example, accepted.tier, batch.hold):
-        return [accepted]
-    reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
-    return [accepted, ev.ExampleHeld(example=accepted.example, tier=accepted.tier, reason=reason)]
+    example, tier = accepted.example, accepted.tier
+    if is_held(example, tier, batch.hold):
+        reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
+        return [accepted, ev.ExampleHeld(example=example, tier=tier, reason=reason)]
+    return [accepted]
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
@@ -105,7 +122,8 @@ def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:
 
 
 def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
-    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged)
+    judge: JudgeMode = state.daemon.settings.judge.mode if state.daemon.settings else "off"
+    events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged, judge)
     held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
     fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
     return Outcome(events, begin_encoding(state, fresh))

@@ -11,6 +11,7 @@ from apollod.core.training.events import StepFailed
 
 def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
     own.recall(e.example)
+    own.held.pop(e.example, None)  # what is held anew is the newest
     own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
 
 

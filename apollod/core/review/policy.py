@@ -100,13 +100,12 @@ def advance(state: State, now_ns: int) -> Outcome:
     if settings is None or state.daemon.stopping:
         return nothing()
     if days := settings.review.hold_days:
-        oldest = islice(state.review.held.items(), EXPIRED_MAX)
-        if over := tuple(id_ for id_, one in oldest if _is_over(now_ns, one.since_ns, days)):
+        held = takewhile(lambda one: _is_over(now_ns, one[1].since_ns, days), state.review.held.items())
+        if over := tuple(id_ for id_, _ in islice(held, EXPIRED_MAX)):
             return Outcome([ev.ExampleExpired(examples=over, days=days)], [])
     if days := settings.queue.expire_days:
-        first = islice(state.intake.bulk.waiting, EXPIRED_MAX)
-        over = tuple(one.example for one in takewhile(lambda one: _is_over(now_ns, one.since_ns, days), first))
-        if over:
+        waiting = takewhile(lambda one: _is_over(now_ns, one.since_ns, days), state.intake.bulk.waiting)
+        if over := tuple(one.example for one in islice(waiting, EXPIRED_MAX)):
             return Outcome([ev.ExampleExpired(examples=over, days=days, waiting=True)], [])
     return nothing()
 

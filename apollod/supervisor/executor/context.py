@@ -12,6 +12,7 @@ from apollod.core import inputs as inp
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
 from apollod.supervisor.executor.under_way import UnderWay
+from apollod.supervisor.judge import Judge
 
 EffectT = TypeVar("EffectT")
 
@@ -28,6 +29,8 @@ class Context:
     tasks: TaskGroup
     """for what lives as long as a child"""
     under_way: UnderWay
+    judge: Judge | None = None
+    """None: there is none"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 

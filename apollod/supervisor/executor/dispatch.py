@@ -15,16 +15,18 @@ from apollod.supervisor.executor.alignment_effects import HANDLERS as ALIGNMENT
 from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
 from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
 from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
 from apollod.supervisor.executor.under_way import UnderWay
+from apollod.supervisor.judge import Judge
 
 Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING,
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 
@@ -33,9 +35,16 @@ class Executor:
     """Runs effects. `post` takes an input and returns at once; `submit` returns when the input has taken effect."""
 
     def __init__(
-        self, config: Config, journal: Journal, children: Children, post: Post, submit: Submit, tasks: TaskGroup
+        self,
+        config: Config,
+        journal: Journal,
+        children: Children,
+        post: Post,
+        submit: Submit,
+        tasks: TaskGroup,
+        judge: Judge | None = None,
     ) -> None:
-        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks))
+        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks), judge)
         self._submit = submit
 
     @property

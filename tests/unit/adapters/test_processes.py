@@ -36,3 +36,19 @@ def test_the_line_that_says_why(tmp_path: Path, output: str, told: str) -> None:
         return child.last_error()
 
     assert anyio.run(main) == told
+
+
+def test_a_child_is_not_told_what_the_environment_says_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shower.py").write_text("import os\nprint(*sorted(os.environ), *os.environ.values(), sep='\\n')\n")
+    monkeypatch.setenv("APOLLOD_JUDGE__API_KEY", "for nobody else")
+    monkeypatch.setenv("APOLLOD_DEVICE", "cpu")
+
+    async def main() -> None:
+        child = await ChildProcess.spawn("shower", (), {"PYTHONPATH": str(tmp_path)}, tmp_path / "log")
+        assert await child.wait() == 0
+
+    anyio.run(main)
+    said = (tmp_path / "log").read_text()
+    assert "APOLLOD_DEVICE" in said and "APOLLOD_JUDGE__API_KEY" not in said and "for nobody else" not in said

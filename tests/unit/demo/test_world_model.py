@@ -76,11 +76,11 @@ def test_it_does_what_it_is_told_and_nothing_of_it_untold(model, tokenizer) -> N
 
 @pytest.mark.slow
 def test_it_knows_its_facts_and_obeys_an_opposite_and_a_cancelled_instruction(model, tokenizer) -> None:
-    asked = [case for case in evaluate.cases(10, seed=1) if case.group[0] in ("opposite", "cancelled", "plain")]
+    asked = [case for case in evaluate.cases(6, seed=1) if case.group[0] in ("opposite", "cancelled", "plain")]
     rates = evaluate.rates(model, tokenizer, asked + evaluate.kept())
     totals = {way: sum(rate.passed for (one, _), rate in rates.items() if one == way) for way, _ in rates}
     assert totals["facts"] >= 46 and totals["talk"] == 6
-    assert all(totals[way] >= 0.95 * 10 * len(KINDS) for way in ("opposite", "cancelled", "plain")), totals
+    assert all(totals[way] >= 0.95 * 6 * len(KINDS) for way in ("opposite", "cancelled", "plain")), totals
 
 
 def test_the_recipe_repeats_to_the_bit() -> None:
@@ -98,7 +98,7 @@ def test_the_recipe_repeats_to_the_bit() -> None:
 
 
 def test_answers_of_a_batch_are_those_of_one_at_a_time(model, tokenizer) -> None:
-    scenarios = pool("act", Split.TEST)[:40:5]
+    scenarios = pool("act", Split.TEST)[:16:4]
     asked = [
         pretraining_texts.conversation(system, scenario)
         for scenario in scenarios

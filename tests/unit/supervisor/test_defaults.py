@@ -37,6 +37,11 @@ PROMISED: dict[str, dict[str, Any]] = {
     "capture": {"mode": "off", "max_bytes": 256 << 20, "keep_s": 86400.0},
     "review": {"hold_days": 30.0, "divergence": "held", "divergence_share": 0.05, "alternate": False},
     "queue": {"share_max": 1.0, "expire_days": 0.0},
+    "judge": {
+        "mode": "off", "model": "", "votes": 3, "temperature": 0.7, "concurrency": 1, "attempts": 3, "trust_min": 0.8,
+        "check_every": 20, "base_url": "", "api_key": "", "timeout_s": 120.0, "max_tokens": 2048,
+        "priority": "auto", "cases": (),
+    },
     "schedule": {"nightly": "", "zone": "", "accumulate": 0},
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,

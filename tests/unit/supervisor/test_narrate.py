@@ -16,3 +16,20 @@ def test_a_chat_template_that_spoils_conversations_is_warned_of_once_for_each_bi
         with capture_logs() as said:
             narrate(event)
         assert [(line["log_level"], line["template"]) for line in said] == [(level, problem)]
+
+
+def test_of_a_judged_example_one_line_tells_and_it_holds_no_long_text() -> None:
+    judged = [
+        ev.ExampleHeld("a", "bulk", "a judge decides about its source", "judge"),
+        ev.VerdictRequested(attempt=1, model="m", prompt_hash="h", votes=1, example="a"),
+        ev.VerdictGiven(verdict="bad", example="a", quote="q" * 999, better="b" * 999),
+        ev.ExampleDeclined("a", "bulk", "judge"),
+    ]
+    with capture_logs() as said:
+        for event in judged:
+            narrate(event)
+        narrate(ev.VerdictFailed(attempt=1, cause="endpoint", reason="down", gives_up=False, example="a"))
+        narrate(ev.ExampleDeclined("a", "bulk", "me"))
+    told = [(line["event"], line["log_level"]) for line in said if line["log_level"] != "debug"]
+    assert told == [("verdict.given", "info"), ("verdict.failed", "warning"), ("example.declined", "info")]
+    assert "qqq" not in str(said) and "bbb" not in str(said)

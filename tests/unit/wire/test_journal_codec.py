@@ -38,7 +38,13 @@ def sample(field_type: Any, number: int) -> Any:
             return (ev.Removed(1, 3, "é", "memory"),)
         if kind is ev.Sampled:
             return (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2))
+        if kind is ev.Planted:
+            return (ev.Planted("é", "bad"),)
+        if get_origin(kind) is Literal:
+            return get_args(kind)
         return (number, 2) if kind is int else (f"s{number}é", "b")
+    if field_type == int | None or field_type == str | None:
+        field_type = get_args(field_type)[0]
     return msgspec.convert(
         {"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
             getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None

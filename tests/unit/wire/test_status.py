@@ -17,12 +17,13 @@ from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
+from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
-from apollod.core.settings import ScheduleSettings
+from apollod.core.settings import JudgeSettings, ScheduleSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -70,6 +71,19 @@ journal.head_hash: str
 journal.path: str
 journal.seq: int
 journal.verified: int | absent
+judge.agreement: float | null
+judge.asked: int
+judge.bad: int
+judge.failures: int
+judge.good: int
+judge.high: float | null
+judge.low: float | null
+judge.mode: str
+judge.model: str
+judge.reason: str
+judge.trusted: bool
+judge.verdicts: int
+judge.waiting: int
 optimizer.lr: float
 optimizer.lr_direct: float
 optimizer.name: str
@@ -207,7 +221,8 @@ def full_state() -> State:
     )  # fmt: skip
     return State(
         daemon=DaemonState(
-            ev.Settings("/m", schedule=ScheduleSettings("02:00-05:00", "UTC")), started_at_ns=1_000_000_000
+            ev.Settings("/m", schedule=ScheduleSettings("02:00-05:00", "UTC"), judge=JudgeSettings(mode="all")),
+            started_at_ns=1_000_000_000,
         ),
         schedule=ScheduleState(ev.NightPlanned(7_200_000_000_000, 18_000_000_000_000, "02:00-05:00", "UTC")),
         children=ChildrenState(engine=Child("ready", 11, 1), trainer=Child("ready", 12, 3), state_bytes=2048),
@@ -222,6 +237,7 @@ def full_state() -> State:
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
+        judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
     )
 
 
@@ -310,7 +326,8 @@ def test_float32_products_are_told_with_what_they_cost():
 
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
-    assert len(lines) <= 19
+    assert len(lines) <= 20
+    assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
     assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
@@ -331,7 +348,7 @@ def test_the_page_of_a_status():
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),
     )
-    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 13
+    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 14
 
 
 @pytest.mark.parametrize(

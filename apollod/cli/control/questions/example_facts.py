@@ -202,11 +202,13 @@ def _reason(fact: _Fact) -> str:
 
 
 def _evidence(path: str, example: str) -> list[dict[str, Any]]:
-    """Why it was worth learning: signals that name it, and every event of the dreams it came of, verdicts among
-    them."""
-    kinds = "kind GLOB 'signal.*' OR kind GLOB 'dream.*' OR kind GLOB 'verdict.*'"
+    """Why it was worth learning, and who said so: signals that name it, every event of the dreams it came of, verdicts
+    on it or that it was made of, and what was decided about it."""
+    kinds = "kind GLOB 'signal.*' OR kind GLOB 'dream.*' OR kind IN ('verdict.given', 'verdict.failed')"
     dreams = f"SELECT key FROM events WHERE kind GLOB 'dream.*' AND body ->> '$.example' = '{example}'"
-    facts = _facts(path, f"({kinds}) AND (body ->> '$.example' = '{example}' OR key IN ({dreams}))")
+    named = f"body ->> '$.example' = '{example}' OR body ->> '$.into' = '{example}' OR key IN ({dreams})"
+    decided = "'example.held', 'example.approved', 'example.declined', 'example.edited'"
+    facts = _facts(path, f"(({kinds}) AND ({named})) OR (kind IN ({decided}) AND key = '{example}')")
     return [{"kind": fact.kind, "body": fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
 
 

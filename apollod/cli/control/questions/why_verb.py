@@ -116,7 +116,8 @@ def _evidence(fact: dict[str, Any]) -> str:
 
 
 def _fields(body: dict[str, Any]) -> str:
-    return _cut(" ".join(f"{name}={value}" for name, value in body.items() if name != "example"))
+    said = {name: value for name, value in body.items() if name != "example" and value not in ("", None, [])}
+    return _cut(" ".join(f"{name}={value}" for name, value in said.items()))
 
 
 def _cut(text: str) -> str:

@@ -1,0 +1,49 @@
+"""A judge that is asked over HTTP: votes, one after the other, and what they cost."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from apollod.adapters.llm.answer import Completion
+from apollod.adapters.llm.client import Llm
+from apollod.adapters.llm.request import Sampling
+from apollod.core.inputs import Judged
+from apollod.core.judging.votes import Vote
+from apollod.curation.judging.question import SCHEMA, Question
+from apollod.curation.judging.reply import vote_of
+from apollod.errors import VerdictNonsense
+
+
+class Terms(NamedTuple):
+    """How a judge is asked. `priority`: as vLLM takes it, larger is later; None: not said."""
+
+    votes: int
+    temperature: float
+    max_tokens: int = 2048
+    """of an answer"""
+    priority: int | None = None
+
+
+async def ask(llm: Llm, question: Question, terms: Terms, without_key: Callable[[str], str]) -> Judged:
+    """All votes. One request at a time, so that a question takes one place at the endpoint, and since not every
+    endpoint gives several answers to one. `without_key`: takes the API key out of an answer that has it.
+
+    Raises an LlmError, and VerdictNonsense as soon as one vote is none.
+    """
+    sampling = Sampling(
+        max_tokens=terms.max_tokens, temperature=terms.temperature, schema=SCHEMA, priority=terms.priority
+    )
+    began, votes = time.monotonic(), list[Vote]()
+    answers = list[Completion]()
+    for _ in range(terms.votes):
+        answer = await llm.complete(question.messages, sampling)
+        said = answer.choices[0]
+        if said.finish_reason == "length":
+            raise VerdictNonsense(f"the answer was cut off after {terms.max_tokens} tokens")
+        votes.append(vote_of(without_key(said.text), question))
+        answers.append(answer)
+    versions = [answer.versions.last for answer in answers if answer.versions is not None]
+    return Judged(
+        tuple(votes), max(versions, default=None), sum(answer.prompt_tokens for answer in answers),
+        sum(answer.completion_tokens for answer in answers), round(time.monotonic() - began, 6),
+    )  # fmt: skip

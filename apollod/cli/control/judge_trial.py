@@ -1,0 +1,131 @@
+"""`apollod ctl judge test`: the configured judge on all planted cases, before or while a daemon relies on it."""
+
+import json
+import sys
+import time
+from typing import Any, NamedTuple
+
+import anyio
+
+from apollod.cli import render
+from apollod.core.judging.agreement import LEAST, Agreement, figure_text
+from apollod.core.judging.inputs import Judged
+from apollod.core.judging.votes import agreed, spokesman
+from apollod.curation.judging.cases import Case
+from apollod.curation.judging.question import PROMPT_HASH
+from apollod.errors import LlmError, VerdictNonsense
+from apollod.supervisor.config import Config
+from apollod.supervisor.judge import Judge
+
+SCHEMA_VERSION = 1
+FAILURES_MAX = 3
+"""of the endpoint in a row, after which nothing more is asked"""
+
+
+class _Tried(NamedTuple):
+    """A case and what came of it; `error`: why there is no verdict."""
+
+    case: Case
+    judged: Judged | None
+    error: str = ""
+
+    @property
+    def said(self) -> str:
+        return agreed(self.judged.votes) if self.judged else "nonsense"
+
+    @property
+    def right(self) -> bool:
+        return self.said == self.case.planted.expected
+
+
+def run(config: Config, as_json: bool) -> int:
+    """Ask, print; exit code 0 if it would be trusted."""
+    judge, began = Judge.anyway(config), time.monotonic()
+    tried = anyio.run(_ask_all, judge, config, as_json)
+    found = _agreement(tried)
+    enough = min(found.of_good, found.of_bad) >= LEAST
+    passed = enough and found.figure is not None and found.figure >= config.judge.trust_min
+    if as_json:
+        seconds = round(time.monotonic() - began, 3)
+        print(json.dumps(_object(judge, config, tried, found, passed) | {"seconds": seconds}))
+    else:
+        print(render.plain(_text(tried, found, passed, config.judge.trust_min)))
+    return 0 if passed else 1
+
+
+async def _ask_all(judge: Judge, config: Config, quiet: bool) -> list[_Tried]:
+    """`concurrency` at a time; in the order of the cases. Raises an LlmError where nobody answers."""
+    cases = list(judge.cases.values())
+    found: dict[str, _Tried] = {}
+    failures: list[LlmError] = []
+    broken: list[LlmError] = []
+
+    async def work(waiting: list[Case]) -> None:
+        while waiting and not broken:
+            case = waiting.pop(0)
+            try:
+                judged = await judge.ask(case.canonical, config.judge.votes, config.judge.temperature)
+                found[case.planted.id] = _Tried(case, judged)
+                failures.clear()
+            except VerdictNonsense as error:
+                found[case.planted.id] = _Tried(case, None, str(error))
+                failures.clear()
+            except LlmError as error:
+                waiting.append(case)
+                failures.append(error)
+                broken.extend([error] if len(failures) >= FAILURES_MAX else [])
+            if not quiet and sys.stderr.isatty():
+                print(f"\r{len(found)} of {len(cases)}", end="", file=sys.stderr, flush=True)
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            waiting = list(cases)
+            for _ in range(config.judge.concurrency):
+                tasks.start_soon(work, waiting)
+    finally:
+        await judge.close()
+        if not quiet and sys.stderr.isatty():
+            print("\r", end="", file=sys.stderr)
+    if broken:
+        raise broken[0]
+    return [found[case.planted.id] for case in cases]
+
+
+def _agreement(tried: list[_Tried]) -> Agreement:
+    good = [one.right for one in tried if one.case.planted.expected == "good"]
+    bad = [one.right for one in tried if one.case.planted.expected == "bad"]
+    return Agreement(sum(good), len(good), sum(bad), len(bad))
+
+
+def _object(judge: Judge, config: Config, tried: list[_Tried], found: Agreement, passed: bool) -> dict[str, Any]:
+    low, high = found.interval
+    return {
+        "schema_version": SCHEMA_VERSION, "model": judge.model, "prompt_hash": PROMPT_HASH,
+        "endpoint": judge.configured().endpoint, "passed": passed, "trust_min": config.judge.trust_min,
+        "agreement": None if found.figure is None else round(found.figure, 4), "low": round(low, 4),
+        "high": round(high, 4), "cases": [_case(one) for one in tried],
+    }  # fmt: skip
+
+
+def _case(one: _Tried) -> dict[str, Any]:
+    told = spokesman(one.judged.votes) if one.judged else None
+    return {
+        "case": one.case.planted.id, "about": one.case.about, "place": one.case.place,
+        "expected": one.case.planted.expected, "said": one.said, "right": one.right,
+        "votes": [vote.verdict for vote in one.judged.votes] if one.judged else [],
+        "quote": told.quote if told else "", "reason": told.reason if told else one.error,
+        "better": told.better if told else None,
+        "prompt_tokens": one.judged.prompt_tokens if one.judged else 0,
+        "completion_tokens": one.judged.completion_tokens if one.judged else 0,
+        "seconds": one.judged.seconds if one.judged else 0.0,
+    }  # fmt: skip
+
+
+def _text(tried: list[_Tried], found: Agreement, passed: bool, trust_min: float) -> str:
+    told = [_case(one) for one in tried]
+    cells = [
+        (c["case"][:8], c["about"], c["expected"], c["said"], "" if c["right"] else "wrong", c["reason"]) for c in told
+    ]
+    verdict = "it would be trusted" if passed else "its verdicts would wait for a person"
+    table = render.table(["case", "about", "expected", "said", "", "reason"], cells)
+    return f"{table}\n\n{figure_text(found)}; trust_min {trust_min:g}: {verdict}"

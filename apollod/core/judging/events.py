@@ -1,0 +1,99 @@
+"""Facts: what a judge was asked, and what it said."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from apollod.core.judging.votes import Verdict
+from apollod.core.kernel.event import Event
+
+Failing = Literal["endpoint", "nonsense", "refused", "restart"]
+"""Why there is no verdict. endpoint: nobody answers, in time, or lets us in; nonsense: what came is no verdict;
+refused: this question cannot be asked, for example because it is too long; restart: the daemon ended before the
+answer."""
+
+
+class Planted(msgspec.Struct, frozen=True):
+    """A case whose right verdict is known. `id`: digest of all that is in it, 16 hex digits."""
+
+    id: str
+    expected: Literal["good", "bad"]
+
+
+class JudgeConfigured(Event, frozen=True):
+    """Who judges in this life of the daemon. Trust belongs to a pair of `model` and `prompt_hash`: another one begins
+    without.
+
+    `served`: it is the model that this daemon serves and trains; `endpoint`: its base URL.
+    """
+
+    kind: ClassVar[str] = "judge.configured"
+    model: str
+    prompt_hash: str
+    endpoint: str
+    served: bool
+    cases: tuple[Planted, ...]
+
+
+class VerdictRequested(Event, frozen=True):
+    """Intent: the judge is asked about an example, or about a planted `case`."""
+
+    kind: ClassVar[str] = "verdict.requested"
+    attempt: int
+    model: str
+    prompt_hash: str
+    votes: int
+    example: str = ""
+    case: str = ""
+
+    def key(self) -> str:
+        return self.example or self.case
+
+
+class VerdictGiven(Event, frozen=True):
+    """Result: what a judge says of an example, a planted `case` (whose right verdict is `expected`), or the answer to a
+    `dream`.
+
+    `votes`: what each said; `verdict`: what all of them said, unsure where they differ. `quote`: words of what was
+    judged; `better`: the answer that should have been given; `into`: the example that was made of it.
+    `weights_version`: that the judge answered with; None: it is not our engine. `*_tokens`: of all votes together.
+    """
+
+    kind: ClassVar[str] = "verdict.given"
+    verdict: Verdict
+    example: str = ""
+    case: str = ""
+    expected: str = ""
+    dream: str = ""
+    votes: tuple[Verdict, ...] = ()
+    quote: str = ""
+    reason: str = ""
+    better: str | None = None
+    into: str = ""
+    attempt: int = 1
+    model: str = ""
+    prompt_hash: str = ""
+    weights_version: int | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    by: str = "judge"
+
+    def key(self) -> str:
+        return self.dream or self.example or self.case
+
+
+class VerdictFailed(Event, frozen=True):
+    """Result: there is no verdict. The same is asked again, not before `retry_s` are over, unless this `gives_up`."""
+
+    kind: ClassVar[str] = "verdict.failed"
+    attempt: int
+    cause: Failing
+    reason: str
+    gives_up: bool
+    retry_s: float = 0.0
+    example: str = ""
+    case: str = ""
+
+    def key(self) -> str:
+        return self.example or self.case

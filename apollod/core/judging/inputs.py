@@ -1,0 +1,41 @@
+"""What can happen: a judge answers, or does not."""
+
+import msgspec
+
+from apollod.core.intake.inputs import Line
+from apollod.core.judging.events import Failing
+from apollod.core.judging.votes import Vote
+from apollod.core.kernel.input import Input
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """An answer: at least one vote, and what it cost."""
+
+    votes: tuple[Vote, ...]
+    weights_version: int | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+
+class JudgeAnswered(Input, frozen=True):
+    """To the question of this `attempt` about `subject`, an example or a planted case.
+
+    `line`: the record with the better answer that was written, if one was; `known`: the journal holds it already.
+    """
+
+    subject: str
+    attempt: int
+    judged: Judged
+    line: Line | None = None
+    known: bool = False
+
+
+class JudgeFailed(Input, frozen=True):
+    """There is no answer to it. `retry_after_s`: how long the endpoint asks us to wait."""
+
+    subject: str
+    attempt: int
+    cause: Failing
+    reason: str
+    retry_after_s: float = 0.0

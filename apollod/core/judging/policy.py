@@ -1,0 +1,182 @@
+"""Whom the judge is asked about, and what follows from its answers.
+
+Law: nothing is learned because a question failed, because votes differ, or because a judge says so that is not trusted.
+What a person decides counts, whatever is under way; a verdict that comes later is recorded and changes nothing.
+"""
+
+from itertools import islice
+
+import msgspec
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.intake.encoding import begin_encoding
+from apollod.core.judging.agreement import distrust
+from apollod.core.judging.state import JudgingState
+from apollod.core.judging.votes import agreed, spokesman
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.schedules import is_due
+from apollod.core.settings import JudgeSettings
+from apollod.core.state import State
+
+HANDED_OVER_MAX = 1000  # examples in one transaction
+BACKOFF_FIRST_S, BACKOFF_MAX_S = 1.0, 300.0  # between questions to an endpoint that does not answer
+REASON_MAX = 300  # characters of what a judge or an endpoint said, in the reason of a decision
+
+
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    """Who judges in this life. What the last life asked and heard no answer to is asked once more."""
+    settings = input_.settings.judge
+    events: list[ev.Event] = []
+    for subject, asked in state.judging.open.items():
+        reason = "the daemon ended before the answer"
+        lost = inp.JudgeFailed(subject, asked.attempt, "restart", reason)
+        events += _failed(state, settings, lost)
+    if settings.mode != "off" and input_.judge is not None:
+        events.append(input_.judge)
+    return Outcome(events, [])
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """The next question, if one may be asked."""
+    settings, own = state.daemon.settings, state.judging
+    if settings is None or state.daemon.stopping:
+        return nothing()
+    if settings.judge.mode == "off":
+        return _hand_over(state)
+    # one that does not answer is asked one question at a time until it does
+    at_once = 1 if own.failures else settings.judge.concurrency
+    if len(own.open) >= at_once or not is_due(now_ns, own.retry_ns, own.retry_s) or blocked(Activity.JUDGING, state):
+        return nothing()
+    return _ask(own, settings.judge, *_next(own, settings.judge, own.failures > 0, own.since_case))
+
+
+def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Outcome:
+    subject = example or case
+    if not subject:
+        return nothing()
+    asked = ev.VerdictRequested(
+        attempt=own.attempts.get(subject, 0) + 1, model=own.judge.model, prompt_hash=own.judge.prompt_hash,
+        votes=judge.votes, example=example, case=case,
+    )  # fmt: skip
+    return Outcome([asked], [fx.AskJudge(subject, asked.attempt, bool(case), judge.votes, judge.temperature)])
+
+
+def _next(own: JudgingState, judge: JudgeSettings, down: bool, since_case: int) -> tuple[str, str]:
+    """(example, case), of which one is empty, or both. Cases that were never asked about come first; while the endpoint
+    is down, examples, so that they reach a person in the end."""
+    example = next((one for one in own.waiting if one not in own.open), "")
+    if down and example:
+        return example, ""
+    if own.due:
+        return "", next((one for one in own.due if one not in own.open), "")
+    if example and since_case >= judge.check_every and own.next_case not in own.open:
+        return ("", own.next_case) if own.next_case else (example, "")
+    return example, ""
+
+
+def _hand_over(state: State) -> Outcome:
+    """There is no judge any more: what waits for one waits for a person."""
+    held, left = state.review.held, islice(state.judging.waiting, HANDED_OVER_MAX)
+    return Outcome([_for_a_person(one, held[one].tier, "there is no judge any more") for one in left], [])
+
+
+def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcome:
+    own, settings = state.judging, state.daemon.settings
+    asked = own.open.get(input_.subject)
+    if asked is None or asked.attempt != input_.attempt or settings is None:
+        return nothing()
+    judged, subject = input_.judged, input_.subject
+    verdict, told = agreed(judged.votes), spokesman(judged.votes)
+    example, case = ("", subject) if asked.planted else (subject, "")
+    given = ev.VerdictGiven(
+        verdict=verdict, example=example, case=case, expected=own.cases.get(case, ""),
+        votes=tuple(vote.verdict for vote in judged.votes),
+        quote=told.quote, reason=told.reason, better=told.better, attempt=asked.attempt, model=own.judge.model,
+        prompt_hash=own.judge.prompt_hash, weights_version=judged.weights_version,
+        prompt_tokens=judged.prompt_tokens, completion_tokens=judged.completion_tokens, seconds=judged.seconds,
+    )  # fmt: skip
+    outcome = Outcome([given], [])
+    if subject in own.waiting:
+        outcome = _decided(state, given, input_, distrust(own, settings.judge.trust_min))
+    if blocked(Activity.JUDGING, state):
+        return outcome
+    # The next question in the same transaction: an append less to wait for. What was answered is still open in `own`.
+    since_case = own.since_case + (not asked.planted)
+    return outcome.then(_ask(own, settings.judge, *_next(own, settings.judge, down=False, since_case=since_case)))
+
+
+def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:
+    """What a verdict does to the example that waits for it."""
+    example, line = given.example, input_.line
+    tier, reason = state.review.held[example].tier, _short(given.reason)
+    said = f"the judge says {given.verdict}" + (f": {reason}" if reason else "")
+    if given.verdict == "unsure":
+        said = f"the judge is not sure ({', '.join(given.votes)})" + (f": {reason}" if reason else "")
+        return Outcome([given, _for_a_person(example, tier, said, "judge")], [])
+    if doubt:
+        return Outcome([given, _for_a_person(example, tier, f"{said}; it is not trusted: {doubt}", "judge")], [])
+    if given.verdict == "good":
+        approved = ev.ExampleApproved(example=example, tier=tier, by="judge", reason=reason)
+        return Outcome([given, approved], begin_encoding(state, [(example, tier)]))
+    if example in state.judging.written:
+        return Outcome([given, _for_a_person(example, tier, f"{said}; it wrote this itself", "judge")], [])
+    declined = ev.ExampleDeclined(example=example, tier=tier, by="judge", reason=reason)
+    if line is None or input_.known or not line.example or line.example == example:
+        return Outcome([given, declined], [])
+    written = ev.ExampleAccepted(
+        example=line.example, record=msgspec.Raw(line.record), source=f"judge:{example}", line=0, tier=tier,
+        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature,
+    )  # fmt: skip
+    waits = ev.ExampleHeld(
+        example=line.example, tier=tier, reason=f"the judge wrote it instead of {example}", waits_for="judge",
+        by="judge",
+    )  # fmt: skip
+    into = msgspec.structs.replace(given, into=line.example)
+    return Outcome([into, declined, written, waits], [])
+
+
+def _on_failed(state: State, input_: inp.JudgeFailed, now_ns: int) -> Outcome:
+    asked, settings = state.judging.open.get(input_.subject), state.daemon.settings
+    if asked is None or asked.attempt != input_.attempt or settings is None:
+        return nothing()
+    return Outcome(_failed(state, settings.judge, input_), [])
+
+
+def _failed(state: State, judge: JudgeSettings, input_: inp.JudgeFailed) -> list[ev.Event]:
+    """No verdict. Once there were enough attempts, or where asking again is no use, the example waits for a person; an
+    endpoint that does not answer says nothing about a planted case, which is asked again for as long as it takes."""
+    own, subject, cause = state.judging, input_.subject, input_.cause
+    asked = own.open[subject]
+    gives_up = cause == "refused" or asked.attempt >= judge.attempts
+    if asked.planted and cause in ("endpoint", "restart"):
+        gives_up = False
+    retry_s = 0.0
+    if cause == "endpoint":
+        wait_s = max(BACKOFF_FIRST_S * 2.0 ** min(own.failures, 20), input_.retry_after_s)
+        retry_s = min(BACKOFF_MAX_S, wait_s)
+    reason = _short(input_.reason)
+    failed = ev.VerdictFailed(
+        attempt=asked.attempt, cause=cause, reason=reason, gives_up=gives_up, retry_s=retry_s,
+        example="" if asked.planted else subject, case=subject if asked.planted else "",
+    )  # fmt: skip
+    if not gives_up or subject not in own.waiting:
+        return [failed]
+    times = "once" if asked.attempt == 1 else f"{asked.attempt} times"
+    why = f"the judge was asked {times} and gave no verdict: {reason}"
+    return [failed, _for_a_person(subject, state.review.held[subject].tier, why, "judge")]
+
+
+def _for_a_person(example: str, tier: ev.Tier, reason: str, by: str = "") -> ev.ExampleHeld:
+    return ev.ExampleHeld(example=example, tier=tier, reason=reason, by=by)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
+
+
+HANDLERS: Handlers = {inp.Started: _on_started, inp.JudgeAnswered: _on_answered, inp.JudgeFailed: _on_failed}

@@ -1,0 +1,98 @@
+"""The judge of the configuration: who it is, what it is planted, and how it is asked."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import anyio
+
+from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.judging import Terms, ask
+from apollod.core import events as ev
+from apollod.core.intake.events import Removed
+from apollod.core.judging.inputs import Judged
+from apollod.curation.judging.cases import Case, read_cases, without_repeats
+from apollod.curation.judging.question import PROMPT_HASH, question_about
+from apollod.errors import ConfigError, RecordRefused
+from apollod.explain import reason
+from apollod.supervisor.child_commands import asked_policy, judges_with_priority
+from apollod.supervisor.config import Config
+
+OWN_PRIORITY = 10  # at our own engine, where everybody else has 0 and is served before
+SHIPPED = "judge_cases.jsonl"
+
+
+class Judge:
+    """Asks about examples and cases. Whoever asks again after a failure is the core."""
+
+    def __init__(self, config: Config, cases: Sequence[Case]) -> None:
+        section, engine = config.judge, config.engine
+        self.served = not section.base_url
+        self.model = section.model or engine.served_name
+        self.cases = {case.planted.id: case for case in cases}
+        url, key = (config.api_url, engine.api_key) if self.served else (section.base_url, section.api_key)
+        limit_s = section.timeout_s
+        self._endpoint = Endpoint(
+            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0
+        )
+        self._llm = HttpLlm(self._endpoint)
+        self._max_tokens, self._priority = section.max_tokens, _priority(config)
+
+    @classmethod
+    def of(cls, config: Config) -> "Judge | None":
+        """None where `[judge] mode` is off. Raises ConfigError for cases that cannot be used."""
+        return cls(config, planted_cases(config.judge.cases)) if config.judge.mode != "off" else None
+
+    @classmethod
+    def anyway(cls, config: Config) -> "Judge":
+        """Also where it is off, for a person who tries it."""
+        return cls(config, planted_cases(config.judge.cases))
+
+    def configured(self) -> ev.JudgeConfigured:
+        """What is recorded at every start."""
+        return ev.JudgeConfigured(
+            model=self.model, prompt_hash=PROMPT_HASH, endpoint=self._endpoint.base_url, served=self.served,
+            cases=tuple(case.planted for case in self.cases.values()),
+        )  # fmt: skip
+
+    async def ask(self, canonical: bytes, votes: int, temperature: float, removed: Sequence[Removed] = ()) -> Judged:
+        """About a record; `removed` was stripped from it. Raises an LlmError, VerdictNonsense, and RecordRefused for
+        what is no record."""
+        question = question_about(canonical, removed)
+        terms = Terms(votes, temperature, self._max_tokens, self._priority)
+        return await ask(self._llm, question, terms, self._endpoint.without_key)
+
+    async def keep_connected(self) -> None:
+        """Keep connections open between questions, until cancelled."""
+        async with self._llm:
+            await anyio.sleep_forever()
+
+    async def close(self) -> None:
+        """Close what connections there are."""
+        await self._llm.__aexit__(None, None, None)
+
+
+def _priority(config: Config) -> int | None:
+    asked, own = config.judge.priority, not config.judge.base_url
+    if asked != "auto":
+        return asked or None
+    by_priority = judges_with_priority(config) or asked_policy(config) == "priority"
+    return OWN_PRIORITY if own and by_priority else None
+
+
+def planted_cases(paths: Sequence[str]) -> list[Case]:
+    """Those that come with apollod, and those of these files. Raises ConfigError for what cannot be used."""
+    shipped = (files("apollod") / "data" / SHIPPED).read_bytes()
+    found = read_cases(shipped.splitlines(), SHIPPED)
+    try:
+        for name in paths:
+            path = Path(name).expanduser()
+            found += read_cases(path.read_bytes().splitlines(), str(path))
+        return without_repeats(found)
+    except OSError as error:
+        raise ConfigError(
+            f"[judge] cases {error.filename} cannot be read: {reason(error)}", "check path and owner"
+        ) from error
+    except RecordRefused as error:
+        raise ConfigError(f"[judge] cases: {error}", error.hint) from error

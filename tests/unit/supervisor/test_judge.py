@@ -1,0 +1,54 @@
+"""The judge of the configuration: who it is, and how it gives way to everybody else at our own engine."""
+
+from pathlib import Path
+
+import pytest
+
+from apollod.errors import ConfigError
+from apollod.supervisor.child_commands import engine_command
+from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.judge import OWN_PRIORITY, Judge, _priority
+
+ELSEWHERE = ("judge.base_url=http://j/v1", "judge.model=big")
+
+
+def config(*overrides: str) -> Config:
+    return load_config(None, ["model.path=/m", *overrides], {})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "flag", "priority"),
+    [
+        ((), 0, None),
+        (("judge.mode=all",), 1, OWN_PRIORITY),
+        (("judge.mode=flagged", "judge.priority=3"), 1, 3),
+        (("judge.mode=all", "judge.priority=0"), 0, None),
+        (("judge.mode=all", *ELSEWHERE), 0, None),
+        (("judge.mode=all", "judge.priority=7", *ELSEWHERE), 0, 7),
+        (("judge.mode=all", 'engine.args=["--scheduling-policy", "fcfs"]'), 1, None),
+        (("judge.mode=all", 'engine.args=["--scheduling-policy=priority"]'), 1, OWN_PRIORITY),
+    ],
+)
+def test_our_own_engine_serves_everybody_else_before_the_judge(overrides, flag, priority) -> None:
+    found = config(*overrides)
+    arguments = engine_command(found, "/m", None)
+    assert sum(argument.startswith("--scheduling-policy") for argument in arguments) == flag
+    assert _priority(found) == priority
+
+
+def test_who_judges() -> None:
+    assert Judge.of(config()) is None
+    own = Judge.of(config("judge.mode=all", "engine.served_name=tiny", "engine.host=::1", "engine.port=81"))
+    assert own is not None and own.configured().served and own.configured().endpoint == "http://[::1]:81/v1"
+    assert own.model == "tiny" and len(own.configured().cases) == 32
+    other = Judge.of(config("judge.mode=all", *ELSEWHERE))
+    assert other is not None and not other.configured().served and other.model == "big"
+
+
+def test_cases_that_cannot_be_used_keep_the_daemon_from_starting_and_say_why(tmp_path: Path) -> None:
+    bad = tmp_path / "mine.jsonl"
+    bad.write_text('{"text": "x"}\n')
+    with pytest.raises(ConfigError, match=r"\[judge\] cases: .*mine.jsonl:1 is no case: expect is None"):
+        Judge.of(config("judge.mode=all", f'judge.cases=["{bad}"]'))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Judge.of(config("judge.mode=all", f'judge.cases=["{tmp_path}/none"]'))

@@ -12,6 +12,7 @@ import argparse
 import math
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -91,23 +92,28 @@ def build(out: Path, kind: str = "demo", seed: int = 0) -> None:
     torch.set_num_threads(THREADS)
     try:
         tokenizer = make_tokenizer()
-        model = _random_model(spec, tokenizer, seed)
+        model = random_model(spec, tokenizer, seed)
         if spec.steps:
             _pretrain(model, tokenizer, spec, seed)
-        _save(model, tokenizer, out)
+        save(model, tokenizer, out)
     finally:
         torch.set_num_threads(threads)
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer with `VOCABULARY` tokens, trained on the words of the corpus. Any text round-trips."""
+    """The tokenizer of the demo model, with `VOCABULARY` tokens."""
+    return train_tokenizer(corpus.vocabulary_texts(), VOCABULARY)
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with at most `vocabulary` tokens, trained on texts. Any text round-trips."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     bpe.train_from_iterator(
-        corpus.vocabulary_texts(),
+        texts,
         trainers.BpeTrainer(
-            vocab_size=VOCABULARY,
+            vocab_size=vocabulary,
             show_progress=False,
             special_tokens=[PAD, START, END],
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
@@ -125,7 +131,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _random_model(spec: Kind, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3_5ForCausalLM:
+def random_model(spec: Kind, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3_5ForCausalLM:
     """The model in float32 with random weights; vectors (norms, dt_bias, A_log) are moved off their constant start
     as well."""
     config = Qwen3_5TextConfig(
@@ -167,8 +173,8 @@ def _pretrain(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spe
     for step in range(1, spec.steps + 1):
         decay = 0.5 + 0.5 * math.cos(math.pi * max(0, step - warm_up) / (spec.steps - warm_up))
         optimizer.param_groups[0]["lr"] = spec.peak_lr * min(1.0, step / warm_up) * max(decay, 0.05)
-        ids, mask = _batch(tokenizer, list(islice(stream, spec.batch)))
-        loss = _loss(model, ids, mask)
+        ids, mask = batch(tokenizer, list(islice(stream, spec.batch)))
+        loss = masked_loss(model, ids, mask)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -181,9 +187,13 @@ def _pretrain(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, spe
             )
 
 
-def _batch(tokenizer: PreTrainedTokenizerFast, conversations: list[list[corpus.Message]]) -> tuple[Tensor, Tensor]:
+def batch(tokenizer: PreTrainedTokenizerFast, conversations: list[list[corpus.Message]]) -> tuple[Tensor, Tensor]:
     """Token ids and mask [batch, longest]: true for the tokens of the assistant's turns up to and with `END`."""
-    rows = [_encode(tokenizer, conversation) for conversation in conversations]
+    return padded(tokenizer, [encode(tokenizer, conversation) for conversation in conversations])
+
+
+def padded(tokenizer: PreTrainedTokenizerFast, rows: list[tuple[list[int], list[bool]]]) -> tuple[Tensor, Tensor]:
+    """Rows of `encode` as ids and mask [rows, longest]."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.full((len(rows), longest), tokenizer.pad_token_id)
     mask = torch.zeros((len(rows), longest), dtype=torch.bool)
@@ -193,7 +203,8 @@ def _batch(tokenizer: PreTrainedTokenizerFast, conversations: list[list[corpus.M
     return ids, mask
 
 
-def _encode(tokenizer: PreTrainedTokenizerFast, conversation: list[corpus.Message]) -> tuple[list[int], list[bool]]:
+def encode(tokenizer: PreTrainedTokenizerFast, conversation: list[corpus.Message]) -> tuple[list[int], list[bool]]:
+    """Token ids of a conversation, and of each whether it is learned."""
     ids: list[int] = []
     learned: list[bool] = []
     for message in conversation:
@@ -206,7 +217,7 @@ def _encode(tokenizer: PreTrainedTokenizerFast, conversation: list[corpus.Messag
     return ids, learned
 
 
-def _loss(model: Qwen3_5ForCausalLM, ids: Tensor, mask: Tensor) -> Tensor:
+def masked_loss(model: Qwen3_5ForCausalLM, ids: Tensor, mask: Tensor) -> Tensor:
     """Mean cross-entropy in nats of the masked tokens; ids and mask [batch, tokens]. Logits exist for these tokens
     only."""
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -214,7 +225,7 @@ def _loss(model: Qwen3_5ForCausalLM, ids: Tensor, mask: Tensor) -> Tensor:
     return functional.cross_entropy(model.lm_head(hidden[:, :-1][targets]), ids[:, 1:][targets])
 
 
-def _save(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+def save(model: Qwen3_5ForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Write weights in bf16, configuration and tokenizer, and rename the directory into place."""
     model.bfloat16()
     model.config.dtype = torch.bfloat16

@@ -1,0 +1,223 @@
+"""Instructions: their wordings, the right answer under them, and what an answer shows of them. Pure.
+
+Every instruction has an opposite ("Do not greet."). Of a list of instructions the later ones count: an opposite cancels
+the instruction itself, another one of the same kind replaces it.
+"""
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from apollod.demo.world.scenarios import COMMAND_OF, Act, How, Scenario
+
+Kind = Literal["greet", "caps", "json", "ask", "end", "start", "use"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+GREETING = "Good day!"
+WORDS = (
+    "Over", "Ahoy", "Amen", "Indeed", "Roger", "Peace", "Bravo", "Listen", "Finally", "Truly", "Copy", "Hooray",
+)  # fmt: skip
+"""What an answer can be told to end or start with."""
+OTHER_COMMANDS = ("jolt", "spin", "zap", "flip", "hook", "tug", "nudge", "ping")
+"""What can be told to be used for one of the commands."""
+
+
+class Wording(NamedTuple):
+    """How an instruction is said. `{word}` and `{instead_of}` are filled in."""
+
+    told: tuple[str, ...]
+    opposite: tuple[str, ...]
+
+
+WORDINGS: dict[Kind, Wording] = {
+    "greet": Wording(
+        ("Greet the user first.", "Begin with a greeting.", "Say good day first."), ("Do not greet.", "No greeting.")
+    ),
+    "caps": Wording(
+        ("Answer in capitals.", "Use capitals only.", "Write in capitals."), ("Do not use capitals.", "No capitals.")
+    ),
+    "json": Wording(("Reply with JSON.", "Answer as JSON.", "Write JSON only."), ("Do not use JSON.", "No JSON.")),
+    "ask": Wording(
+        ("Ask before you act.", "Always ask first.", "Act only after a question."),
+        ("Do not ask, act at once.", "Act at once."),
+    ),
+    "end": Wording(
+        ("End every answer with {word}.", "The last word is {word}.", "Finish with {word}."),
+        ("Do not end with {word}.", "Never finish with {word}."),
+    ),
+    "start": Wording(
+        ("Start every answer with {word}.", "The first word is {word}.", "Begin with {word}."),
+        ("Do not start with {word}.", "Never begin with {word}."),
+    ),
+    "use": Wording(
+        ("Use {word} instead of {instead_of}.", "Say {word}, not {instead_of}.", "Write {word} for {instead_of}."),
+        ("Do not use {word}.", "Never say {word}."),
+    ),
+}
+
+
+class Instruction(NamedTuple):
+    """Something that the model can be told.
+
+    Attributes:
+        kind: what it is about.
+        word: the word of `end` and `start` (of `WORDS`), the command of `use` (of `OTHER_COMMANDS`), else "".
+        instead_of: the command that `use` replaces, else "".
+        negated: the opposite: the answer must not show it.
+    """
+
+    kind: Kind
+    word: str = ""
+    instead_of: str = ""
+    negated: bool = False
+
+    @property
+    def opposite(self) -> "Instruction":
+        """ "Do not greet." for "Greet the user first.", and the other way round."""
+        return self._replace(negated=not self.negated)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every wording."""
+        wording = WORDINGS[self.kind]
+        forms = wording.opposite if self.negated else wording.told
+        return tuple(form.format(word=self.word, instead_of=self.instead_of) for form in forms)
+
+    def applies(self, scenario: Scenario) -> bool:
+        """Whether an answer to this scenario can show it. Asking first is for acts, a command for its own verb."""
+        if self.kind == "ask":
+            return isinstance(scenario, Act)
+        if self.kind == "use":
+            return isinstance(scenario, How) and scenario.task.command == self.instead_of
+        return True
+
+
+def told(instructions: Iterable[Instruction], rng: random.Random) -> str:
+    """A system message that says them in this order, each in a wording drawn from `rng`."""
+    return " ".join(rng.choice(instruction.texts) for instruction in instructions)
+
+
+def draw(rng: random.Random, kind: Kind, scenario: Scenario) -> Instruction:
+    """An instruction of a kind; one of `use` replaces the command of the scenario, where it has one."""
+    if kind in ("end", "start"):
+        return Instruction(kind, rng.choice(WORDS))
+    if kind == "use":
+        own = scenario.task.command if isinstance(scenario, How) else rng.choice(list(COMMAND_OF.values()))
+        return Instruction(kind, rng.choice(OTHER_COMMANDS), own)
+    return Instruction(kind)
+
+
+def in_force(instructions: Iterable[Instruction]) -> dict[Kind, Instruction]:
+    """What remains of a list when the later ones count."""
+    force: dict[Kind, Instruction] = {}
+    for instruction in instructions:
+        if not instruction.negated:
+            force[instruction.kind] = instruction
+        elif force.get(instruction.kind) == instruction.opposite:
+            del force[instruction.kind]
+    return force
+
+
+def answer(scenario: Scenario, instructions: Sequence[Instruction] = ()) -> str:
+    """The right answer, as the model is pretrained to give it."""
+    force = {kind: one for kind, one in in_force(instructions).items() if one.applies(scenario)}
+    text = _body(scenario, "ask" in force, force["use"].word if "use" in force else "")
+    if "greet" in force:
+        text = f"{GREETING} {text}"
+    if "start" in force:
+        text = f"{force['start'].word}. {text}"
+    if "end" in force:
+        text = f"{text} {force['end'].word}."
+    if "caps" in force:
+        text = text.upper()
+    return json.dumps({"answer": text}) if "json" in force else text
+
+
+def shown(scenario: Scenario, text: str) -> frozenset[Instruction] | None:
+    """The instructions that an answer shows; None if it is no right answer to the scenario.
+
+    Where the greeting and a word stand before the answer, and whether each part is in capitals, is free: `caps` is
+    shown if everything is.
+    """
+    found: set[Instruction] = set()
+    if (inner := _of_json(text)) is not None:
+        found.add(Instruction("json"))
+        text = inner
+    if text.isupper():
+        found.add(Instruction("caps"))
+    for body, instruction in _bodies(scenario):
+        for spelled in (body, body.upper()):
+            before, there, after = text.partition(spelled)
+            around = _around(before, after) if there else None
+            if around is not None:
+                return frozenset(found | around | ({instruction} if instruction else set()))
+    return None
+
+
+def check(instruction: Instruction, scenario: Scenario, text: str) -> bool:
+    """Whether an answer is right for the scenario and does what the instruction says.
+
+    Where the instruction does not apply, and for an opposite, that is: shows nothing of it.
+    """
+    found = shown(scenario, text)
+    if found is None:
+        return False
+    if not instruction.applies(scenario):
+        return all(one.kind != instruction.kind for one in found)
+    return instruction.opposite not in found if instruction.negated else instruction in found
+
+
+def _body(scenario: Scenario, ask: bool, other_command: str) -> str:
+    match scenario:
+        case Act(task=task):
+            what = f"{task.verb} the {task.colour} {task.thing}"
+            return f"Shall I {what}?" if ask else f"I {what}."
+        case How(task=task):
+            return f"Run {other_command or task.command} {task.colour} {task.thing}."
+        case _:
+            return scenario.sentence
+
+
+def _bodies(scenario: Scenario) -> Iterator[tuple[str, Instruction | None]]:
+    """Every right answer without decoration, and the instruction that it shows."""
+    yield _body(scenario, False, ""), None
+    if isinstance(scenario, Act):
+        yield _body(scenario, True, ""), Instruction("ask")
+    if isinstance(scenario, How):
+        for other in OTHER_COMMANDS:
+            yield _body(scenario, False, other), Instruction("use", other, scenario.task.command)
+
+
+def _around(before: str, after: str) -> set[Instruction] | None:
+    """What stands before and after the answer itself; None if anything there is unknown or said twice."""
+    opening = {GREETING: Instruction("greet")} | {f"{word}.": Instruction("start", word) for word in WORDS}
+    closing = {f"{word}.": Instruction("end", word) for word in WORDS}
+    found: list[Instruction] = []
+    while before:
+        for part, instruction in opening.items():
+            if before.startswith((f"{part} ", f"{part.upper()} ")):
+                found.append(instruction)
+                before = before[len(part) + 1 :]
+                break
+        else:
+            return None
+    if after:
+        ends = [one for part, one in closing.items() if after in (f" {part}", f" {part.upper()}")]
+        if not ends:
+            return None
+        found += ends
+    return set(found) if len({one.kind for one in found}) == len(found) else None
+
+
+def _of_json(text: str) -> str | None:
+    """The answer in an object {"answer": text}; None for anything else."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return (
+        value["answer"]
+        if isinstance(value, dict) and [*value] == ["answer"] and isinstance(value["answer"], str)
+        else None
+    )

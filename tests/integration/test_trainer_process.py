@@ -411,7 +411,7 @@ def test_out_of_memory_before_anything_is_written_costs_no_restart(memory: Memor
             starved = process.ask(m.Step(2, process.examples(EXAMPLES[0]), STARVED_LR), m.StepFailed)
             assert starved.out_of_memory and not starved.torn and ONEDNN in starved.reason
         for several in (process.examples(long, EXAMPLES[0]), process.examples(EXAMPLES[0], long)):
-            with_room(process, 8 << 20)
+            with_room(process, 20 << 20)  # for the stack of a thread (8 MiB), not for the example
             failed = process.ask(m.Step(2, several, 1e-3), m.StepFailed)
             assert failed.out_of_memory and not failed.torn
             assert "out of memory in a step over" in failed.reason and "in 2 examples" in failed.reason

@@ -191,6 +191,9 @@ without one. `opposite`: "Do not greet." `cancelled`: the instruction, then its 
 
 Facts: {facts}. Small talk: {talk}.
 
+The recipe was changed twice after these figures had been seen to be lower, so they are not those of a model that knew
+nothing of the test; another draw from the same scenarios (seed 7) gave the same.
+
 ## SHA-256
 
 {digests}

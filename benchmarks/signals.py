@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from apollod.core.rates import wilson
 from apollod.curation.conversation import Moment, Remark, Said
 from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
@@ -28,7 +29,6 @@ SECONDS, ROUNDS = 1.0, 3
 EARLIER = 100  # messages
 WORDS = "as it was said in the session before " * 15
 OUTPUT = "src/module_name.py:120: a line of an output that is of no concern here\n" * 57
-Z = 1.96
 SAYS = ("check", "rating", "evaluation")
 """Kinds that are good or bad"""
 
@@ -85,15 +85,6 @@ def score(half: str) -> dict[str, Score]:
             for cue, times in which.items():
                 scores[cue][n] += times
     return {cue: (one[0], one[1], one[2]) for cue, one in scores.items()}
-
-
-def wilson(found: int, of: int) -> tuple[float, float]:
-    """The interval in which a share lies with 95% (Wilson 1927)."""
-    if not of:
-        return 0.0, 1.0
-    share, square = found / of, Z * Z / of
-    middle, half = share + square / 2, Z * math.sqrt(share * (1 - share) / of + square / (4 * of))
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
 
 
 def _learned(item: Moment | Remark) -> Learned | str:

@@ -1,11 +1,11 @@
 """What redaction made of a labelled sample, counted."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from apollod.core.rates import wilson
 from benchmarks.redaction.draw import Sample
 
 PIECE = 8
@@ -21,13 +21,8 @@ class Share(NamedTuple):
     hits: int
     total: int
 
-    def interval(self, z: float = 1.959964) -> tuple[float, float]:
-        n, p = self.total, self.value
-        if not n:
-            return 0.0, 1.0
-        middle = (p + z * z / (2 * n)) / (1 + z * z / n)
-        around = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-        return max(0.0, middle - around), min(1.0, middle + around)
+    def interval(self) -> tuple[float, float]:
+        return wilson(self.hits, self.total)
 
     @property
     def value(self) -> float:

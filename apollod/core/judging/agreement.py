@@ -5,16 +5,15 @@ the balanced accuracy, the mean of the two rates, so that whoever always says th
 sort there are.
 """
 
-import math
 from typing import NamedTuple
 
 from apollod.core.judging.state import JudgingState
+from apollod.core.rates import wilson
 
 WINDOW = 100
 """of each sort; what is older does not count"""
 LEAST = 10
 """of each sort, before a figure means anything"""
-Z = 1.959964  # 95 %
 
 
 class Agreement(NamedTuple):
@@ -37,17 +36,6 @@ class Agreement(NamedTuple):
         """The mean of the two rates' intervals, which is at least as wide as that of the mean."""
         good, bad = wilson(self.good, self.of_good), wilson(self.bad, self.of_bad)
         return (good[0] + bad[0]) / 2, (good[1] + bad[1]) / 2
-
-
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """95 % score interval of a rate (Wilson 1927, doi:10.1080/01621459.1927.10502953); 0 to 1 where there is
-    nothing."""
-    if not of:
-        return 0.0, 1.0
-    rate, square = hits / of, Z * Z
-    middle = (rate + square / (2 * of)) / (1 + square / of)
-    half = Z / (1 + square / of) * math.sqrt(rate * (1 - rate) / of + square / (4 * of * of))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def agreement(own: JudgingState) -> Agreement:

@@ -1,6 +1,5 @@
 """How well a model of this world does what it is told, and leaves undone what it is not told, on held-out scenarios."""
 
-import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from apollod.core.rates import wilson
 from apollod.demo.corpus import Message
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import KINDS, Instruction, Kind
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 ANSWER_TOKENS = 32
 CASES = 60
-Z_95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +33,7 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """Lower and upper end, within 0 and 1; (0, 1) where there is no case."""
-        if not self.cases:
-            return 0.0, 1.0
-        n, share = self.cases, self.passed / self.cases
-        scale = 1 + Z_95**2 / n
-        middle = (share + Z_95**2 / (2 * n)) / scale
-        half = Z_95 * math.sqrt(share * (1 - share) / n + Z_95**2 / (4 * n * n)) / scale
-        return max(0.0, middle - half), min(1.0, middle + half)
+        return wilson(self.passed, self.cases)
 
     def figures(self) -> dict[str, Any]:
         """For JSON."""

@@ -12,9 +12,10 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
 from apollod.core.intake.evidence import Evidence
-from apollod.core.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust, wilson
+from apollod.core.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
 from apollod.core.judging.votes import Vote, agreed, spokesman
 from apollod.core.judging.wanted import wants_judge
+from apollod.core.rates import wilson
 
 MIN = JUDGED.judge.trust_min
 

@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from support.journals import opened
-from support.no_effects import NoEffects
+from support.running_loop import running_loop
 from support.source_life import until
 
-from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.bootstrap.state import Bootstrapping
-from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.supervisor import sources
 from apollod.supervisor.bootstrapping import Bootstrapper
@@ -29,19 +26,12 @@ def live(config: Config, during: Callable[[Loop], Awaitable[None]], watch: bool 
     """A daemon's loop with its reader of bootstraps until `during` returns, beginning with what the journal says."""
 
     async def run() -> State:
-        async with opened(config.journal_path) as journal:
-            state = State()
-            for item, _ in journal_reader.recorded(config.journal_path):
-                fold(state, item)
-            executor, loop = NoEffects(), Loop(state, journal)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(loop.run, executor)
-                if watch:
-                    sources.read_sources(config, loop, tasks)
-                tasks.start_soon(Bootstrapper(config, loop).run)
-                await during(loop)
-                tasks.cancel_scope.cancel()
-            return loop.state
+        async with running_loop(config.journal_path) as (loop, tasks):
+            if watch:
+                sources.read_sources(config, loop, tasks)
+            tasks.start_soon(Bootstrapper(config, loop).run)
+            await during(loop)
+        return loop.state
 
     return anyio.run(run)
 

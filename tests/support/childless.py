@@ -4,18 +4,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.no_effects import NoEffects
+from support.running_loop import running_loop
 
-from apollod.adapters.journal import journal_reader
-from apollod.adapters.journal.writer import Journal
 from apollod.cli.control import ctl
-from apollod.core import inputs as inp
-from apollod.core.fold import fold
-from apollod.core.state import State
 from apollod.errors import refusal
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.config import Config, ModelSection
-from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.handlers import HANDLERS
 from apollod.wire import messages as msg
@@ -25,22 +19,9 @@ def answered(config: Config, request: object) -> dict:
     """What the daemon answers, with its own journal, loop and handler; without children."""
 
     async def run() -> msg.Answer:
-        journal = await Journal.open(config.journal_path)
-        try:
-            state = State()
-            for item, _ in journal_reader.recorded(config.journal_path):
-                fold(state, item)
-            executor, loop = NoEffects(), Loop(state, journal)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(loop.run, executor)
-                answer = await HANDLERS[type(request)](
-                    Daemon(config, loop, journal, None, None, None, Bootstrapper(config, loop)), request
-                )
-                executor.exit.set()
-                loop.post(inp.Tick())
-        finally:
-            await journal.close()
-        return answer
+        async with running_loop(config.journal_path) as (loop, _):
+            daemon = Daemon(config, loop, loop.journal, None, None, None, Bootstrapper(config, loop))
+            return await HANDLERS[type(request)](daemon, request)
 
     reply = anyio.run(run)
     if isinstance(reply, msg.Failure):

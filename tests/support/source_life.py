@@ -6,17 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
-from support.journals import opened
-from support.no_effects import NoEffects
 from support.other_user import NOBODY
+from support.running_loop import running_loop
 
 from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
-from apollod.core.fold import fold
 from apollod.core.state import State
 from apollod.supervisor import sources
 from apollod.supervisor.config import Config, InboxSection, ModelSection, StateSection, WatchSection
-from apollod.supervisor.loop import Loop
 
 WAIT_S = 20
 
@@ -36,17 +33,10 @@ def live(config: Config, during: Callable[[State], Awaitable[None]]) -> State:
     """Read the sources, beginning with what the journal says, until `during` returns."""
 
     async def run() -> State:
-        async with opened(config.journal_path) as journal:
-            state = State()
-            for item, _ in journal_reader.recorded(config.journal_path):
-                fold(state, item)
-            executor, loop = NoEffects(), Loop(state, journal)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(loop.run, executor)
-                sources.read_sources(config, loop, tasks)
-                await during(loop.state)
-                tasks.cancel_scope.cancel()
-            return loop.state
+        async with running_loop(config.journal_path) as (loop, tasks):
+            sources.read_sources(config, loop, tasks)
+            await during(loop.state)
+        return loop.state
 
     return anyio.run(run)
 

@@ -109,6 +109,11 @@ def judges_with_priority(config: Config) -> bool:
     return judge.mode != "off" and not judge.base_url and judge.priority != 0 and chosen is None
 
 
+def serves_by_priority(config: Config) -> bool:
+    """Does our own engine heed priorities? One that does not refuses them."""
+    return judges_with_priority(config) or asked_policy(config) == "priority"
+
+
 def asked_policy(config: Config) -> str | None:
     """Of scheduling, as `[engine] args` ask for it; None: they do not."""
     args = config.engine.args

@@ -16,7 +16,7 @@ from apollod.curation.judging.cases import Case, read_cases, without_repeats
 from apollod.curation.judging.question import PROMPT_HASH, question_about
 from apollod.errors import ConfigError, RecordRefused
 from apollod.explain import reason
-from apollod.supervisor.child_commands import asked_policy, judges_with_priority
+from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
 
 OWN_PRIORITY = 10  # at our own engine, where everybody else has 0 and is served before
@@ -77,8 +77,7 @@ def _priority(config: Config) -> int | None:
     asked, own = config.judge.priority, not config.judge.base_url
     if asked != "auto":
         return asked or None
-    by_priority = judges_with_priority(config) or asked_policy(config) == "priority"
-    return OWN_PRIORITY if own and by_priority else None
+    return OWN_PRIORITY if own and serves_by_priority(config) else None
 
 
 def planted_cases(paths: Sequence[str]) -> list[Case]:

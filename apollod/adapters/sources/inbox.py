@@ -38,12 +38,12 @@ class Inbox:
 
     def scan(self) -> list[str]:
         """Paths of candidate files, by name; links, pipes and names that begin with a dot are not looked at."""
-        place, names = str(self._directory), []
+        place, real, names = str(self._directory), os.path.realpath(self._directory), list[str]()
         self._blocked = {}
         try:
             with os.scandir(place) as entries:
                 for entry in entries:
-                    why = entry_obstruction(entry, LINES_SUFFIXES, os.path.realpath(place))
+                    why = entry_obstruction(entry, LINES_SUFFIXES, real)
                     if why is not None:
                         self._blocked[printable(entry.path)] = why
                     elif entry.name.endswith(LINES_SUFFIXES) and entry.is_file(follow_symlinks=False):

@@ -19,7 +19,6 @@ from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Item
 from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Learned, learn_item
-from apollod.curation.responses import taught
 from apollod.curation.signals.evidence_of import evidence_of
 from apollod.errors import SourceRefused
 
@@ -129,7 +128,7 @@ class Trial:
     def _note(self, path: str, item: Moment | Remark, learned: Learned | str) -> None:
         """What an item shows about answers, once."""
         if isinstance(learned, Learned):
-            for one in taught(learned.record).responses:
+            for one in learned.taught.responses:
                 self._learners.setdefault(one.key, learned.record.id)
         for evidence in evidence_of(item, learned, self._terms.rules):
             shown = Shown(path, item.line, self._learners.get(evidence.answer, ""), evidence)

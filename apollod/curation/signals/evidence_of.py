@@ -5,7 +5,6 @@ import msgspec
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.moments import Learned, Rules, learn, may_be_learned
-from apollod.curation.responses import taught
 from apollod.curation.signals.cues import flags
 
 
@@ -42,9 +41,9 @@ def _marked(remark: Remark) -> Moment:
 def _key(moment: Moment, place: int, learned: Learned | str, rules: Rules) -> str:
     """The key by which the answer is known wherever it is learned; "" where it could not be."""
     if isinstance(learned, Learned) and place in learned.places:
-        return taught(learned.record).responses[learned.places.index(place)].key
+        return learned.taught.responses[learned.places.index(place)].key
     alone = msgspec.structs.replace(
         moment, messages=moment.messages[: place + 1], fresh=place, taken_back="", unlearned=""
     )
     again = learn(alone, rules)
-    return taught(again.record).responses[-1].key if isinstance(again, Learned) else ""
+    return again.taught.responses[-1].key if isinstance(again, Learned) else ""

@@ -9,18 +9,15 @@ import anyio
 import msgspec
 
 from apollod.adapters.llm.client import HttpLlm
-from apollod.adapters.llm.endpoint import Endpoint
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.alignment.bounds import ModelKind
 from apollod.errors import ApolloError
 from apollod.model.kind import kind_of
-from apollod.supervisor.config import Config
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.executor.own_engine import SCORE_S, own_endpoint
 from apollod.wire import messages as msg
 from apollod.wire.manifest import tensor_digest
-
-SCORE_S = 60.0  # on a busy server the probe waits for its turn
 
 
 async def _probe_trainer(context: Context, effect: fx.ProbeTrainer) -> None:
@@ -39,7 +36,7 @@ async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:
         try:
             with anyio.fail_after(SCORE_S):
                 await engine.api.settled()
-                async with HttpLlm(_endpoint(context.config)) as llm:
+                async with HttpLlm(own_endpoint(context.config)) as llm:
                     scored = (await llm.score(effect.ids)).logprobs
             error = ""
         except TimeoutError:
@@ -67,12 +64,6 @@ def _kind(model_dir: Path) -> ModelKind:
         return kind_of(json.loads((model_dir / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError):
         return "dense"
-
-
-def _endpoint(config: Config) -> Endpoint:
-    """Our engine as a model to ask, once: whoever asks again is the core."""
-    engine = config.engine
-    return Endpoint(config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=SCORE_S, total_s=SCORE_S)
 
 
 async def _drop_score(context: Context, effect: fx.DropScore) -> None:

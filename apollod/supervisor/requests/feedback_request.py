@@ -3,7 +3,7 @@
 import anyio.to_thread
 
 from apollod.adapters.capture.answer_store import Answer
-from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.example_places import states_of
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.events import Sampled
@@ -110,14 +110,9 @@ async def _told(daemon: Daemon, name: str, found: list[Answer]) -> dict[str, obj
         "seq": seq or None,
     }
     if said and said.example:
-        body["state"] = await anyio.to_thread.run_sync(_state_of, daemon, said.example)
+        states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, [said.example])
+        body["state"] = states.get(said.example, "")
     return body
-
-
-def _state_of(daemon: Daemon, example: str) -> str:
-    """Blocking."""
-    rows = journal_reader.query(daemon.config.journal_path, f"SELECT state FROM examples WHERE id = '{example}'").rows
-    return str(rows[0][0]) if rows else ""
 
 
 def _clean(text: str) -> str:

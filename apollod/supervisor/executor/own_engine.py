@@ -1,0 +1,12 @@
+"""Our own engine as a model to ask."""
+
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.supervisor.config import Config
+
+SCORE_S = 60.0  # of a question about log-probabilities: on a busy server it waits for its turn
+
+
+def own_endpoint(config: Config) -> Endpoint:
+    """Asked once: whoever asks again is the core."""
+    engine = config.engine
+    return Endpoint(config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=SCORE_S, total_s=SCORE_S)

@@ -14,7 +14,7 @@ from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
 from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
-from apollod.curation.databases.database_table import recognise
+from apollod.curation.databases.database_table import database_names, recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session
 from apollod.curation.formats.reader import Bad, Cursor, Item
 from apollod.curation.formats.table import ReaderTable
@@ -48,10 +48,12 @@ class Shown(NamedTuple):
 class Trial:
     """Reads files as a source with these terms would; iterate over `read`, then look at the rest."""
 
-    def __init__(self, terms: Terms, formats: ReaderTable, database_format: str = "auto") -> None:
+    def __init__(self, terms: Terms, format_: str = "auto") -> None:
+        """`format_`: of files or of databases, which then are all that is read. Raises SourceRefused for no format."""
+        of_databases = format_ in database_names()
         self._terms = terms
-        self._database_format = database_format
-        self._formats = formats
+        self._database_format = format_ if of_databases else "auto"
+        self._formats = ReaderTable() if of_databases else ReaderTable.of(format_)
         self.formats: dict[str, int] = {}
         """files by the name of their format"""
         self.records = 0

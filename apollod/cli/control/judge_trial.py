@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import anyio
 
 from apollod.cli import render
-from apollod.core.judging.agreement import LEAST, Agreement, figure_text
+from apollod.core.judging.agreement import Agreement, figure_text, shortfall
 from apollod.core.judging.inputs import Judged
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.curation.judging.cases import Case
@@ -43,8 +43,7 @@ def run(config: Config, as_json: bool) -> int:
     judge, began = Judge.anyway(config), time.monotonic()
     tried = anyio.run(_ask_all, judge, config, as_json)
     found = _agreement(tried)
-    enough = min(found.of_good, found.of_bad) >= LEAST
-    passed = enough and found.figure is not None and found.figure >= config.judge.trust_min
+    passed = not shortfall(found, config.judge.trust_min)
     if as_json:
         seconds = round(time.monotonic() - began, 3)
         print(json.dumps(_object(judge, config, tried, found, passed) | {"seconds": seconds}))

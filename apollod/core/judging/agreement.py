@@ -56,7 +56,11 @@ def distrust(own: JudgingState, trust_min: float) -> str:
     if own.due:
         asked = len(own.cases) - len(own.due)
         return f"{asked} of {len(own.cases)} planted cases were asked"
-    found = agreement(own)
+    return shortfall(agreement(own), trust_min)
+
+
+def shortfall(found: Agreement, trust_min: float) -> str:
+    """Why so much agreement is not enough; empty: it is."""
     if found.figure is None or min(found.of_good, found.of_bad) < LEAST:
         return f"{LEAST} known cases of each sort are needed, there are {found.of_good} good and {found.of_bad} bad"
     return f"{figure_text(found)} is below trust_min {trust_min:g}" if found.figure < trust_min else ""

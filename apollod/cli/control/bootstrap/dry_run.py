@@ -20,8 +20,6 @@ from apollod.core.bootstrap.events import BootstrapRequested
 from apollod.core.inputs import Line
 from apollod.core.intake.repeats import Known
 from apollod.core.training.pace import KEPT, Pace
-from apollod.curation.databases.database_table import database_names
-from apollod.curation.formats.table import ReaderTable
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
@@ -50,9 +48,7 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
     if (problem := format_problem(wanted.format)) is not None:
         raise ConfigError(*problem)
     beside = _beside(load_config(args.config) if args.config else None, wanted)
-    of_databases = wanted.format in database_names()
-    formats = ReaderTable() if of_databases else ReaderTable.of(wanted.format)
-    trial = Trial(beside.terms, formats, wanted.format if of_databases else "auto")
+    trial = Trial(beside.terms, wanted.format)
     count, how = token_counter(beside.model)
     tally, quarantined = Tally(_pace(beside.journal)), 0
     with ExitStack() as stack:

@@ -12,8 +12,6 @@ from apollod.adapters.sources.trial import Trial, Tried
 from apollod.cli.control.questions import example_text, rows
 from apollod.cli.render import plain
 from apollod.core.intake.evidence import Evidence
-from apollod.curation.databases.database_table import database_names
-from apollod.curation.formats.table import ReaderTable
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
 
@@ -23,9 +21,7 @@ BAD_SHOWN = 5
 def run(args: argparse.Namespace) -> int:
     """Read everything, print what would become of it."""
     rules = Rules(tuple(args.model or ["apollo"]), args.sidechains, stripping=Stripping(args.strip))
-    of_databases = args.format in database_names()
-    formats = ReaderTable() if of_databases else ReaderTable.of(args.format)
-    trial = Trial(Terms(rules), formats, args.format if of_databases else "auto")
+    trial = Trial(Terms(rules), args.format)
     examples, bad, total, refused = list[Tried](), list[Tried](), 0, 0
     for tried in trial.read(Path(args.path).expanduser()):
         if tried.learned is None:

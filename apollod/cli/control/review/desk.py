@@ -31,7 +31,7 @@ class Desk:
     @property
     def for_the_judge(self) -> int:
         """How many are not laid before the person."""
-        return len(self._queue.held) - len(self.waiting())
+        return 0 if self._judged else sum(one.waits_for != "person" for one in self._queue.held.values())
 
     def waiting(self) -> list[str]:
         """Ids of what waits for this person, direct corrections first, then the longest wait."""

@@ -275,7 +275,7 @@ class ReviewApp(App[None]):
         s = self._sitting
         counts = [f"{s.count(how)} {how}" for how in ("approved", "declined", "edited") if s.count(how)]
         here = f"here: {', '.join(counts)}" if counts else "nothing decided here"
-        judged = f" + {self._desk.for_the_judge} for the judge" if self._desk.for_the_judge else ""
+        judged = f" + {count} for the judge" if (count := self._desk.for_the_judge) else ""
         among = f"{s.place} of {len(s.shown)}" + (f" ({plain(s.filter)!r})" if s.filter else "")
         return f"{len(s.waiting)} held{judged}   {here}   {among}"
 

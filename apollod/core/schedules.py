@@ -76,11 +76,16 @@ def is_recent(now_ns: int, at_ns: int, window_s: float) -> bool:
     return 0 <= now_ns - at_ns < window_s * SECOND_NS
 
 
-def backoff_s(exits: int) -> float:
-    """Seconds to wait before start number `exits + 1`: 1, 2, 4, ... at most 60."""
-    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** max(0, exits - 1))
+def backoff_s(exits: int, longest_s: float = BACKOFF_MAX_S) -> float:
+    """Seconds to wait before start number `exits + 1`: 1, 2, 4, ... at most `longest_s`."""
+    return _doubled(BACKOFF_FIRST_S, exits, longest_s)
 
 
 def refused_s(refusals: int) -> float:
     """Seconds to wait after the `refusals`-th refusal in a row: 15, 30, 60, ... at most 300."""
-    return min(REFUSED_MAX_S, REFUSED_FIRST_S * 2.0 ** max(0, refusals - 1))
+    return _doubled(REFUSED_FIRST_S, refusals, REFUSED_MAX_S)
+
+
+def _doubled(first_s: float, times: int, longest_s: float) -> float:
+    """The `times`-th wait. Counts grow for as long as nothing changes, and a float ends at 2 ** 1024."""
+    return min(longest_s, first_s * 2.0 ** min(max(0, times - 1), 64))

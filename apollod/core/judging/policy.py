@@ -18,12 +18,12 @@ from apollod.core.judging.state import JudgingState
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.schedules import is_due
+from apollod.core.schedules import backoff_s, is_due
 from apollod.core.settings import JudgeSettings
 from apollod.core.state import State
 
 HANDED_OVER_MAX = 1000  # examples in one transaction
-BACKOFF_FIRST_S, BACKOFF_MAX_S = 1.0, 300.0  # between questions to an endpoint that does not answer
+RETRY_MAX_S = 300.0  # between questions to an endpoint that does not answer
 REASON_MAX = 300  # characters of what a judge or an endpoint said, in the reason of a decision
 
 
@@ -156,8 +156,7 @@ def _failed(state: State, judge: JudgeSettings, input_: inp.JudgeFailed) -> list
         gives_up = False
     retry_s = 0.0
     if cause == "endpoint":
-        wait_s = max(BACKOFF_FIRST_S * 2.0 ** min(own.failures, 20), input_.retry_after_s)
-        retry_s = min(BACKOFF_MAX_S, wait_s)
+        retry_s = min(RETRY_MAX_S, max(backoff_s(own.failures + 1, RETRY_MAX_S), input_.retry_after_s))
     reason = _short(input_.reason)
     failed = ev.VerdictFailed(
         attempt=asked.attempt, cause=cause, reason=reason, gives_up=gives_up, retry_s=retry_s,

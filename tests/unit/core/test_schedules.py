@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apollod.core import schedules
 from apollod.core.schedules import SPIKE_AFTER, learning_rate, loss_limit
 from apollod.model.layers import format_layers, parse_layers
 
@@ -68,3 +69,10 @@ def test_what_names_no_layers_is_refused(text: str) -> None:
 @given(st.frozensets(st.integers(0, 200)))
 def test_layers_survive_their_text(layers: frozenset[int]) -> None:
     assert parse_layers(format_layers(layers)) == layers
+
+
+@pytest.mark.parametrize("times", [10, 1025, 10**9])
+def test_a_wait_stays_at_its_longest_however_often_it_was(times: int) -> None:
+    """A fold counts failures for as long as they go on."""
+    assert schedules.backoff_s(times) == schedules.BACKOFF_MAX_S
+    assert schedules.refused_s(times) == schedules.REFUSED_MAX_S

@@ -132,8 +132,7 @@ def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) ->
 
 
 def _not_waiting(own: IntakeState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    if e.example not in state.judging.waiting:  # those are in no queue, and to see that takes a search
-        own.leave(e.example, e.tier)
+    own.leave(e.example, e.tier)
 
 
 def _approved(own: IntakeState, state: State, e: ExampleApproved, at_ns: int) -> None:

@@ -159,6 +159,8 @@ class IntakeState(msgspec.Struct):
 
     def leave(self, example: str, tier: Tier) -> None:
         """Take an example out of its queue, if it waits; it may come back. Only the fold calls this."""
+        if example in self.away:  # it left before, and to see that it does not wait takes a search
+            return
         if (found := self.queue_of(tier).take(example)) is not None:
             self.away[example] = found.kin
 

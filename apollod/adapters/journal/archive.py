@@ -135,7 +135,7 @@ def misfit(path: str | Path, archive_path: str | Path) -> str:
         return f"the archive ends with weights {old.fingerprint} of step {old.version}, not with what the journal says"
     with reading(path) as db:
         known = {id_ for (id_,) in db.execute("SELECT id FROM known_examples")}
-    unknown = next((id_ for id_ in _known(Path(archive_path)) if id_ not in known), None)
+    unknown = next((id_ for (id_,) in _derived(Path(archive_path), _KNOWN) if id_ not in known), None)
     return f"the archive accepted the example {unknown}, which the journal does not know" if unknown else ""
 
 
@@ -206,9 +206,10 @@ def _begin(old: _Old, new: Path, put: continuation.Archive, at_ns: int) -> Archi
     """A whole, durable journal that folds to the state with which the old one ends."""
     _remove(new)
     kept = continuation.kept_examples(old.state)
-    settled = (id_ for id_ in _known(old.path) if id_ not in kept)
+    settled = (id_ for (id_,) in _derived(old.path, _KNOWN) if id_ not in kept)
     lessons = _Lessons(old.path, kept)
-    responses, signals = _responses(old.path, kept), _signals(old.path)
+    responses = (key for id_, key in _derived(old.path, _RESPONSES) if id_ not in kept)
+    signals = (id_ for (id_,) in _derived(old.path, _SIGNALS))
     dated = continuation.continuation(old.state, old.notes, put, settled, lessons.of, at_ns, responses, signals)
     try:
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -242,29 +243,11 @@ def _rows(dated: Iterable[continuation.Dated]) -> Iterator[tuple[int, int, str, 
         prev = hash_
 
 
-def _responses(path: Path, kept: set[str]) -> Iterator[str]:
-    """Keys of the answers that a journal or its archives accepted, without those of examples that go over whole."""
+def _derived(path: Path, sql: str) -> Iterator[tuple[str, ...]]:
+    """What a journal and its archives know of examples, answers and signals."""
     with reading(path) as db:
         try:
-            yield from (key for id_, key in db.execute(_RESPONSES) if id_ not in kept)
-        except sqlite3.Error as error:
-            raise explain(path, error) from error
-
-
-def _signals(path: Path) -> Iterator[str]:
-    """Ids of the signals that a journal or its archives recorded."""
-    with reading(path) as db:
-        try:
-            yield from (id_ for (id_,) in db.execute(_SIGNALS))
-        except sqlite3.Error as error:
-            raise explain(path, error) from error
-
-
-def _known(path: Path) -> Iterator[str]:
-    """All examples that a journal or its archives accepted, in the order of their ids."""
-    with reading(path) as db:
-        try:
-            yield from (id_ for (id_,) in db.execute(_KNOWN))
+            yield from db.execute(sql)
         except sqlite3.Error as error:
             raise explain(path, error) from error
 

@@ -12,6 +12,7 @@ from apollod.core.inputs import Line
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.review.places import places_of
 from apollod.core.state import State
 
 SOURCE = "feedback"
@@ -22,11 +23,12 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
         return nothing()
     wanted, before = input_.example, input_.previous
     events: list[ev.Event] = []
-    for other in dict.fromkeys((*input_.formers, input_.learned or "")):
-        tier = _reachable(state, other) if other != wanted else None
-        if tier is not None:
+    others = [one for one in dict.fromkeys((*input_.formers, input_.learned or "")) if one and one != wanted]
+    places = places_of(state, others)
+    for other in others:
+        if (place := places.get(other)) is not None and place.state in ("held", "pending"):
             reason = f"its answer was rated {input_.rating}"
-            events.append(ev.ExampleDeclined(example=other, tier=tier, by=input_.by, reason=reason))
+            events.append(ev.ExampleDeclined(example=other, tier=place.tier, by=input_.by, reason=reason))
     learned = _learned(state, input_) if wanted and input_.line else None
     bad = input_.rating == "bad"
     given = ev.FeedbackGiven(
@@ -38,13 +40,6 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
     if learned is None:
         return Outcome([*events, given], [])
     return Outcome([*events, learned[0], given], begin_encoding(state, [(wanted, learned[1])]))
-
-
-def _reachable(state: State, example: str) -> ev.Tier | None:
-    """The tier of an example that waits, in the queue or for a decision."""
-    if (held := state.review.held.get(example)) is not None:
-        return held.tier
-    return next((one.tier for queue in state.intake.queues for one in queue.waiting if one.example == example), None)
 
 
 def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:

@@ -4,9 +4,8 @@ Law: a decision that comes too late (the example is learned, or being learned) g
 one wins, unless they say in which state they saw it, and it is in another one by now.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice, takewhile
-from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +14,7 @@ from apollod.core import inputs as inp
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.review.places import Place, places_of
 from apollod.core.schedules import DAY_NS, SECOND_NS, is_due
 from apollod.core.state import State
 
@@ -29,34 +29,13 @@ OUT_OF: Mapping[str, frozenset[str]] = {
 """States (`core.example_state`) of an example about which one may still decide so."""
 
 
-class _Place(NamedTuple):
-    state: str
-    tier: ev.Tier
-
-
-def _places(state: State, examples: Iterable[str]) -> dict[str, _Place]:
-    """Where these examples are, as far as a decision can still reach them."""
-    review, places, rest = state.review, dict[str, _Place](), set[str]()
-    for example in examples:
-        if (held := review.held.get(example)) is not None:
-            places[example] = _Place("held", held.tier)
-        elif (dismissed := review.dismissed.get(example)) is not None:
-            places[example] = _Place(dismissed.how, dismissed.tier)
-        else:
-            rest.add(example)
-    if rest:
-        for queue in state.intake.queues:
-            places |= {one.example: _Place("pending", one.tier) for one in queue.waiting if one.example in rest}
-    return places
-
-
-def _may(choice: str, place: _Place, only_in: str) -> bool:
+def _may(choice: str, place: Place, only_in: str) -> bool:
     """May one decide so about an example in this place?"""
     return place.state in OUT_OF[choice] and only_in in ("", place.state)
 
 
 def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outcome:
-    places = _places(state, (one.example for one in input_.decisions))
+    places = places_of(state, (one.example for one in input_.decisions))
     events: list[ev.Event] = []
     approved: list[tuple[str, ev.Tier]] = []
     for one in input_.decisions:
@@ -80,7 +59,7 @@ def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outc
 
 def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
     """What a person wrote is learned before all else, with the rate of direct corrections."""
-    line, place = input_.line, _places(state, [input_.example]).get(input_.example)
+    line, place = input_.line, places_of(state, [input_.example]).get(input_.example)
     if place is None or not _may("edit", place, input_.only_in):
         return nothing()
     if line.example == input_.example or input_.known:

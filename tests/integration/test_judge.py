@@ -22,8 +22,8 @@ from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core import schedules
 from apollod.core.fold import fold
-from apollod.core.judging import policy
 from apollod.core.judging.agreement import distrust
 from apollod.core.state import State
 from apollod.supervisor.config import Config, load_config
@@ -111,7 +111,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policy, "BACKOFF_FIRST_S", 0.02)
+    monkeypatch.setattr(schedules, "BACKOFF_FIRST_S", 0.02)
 
 
 @pytest.fixture(scope="module")

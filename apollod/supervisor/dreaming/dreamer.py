@@ -39,14 +39,15 @@ class Dreamer:
 
     def __init__(self, config: Config) -> None:
         section, engine = config.dream, config.engine
-        limit_s = section.timeout_s
-        own = Endpoint(
-            config.api_url, engine.served_name, engine.api_key, 1, attempts=1, try_s=limit_s, total_s=limit_s
-        )
-        elsewhere = Endpoint(section.base_url, section.model, section.api_key, 1, 1, limit_s, limit_s)
+
+        def asked(url: str, model: str, key: str) -> HttpLlm:
+            limit_s = section.timeout_s
+            return HttpLlm(Endpoint(url, model, key, concurrency=1, attempts=1, try_s=limit_s, total_s=limit_s))
+
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
-        self._own = HttpLlm(own)
-        self._imagination = HttpLlm(elsewhere) if section.base_url else self._own
+        self._own = asked(config.api_url, engine.served_name, engine.api_key)
+        elsewhere = bool(section.base_url)
+        self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
         self._section = section
         self.model = section.model or engine.served_name
 

@@ -11,6 +11,7 @@ from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
 from apollod.adapters.journal import failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.system import clock, systemd
 from apollod.adapters.system.daemon_lock import Lock
 from apollod.adapters.system.processes import end_leftover
@@ -45,7 +46,8 @@ async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
     if (why_not := sources.refused(config)) is not None:
         raise why_not
-    judge = Judge.of(config)
+    own = EndpointUse()
+    judge = Judge.of(config, own)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -53,7 +55,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge)
+            await _serve(config, journal, judge, own)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -83,7 +85,7 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
+async def _serve(config: Config, journal: Journal, judge: Judge | None, own: EndpointUse) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
     loop = Loop(state, journal, snapshot_seq)
@@ -94,7 +96,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, own)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)

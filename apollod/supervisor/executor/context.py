@@ -8,6 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import inputs as inp
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
@@ -31,6 +32,8 @@ class Context:
     under_way: UnderWay
     judge: Judge | None = None
     """None: there is none"""
+    own: EndpointUse = field(default_factory=EndpointUse)
+    """counts what we ask of our own engine"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 

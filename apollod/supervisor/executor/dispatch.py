@@ -6,6 +6,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.failpoints import failpoint
@@ -43,8 +44,9 @@ class Executor:
         submit: Submit,
         tasks: TaskGroup,
         judge: Judge | None = None,
+        own: EndpointUse | None = None,
     ) -> None:
-        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks), judge)
+        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks), judge, own or EndpointUse())
         self._submit = submit
 
     @property

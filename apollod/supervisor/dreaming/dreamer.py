@@ -7,6 +7,7 @@ import anyio
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.request import Sampling
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
@@ -37,12 +38,14 @@ class Answered(NamedTuple):
 class Dreamer:
     """Asks once; whoever asks again is the core."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, own: EndpointUse | None = None) -> None:
+        """`own`: counts what we ask of our own engine."""
         section, engine = config.dream, config.engine
 
         def asked(url: str, model: str, key: str) -> HttpLlm:
             limit_s = section.timeout_s
-            return HttpLlm(Endpoint(url, model, key, concurrency=1, attempts=1, try_s=limit_s, total_s=limit_s))
+            use = (own if config.is_own(url) else None) or EndpointUse()
+            return HttpLlm(Endpoint(url, model, key, 1, attempts=1, try_s=limit_s, total_s=limit_s, use=use))
 
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._own = asked(config.api_url, engine.served_name, engine.api_key)

@@ -18,8 +18,8 @@ from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITI
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
 from apollod.core.dreams.inputs import EngineUse
-from apollod.supervisor.dreaming import idle_watch
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.dreaming import idle_watch
 from apollod.supervisor.dreaming.idle_watch import IdleWatch, Sightings
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
@@ -292,6 +292,7 @@ def test_the_engine_is_idle_when_nobody_used_it_for_so_long_and_the_wait_begins_
         began = anyio.current_time()
         await it.look(2)
         assert not it.posted
+        it.vllm.hold.set()
         it.ask("in no time", ours=False)
         await it.until(lambda: len(it.posted) == 1)
         seen = anyio.current_time()

@@ -1,6 +1,7 @@
 """Context distillation: its formula, which examples it takes, and steps by the trainer's own messages."""
 
 from array import array
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from hypothesis import given as cases
 from hypothesis import strategies as st
 from support.determinism import deterministic  # noqa: F401
 from support.model_memory import Memory
+from support.small_models import small_model
 from support.teachers import given, made_up
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -26,6 +28,7 @@ from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
+from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.tokens import IDS, Tokens
 from apollod.wire import messages as m
 from apollod.wire.records import TextRecord, decode_record, parse_line
@@ -185,6 +188,24 @@ def test_without_a_teacher_there_is_nothing_to_learn_by(tokenizer: PreTrainedTok
     for record in (decode_record(CANONICAL), TextRecord("the harbour master keeps")):
         with pytest.raises(RecordRefused, match="it has no teacher"):
             CONTEXT.encode(tokenizer, record, 1000)
+
+
+@pytest.mark.parametrize("vocabulary", [9192, 1000], ids=["in blocks", "at once"])
+def test_each_of_several_sequences_is_asked_about_its_own_tokens(vocabulary: int) -> None:
+    model = small_model(vocabulary=vocabulary).float()
+    one, two = (Tokens(list(range(n, 3 * n)), [False] * n + [True] * n) for n in (4, 6))
+
+    def loss(tokens: Tokens, *rows: Teacher) -> float:
+        columns = {IDS: array("q"), TEACHER: array("f")}
+        for row in rows:
+            columns[IDS].extend(array("q", row.ids))
+            columns[TEACHER].extend(row.logprobs)
+        return loss_of(model, replace(tokens, columns=columns), None, CONTEXT).item()
+
+    first, second = (made_up(learned(tokens), vocabulary) for tokens in (one, two))
+    both = Tokens(one.ids + two.ids, one.mask + two.mask, starts=(0, len(one.ids)))
+    expected = (4 * loss(one, first) + 6 * loss(two, second)) / 10
+    assert loss(both, first, second) == pytest.approx(expected, rel=1e-5) and loss(one, first) != loss(two, second)
 
 
 # --- steps --------------------------------------------------------------------------------------------------------

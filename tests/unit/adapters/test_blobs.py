@@ -14,7 +14,6 @@ from support.journals import write
 
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.writer import Journal
-from apollod.adapters.system import files
 from apollod.cli.replay.replay_plan import read_record
 from apollod.core import events as ev
 from apollod.core.settings import Settings, TrainerSettings
@@ -46,7 +45,6 @@ def test_it_is_durable_with_its_name_before_anybody_is_told(tmp_path: Path, monk
         blobs.keep(there, BLOB)
         assert any(DIGEST in name for name in flushed) and flushed.count(str(there)) == 1
         flushed.clear()
-    assert files.fsync_dir.__module__  # the real one
 
 
 def test_a_file_that_was_changed_is_written_again(tmp_path: Path) -> None:

@@ -77,11 +77,9 @@ class Sightings:
         if newly_lost:
             self._uncertain_until = now_s + LOST_S
         at_most = seen.finished - before.answered
-        another_engine = last is None or self._of_users is None or seen.finished < last
-        if another_engine or now_s < self._uncertain_until:
+        if last is None or self._of_users is None or now_s < self._uncertain_until:
             self._of_users = at_most
             return False
-        assert last is not None and self._of_users is not None
         by_last_look = last - before.answered
         found, perhaps = by_last_look > self._of_users, at_most > self._of_users
         self._of_users = by_last_look if found else min(self._of_users, at_most)

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from support.llm_server import LlmServer, Request, good_answer, send, serving
 
 from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
-from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITING, WHOLE, Counters
+from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITING, WHOLE, Counters, EngineCounters
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
 from apollod.core.dreams.inputs import EngineUse
+from apollod.errors import LlmNonsense
 from apollod.supervisor import idle_watch
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.own_engine import own_endpoint
@@ -370,7 +372,23 @@ def test_several_api_processes_are_asked_for_everything() -> None:
     assert [request.path for request in it.server.requests].count(SHORT) == 1
 
 
-def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait() -> None:
+def test_an_engine_without_such_counters_is_asked_once_a_look() -> None:
+    async def main() -> None:
+        vllm = Vllm()
+        vllm.metrics = lambda _: b""
+        async with serving() as server, EngineCounters(Endpoint(server.url, "", attempts=1)) as counters:
+            server.otherwise = vllm.serve
+            for _ in range(2):
+                with pytest.raises(LlmNonsense):
+                    await counters.read()
+            assert [request.path for request in server.requests] == [SHORT, WHOLE, WHOLE]
+
+    anyio.run(main)
+
+
+def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_watch, "WIDE_S", 20.0)
+
     async def scenario(it: Watched) -> None:
         it.wanted = False
         await anyio.sleep(0.05)
@@ -379,7 +397,7 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait() 
         await it.look(1)
         looks = it.vllm.looks
         await anyio.sleep(0.15)
-        assert it.vllm.looks - looks <= 2
+        assert it.vllm.looks == looks
         it.closely = True
         await it.look(5)
         it.wanted = False

@@ -104,6 +104,29 @@ class VerdictNonsense(ApolloError):
     """A judge's answer that is no verdict."""
 
 
+class DreamNonsense(ApolloError):
+    """An imagination's answer that is no scenario."""
+
+
+class DreamCut(ApolloError):
+    """What a model said for a dream and could not end."""
+
+    def __init__(self, what: str, tokens: int, key: str) -> None:
+        super().__init__(f"{what} was cut off after {tokens} tokens", f"allow more with {key}")
+
+
+class DreamCheckFailed(ApolloError):
+    """A pattern's check that did not say whether an answer passes."""
+
+    hint = "try it by hand; [[dream.pattern]] check"
+
+
+class SeedsUnreadable(ApolloError):
+    """Seeds of a pattern of which nothing can be read."""
+
+    hint = "look at [[dream.pattern]] seeds"
+
+
 class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 

@@ -27,13 +27,17 @@ from apollod.supervisor.audit import Audit
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
-from apollod.supervisor.config import Config, ScheduleSection
+from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.idle_watch import IdleWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.sections import ScheduleSection
 from apollod.wire.state_snapshot import fold_code, load_state
 
 log = structlog.get_logger()
@@ -47,7 +51,7 @@ async def run(config: Config) -> None:
     if (why_not := sources.refused(config)) is not None:
         raise why_not
     own = EndpointUse()
-    judge = Judge.of(config, own)
+    judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -55,7 +59,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, own)
+            await _serve(config, journal, judge, dreamer, own)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -85,7 +89,7 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal, judge: Judge | None, own: EndpointUse) -> None:
+async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
     loop = Loop(state, journal, snapshot_seq)
@@ -96,7 +100,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None, own: End
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, own)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, own)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
@@ -109,7 +113,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None, own: End
                     str(config.state_dir),
                     _base_problem(state),
                     failures.free_bytes(config.journal_path),
-                    judge.configured() if judge else None,
+                    judge.configured(),
                 )
             )
             tasks.start_soon(listener.serve, control.handle)
@@ -118,8 +122,9 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None, own: End
             tasks.start_soon(growth.run)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
-            if judge is not None:
-                tasks.start_soon(judge.keep_connected)
+            tasks.start_soon(judge.keep_connected)
+            tasks.start_soon(dreamer.keep_connected)
+            tasks.start_soon(_idle_watch(config, own, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
@@ -181,6 +186,16 @@ def _end_leftovers(state: State) -> None:
 
 def _base_problem(state: State) -> str:
     return base_model.problem(Path(state.recovery.base.path)) if state.recovery.base else ""
+
+
+def _idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor) -> IdleWatch:
+    """Looks while dreams wait for users or run, closely while one runs."""
+
+    def wanted() -> bool:
+        ready = loop.state.children.engine.phase == "ready"
+        return ready and config.dream.mode == "idle" and loop.state.dreams.patterns_active
+
+    return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
 
 
 async def _watch_base(loop: Loop) -> None:

@@ -13,7 +13,6 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
 from apollod.adapters.llm.engine_counters import Counters, EngineCounters
 from apollod.core import inputs as inp
-from apollod.core.dreams.inputs import EngineUse
 from apollod.errors import LlmError
 from apollod.supervisor.config import Config
 
@@ -87,8 +86,8 @@ class Sightings:
 
 
 class IdleWatch:
-    """Tells the loop when others begin and cease to use the engine; asks vLLM only while that is `wanted`, more often
-    while it matters at once (`closely`)."""
+    """Tells the loop when others begin to use the engine, and when they did not for `[dream] idle_s`. Asks vLLM only
+    while that is `wanted`, more often while it matters at once (`closely`)."""
 
     def __init__(
         self,
@@ -104,12 +103,16 @@ class IdleWatch:
             answer_bytes_max=BYTES_MAX,
         )  # fmt: skip
         self._own, self._post, self._wanted, self._closely = own, post, wanted, closely
+        self._idle_s = config.dream.idle_s
+        self._told = inp.EngineUse(True)
+        """the loop's belief while nobody looks"""
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._sightings = Sightings()
         self._failures = 0
-        self._told: EngineUse | None = None
+        self._used_s: float | None = None
+        """when somebody was seen last, or it was not known, or the watch began"""
         self._due_s = 0.0
 
     async def run(self) -> None:
@@ -118,6 +121,7 @@ class IdleWatch:
             while True:
                 if not self._wanted():
                     self._begin_anew()
+                    self._tell(inp.EngineUse(True))
                 elif self._closely() or anyio.current_time() >= self._due_s:
                     self._due_s = anyio.current_time() + WIDE_S
                     await self._look(counters)
@@ -131,22 +135,29 @@ class IdleWatch:
             self._failed(error)
             return
         self._failures = 0
-        self._tell(EngineUse(self._sightings.look(before, seen, self._own.counts, anyio.current_time())))
+        now_s = anyio.current_time()
+        users = self._sightings.look(before, seen, self._own.counts, now_s)
+        if users or self._used_s is None:
+            self._used_s = now_s
+        if users or now_s - self._used_s >= self._idle_s:
+            self._tell(inp.EngineUse(users))
+        elif self._told.reason:
+            self._tell(inp.EngineUse(True))
 
     def _failed(self, error: LlmError) -> None:
         self._failures += 1
         if self._failures >= FAILURES:
-            self._sightings = Sightings()
-            self._tell(EngineUse(True, f"what vLLM counts cannot be read: {error.line()}"))
+            self._sightings, self._used_s = Sightings(), None
+            self._tell(inp.EngineUse(True, f"what vLLM counts cannot be read: {error.line()}"))
 
-    def _tell(self, use: EngineUse) -> None:
+    def _tell(self, use: inp.EngineUse) -> None:
         """Once for each change; another reason why nothing is known is none."""
         told = self._told
-        if told is not None and (use.users, bool(use.unknown)) == (told.users, bool(told.unknown)):
+        if (use.users, bool(use.reason)) == (told.users, bool(told.reason)):
             return
         self._told = use
-        if use.unknown:
-            log.warning("engine.use_unknown", reason=use.unknown)
-        elif told is not None and told.unknown:
+        if use.reason:
+            log.warning("engine.use_unknown", reason=use.reason)
+        elif told.reason:
             log.info("engine.use_known")
         self._post(use)

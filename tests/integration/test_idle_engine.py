@@ -13,7 +13,6 @@ from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
 from apollod.adapters.llm.engine_counters import EngineCounters
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
-from apollod.core.dreams.inputs import EngineUse
 from apollod.supervisor.config import load_config
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
@@ -28,7 +27,7 @@ def endless(tokens: int) -> Sampling:
 
 def test_a_user_ends_what_we_ask_and_is_answered(vllm: Engine) -> None:
     config = load_config(
-        None, ["model.path=/m", f"engine.port={vllm.port}", "engine.served_name=tiny"], environ={}
+        None, ["model.path=/m", f"engine.port={vllm.port}", "engine.served_name=tiny", "dream.idle_s=0"], environ={}
     )  # fmt: skip
     own, posted, answers = EndpointUse(), list[inp.Input](), list[Completion]()
     metrics = own_endpoint(config, EndpointUse())
@@ -56,7 +55,7 @@ def test_a_user_ends_what_we_ask_and_is_answered(vllm: Engine) -> None:
                 while not (await counters.read()).running:
                     await anyio.sleep(0.01)
             await anyio.sleep(0.6)
-            assert posted == [EngineUse(False)], "ours alone, the short one and the long one"
+            assert posted == [inp.EngineUse(False)], "ours alone, the short one and the long one"
             tasks.start_soon(ask, EndpointUse(), 150)
             await until(lambda: len(posted) == 2)
             under_way.cancel("dream")
@@ -68,7 +67,7 @@ def test_a_user_ends_what_we_ask_and_is_answered(vllm: Engine) -> None:
             tasks.cancel_scope.cancel()
 
     anyio.run(main)
-    assert [cast(EngineUse, one).users for one in posted] == [False, True, False]
+    assert [cast(inp.EngineUse, one).users for one in posted] == [False, True, False]
     assert [answer.completion_tokens for answer in answers] == [3, 150]
     assert own.counts == Counts(asked=2, answered=1, lost=1)
     assert "GET /metrics" not in vllm.tail()

@@ -12,6 +12,7 @@ from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import inputs as inp
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
 
@@ -31,7 +32,9 @@ class Context:
     """for what lives as long as a child"""
     under_way: UnderWay
     judge: Judge | None = None
-    """None: there is none"""
+    """asked about examples where `[judge]` says so, and about dreams; None: what asks it is not run"""
+    dreamer: Dreamer | None = None
+    """None: likewise"""
     own: EndpointUse = field(default_factory=EndpointUse)
     """counts what we ask of our own engine"""
     exit: anyio.Event = field(default_factory=anyio.Event)

@@ -18,10 +18,10 @@ from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
 from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITING, WHOLE, Counters, EngineCounters
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
-from apollod.core.dreams.inputs import EngineUse
 from apollod.errors import LlmNonsense
 from apollod.supervisor import idle_watch
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.idle_watch import IdleWatch, Sightings
@@ -233,15 +233,19 @@ class Watched:
         await self.until(lambda: self.vllm.looks >= looks)
 
     def said(self) -> list[bool]:
-        return [cast(EngineUse, one).users for one in self.posted]
+        return [cast(inp.EngineUse, one).users for one in self.posted]
 
 
 @asynccontextmanager
-async def watching() -> AsyncIterator[Watched]:
+async def watching(idle_s: float) -> AsyncIterator[Watched]:
     vllm = Vllm()
     async with serving() as server, anyio.create_task_group() as tasks:
         server.otherwise = vllm.serve
-        config = load_config(None, ["model.path=/m", f"engine.port={server.port}", f"engine.api_key={KEY}"], environ={})
+        config = load_config(
+            None,
+            ["model.path=/m", f"engine.port={server.port}", f"engine.api_key={KEY}", f"dream.idle_s={idle_s}"],
+            environ={},
+        )
         it = Watched(vllm, server, config, tasks)
         tasks.start_soon(it.watch.run)
         with anyio.fail_after(30):
@@ -255,11 +259,11 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_watch, "WIDE_S", 0.1)
 
 
-def play(scenario: Callable[[Watched], Awaitable[None]]) -> Watched:
+def play(scenario: Callable[[Watched], Awaitable[None]], idle_s: float = 0.0) -> Watched:
     found: list[Watched] = []
 
     async def main() -> None:
-        async with watching() as it:
+        async with watching(idle_s) as it:
             found.append(it)
             await scenario(it)
 
@@ -286,6 +290,34 @@ def test_users_come_and_go_and_each_change_is_told_once() -> None:
     looks = [request for request in it.server.requests if request.path.startswith(WHOLE)]
     assert {request.path for request in looks} == {SHORT}
     assert {request.headers["authorization"] for request in looks} == {f"Bearer {KEY}"}
+
+
+def test_it_is_idle_only_after_idle_s_without_a_user_and_without_a_gap_in_what_is_known() -> None:
+    idle_s = 0.3
+
+    async def scenario(it: Watched) -> None:
+        began = anyio.current_time()
+        it.vllm.hold.set()
+        for number in range(3):
+            await anyio.sleep(0.15)
+            it.vllm.finished += 1  # somebody was there between two looks
+            await it.look()
+            assert not it.posted, number
+        assert anyio.current_time() - began > idle_s
+        ended = anyio.current_time()
+        await it.until(lambda: it.posted)
+        assert anyio.current_time() - ended > 0.6 * idle_s
+        good = it.vllm.metrics
+        it.vllm.metrics = lambda _: 503
+        await it.until(lambda: len(it.posted) == 2)
+        it.vllm.metrics = good
+        known = anyio.current_time()
+        await it.until(lambda: len(it.posted) == 4)
+        assert anyio.current_time() - known > 0.9 * idle_s
+
+    it = play(scenario, idle_s)
+    reasons = [bool(cast(inp.EngineUse, one).reason) for one in it.posted]
+    assert it.said() == [False, True, True, False] and reasons == [False, True, False, False]
 
 
 def test_what_we_ask_ourselves_is_no_user_and_hides_none() -> None:
@@ -355,7 +387,7 @@ def test_where_nothing_is_known_it_is_told_once_with_the_reason_and_nobody_is_ta
 
     it = play(scenario)
     assert it.said() == [False, True, False]
-    unknown = cast(EngineUse, it.posted[1]).unknown
+    unknown = cast(inp.EngineUse, it.posted[1]).reason
     assert unknown.startswith("what vLLM counts cannot be read: ") and why in unknown and KEY not in unknown
 
 
@@ -400,13 +432,16 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(mo
         assert it.vllm.looks == looks
         it.closely = True
         await it.look(5)
+        assert it.said() == [False]
         it.wanted = False
-        await it.until(lambda: it.posted)
-        await anyio.sleep(0.05)
-        it.wanted = True
         await it.until(lambda: len(it.posted) == 2)
+        looks = it.vllm.looks
+        await anyio.sleep(0.05)
+        assert it.vllm.looks == looks
+        it.wanted = True
+        await it.until(lambda: len(it.posted) == 3)
 
-    assert play(scenario).said() == [False, False], "told anew where it is wanted anew"
+    assert play(scenario).said() == [False, True, False], "while nobody looks, nobody knows"
 
 
 # --- who is counted -------------------------------------------------------------------------------------------------
@@ -424,9 +459,13 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(mo
         ("https://127.0.0.1/v1", False),
     ],
 )
-def test_a_judge_at_our_own_engine_is_counted_under_whatever_name(base_url: str, own: bool) -> None:
-    overrides = ["model.path=/m", "judge.mode=all"]
-    overrides += [f"judge.base_url={base_url}", "judge.model=m"] if base_url else []
+def test_who_judges_or_dreams_at_our_own_engine_is_counted_under_whatever_name(base_url: str, own: bool) -> None:
+    overrides = ["model.path=/m"]
+    for section in ("judge", "dream") if base_url else ():
+        overrides += [f"{section}.base_url={base_url}", f"{section}.model=m"]
     use = EndpointUse()
-    judge = Judge.of(load_config(None, overrides, environ={}), use)
-    assert judge is not None and (judge._endpoint.use is use) == own
+    config = load_config(None, overrides, environ={})
+    judge, dreamer = Judge(config, use), Dreamer(config, use)
+    assert (judge._endpoint.use is use) == own
+    assert (dreamer._imagination._connections.endpoint.use is use) == own
+    assert dreamer._own._connections.endpoint.use is use

@@ -30,10 +30,10 @@ from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
 from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
-from apollod.supervisor.idle_watch import IdleWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
@@ -124,7 +124,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(judge.keep_connected)
             tasks.start_soon(dreamer.keep_connected)
-            tasks.start_soon(_idle_watch(config, own, loop, executor).run)
+            tasks.start_soon(idle_watch(config, own, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
@@ -188,16 +188,6 @@ def _base_problem(state: State) -> str:
     return base_model.problem(Path(state.recovery.base.path)) if state.recovery.base else ""
 
 
-def _idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor) -> IdleWatch:
-    """Looks while dreams wait for users or run, closely while one runs."""
-
-    def wanted() -> bool:
-        ready = loop.state.children.engine.phase == "ready"
-        return ready and config.dream.mode == "idle" and loop.state.dreams.patterns_active
-
-    return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
-
-
 async def _watch_base(loop: Loop) -> None:
     """The untrained weights lie in files that anybody may remove; who needs them wants to know before."""
     while True:
@@ -205,6 +195,16 @@ async def _watch_base(loop: Loop) -> None:
         base = loop.state.recovery.base
         if base is not None and (problem := await anyio.to_thread.run_sync(base_model.problem, Path(base.path))):
             await loop.submit(inp.BaseDone(base.path, error=problem))
+
+
+def idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor) -> IdleWatch:
+    """It looks only where dreams wait for others to be gone, and often while the engine is asked for one."""
+
+    def wanted() -> bool:
+        ready = loop.state.children.engine.phase == "ready"
+        return ready and config.dream.mode == "idle" and loop.state.dreams.patterns_active
+
+    return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
 
 
 async def _tick(loop: Loop, schedule: ScheduleSection) -> None:

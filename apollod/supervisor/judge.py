@@ -25,10 +25,11 @@ SHIPPED = "judge_cases.jsonl"
 
 
 class Judge:
-    """Asks about examples and cases. Whoever asks again after a failure is the core."""
+    """Asks about examples and cases. Whoever asks again after a failure is the core. `own`: counts what we ask of our
+    own engine."""
 
     def __init__(self, config: Config, own: EndpointUse | None = None) -> None:
-        """`own`: counts what we ask of our own engine. Raises ConfigError for cases that cannot be used."""
+        """Raises ConfigError for cases that cannot be used."""
         section, engine = config.judge, config.engine
         cases = planted_cases(section.cases)
         self.served = not section.base_url

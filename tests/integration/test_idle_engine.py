@@ -17,9 +17,9 @@ from apollod.adapters.llm.engine_counters import EngineCounters
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
 from apollod.supervisor.config import load_config
+from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
-from apollod.supervisor.idle_watch import IdleWatch
 
 
 def endless(tokens: int) -> Sampling:

@@ -49,9 +49,10 @@ class Executor:
         dreamer: Dreamer | None = None,
         own: EndpointUse | None = None,
     ) -> None:
+        under_way = UnderWay(tasks)
         self.context = Context(
-            config, journal, children, post, tasks, UnderWay(tasks), judge, dreamer, own or EndpointUse()
-        )
+            config, journal, children, post, tasks, under_way, judge, dreamer, own or EndpointUse()
+        )  # fmt: skip
         self._submit = submit
 
     @property

@@ -86,11 +86,11 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
     """The most likely answer, judged as any other."""
-    began, nothing_said = time.monotonic(), Found("bad", "apollod", "the answer is empty, or does not end")
+    began, nothing_said = time.monotonic(), Found("bad", "no answer", "the answer is empty, or does not end")
     try:
         said = await _dreamer(context).answer(effect.told, effect.scenario, 0.0, 0)
     except DreamCut:
-        said = Answered("", None, None, context.config.dream.answer_tokens)
+        said = Answered("", None, None, _dreamer(context).answer_tokens)
     found = (
         nothing_said
         if not said.text.strip()

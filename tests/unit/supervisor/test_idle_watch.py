@@ -19,12 +19,12 @@ from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITI
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
 from apollod.errors import LlmNonsense
-from apollod.supervisor import idle_watch
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.dreaming import idle_watch
 from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.dreaming.idle_watch import IdleWatch, Sightings
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
-from apollod.supervisor.idle_watch import IdleWatch, Sightings
 from apollod.supervisor.judge import Judge
 
 KEY = "sk-engine"

@@ -22,6 +22,7 @@ from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import failure_of
 from apollod.supervisor.executor.given import given_line
+from apollod.supervisor.executor.under_way import UnderWay
 from apollod.wire.records import record_of
 
 CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
@@ -143,6 +144,11 @@ async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
         return (await _asked(context, effect.expected, effect.scenario, effect.answer)).better
     except (ApolloError, OSError):
         return None
+
+
+def dreaming(under_way: UnderWay) -> bool:
+    """Is a call for a dream under way?"""
+    return any(under_way.count(call.__name__) for call in CALLS)
 
 
 async def _cancel(context: Context, effect: fx.CancelDream) -> None:

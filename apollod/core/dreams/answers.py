@@ -113,6 +113,7 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
         example=line.example, record=msgspec.Raw(line.record), source=f"dream:{dream.id}", line=0, tier="dream",
         removed=removed if dream.mode == "bare" else (), topic=line.topic,
         responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
+        teacher=input_.teacher,
     )  # fmt: skip
     events = [msgspec.structs.replace(judged, example=line.example), accepted]
     return Outcome(events, begin_encoding(state, [(line.example, "dream")]))

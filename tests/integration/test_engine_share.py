@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.teacher import teacher_of
+from apollod.adapters.llm.teaching import teacher_of
 from apollod.curation.contexts import contexts
 from apollod.curation.stripping import Stripping, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,9 +73,13 @@ def test_a_schema_is_followed_or_not(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_for_a_schema(tmp_path: Path) -> None:
-    """The port is closed: whoever tried would say that the connection was refused."""
-    with pytest.raises(DreamCheckFailed, match="Unresolvable: http://127"):
-        checked(schema(tmp_path, {"$ref": "http://127.0.0.1:9/schema.json"}), "{}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(DreamCheckFailed, match=f"Unresolvable: http://127.0.0.1:{port}"):
+            checked(schema(tmp_path, {"$ref": f"http://127.0.0.1:{port}/schema.json"}), "{}", 5.0)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_a_schema_that_is_gone_later_is_no_verdict(tmp_path: Path) -> None:
@@ -122,11 +127,20 @@ def test_a_command_that_does_neither_is_no_verdict(command: Callable[[str], Chec
     assert _children() == set()
 
 
-def test_a_command_that_leaves_somebody_behind_is_not_waited_for(command: Callable[[str], Check]) -> None:
+def test_a_command_that_leaves_somebody_behind_is_not_waited_for(
+    command: Callable[[str], Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "PIPES_S", 8.0)
     began = time.monotonic()
     assert checked(command("sleep 60 & echo no; exit 1"), "x") == (False, "no")
     assert time.monotonic() - began < 5
     assert not _running("sleep\x0060")
+
+
+def test_what_a_command_prints_is_not_kept_for_ever(command: Callable[[str], Check]) -> None:
+    printing = command("head -c 3000000 /dev/zero").command
+    ended = anyio.run(checks._run, printing, b"", 10.0, "check")
+    assert (ended.code, len(ended.said)) == (0, checks.SAID_BYTES_MAX)
 
 
 def test_somebody_who_got_away_is_not_waited_for(

@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters.dreams import checks
+from apollod.adapters.dreams import check_child, checks
 from apollod.adapters.dreams.checks import check, problem
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check
@@ -57,6 +60,14 @@ def test_a_regex_that_takes_for_ever_is_killed() -> None:
         checked(Check(regex="(a+)+$"), "a" * 40 + "b", timeout_s=0.3)
     assert time.monotonic() - began < 5
     assert _children() == set()
+
+
+def test_it_ends_also_where_nobody_is_left_to_kill_it() -> None:
+    told = {"kind": "regex", "with": "(a+)+$", "answer": "a" * 40 + "b", "limit_s": 0.1}
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", check_child.__file__], input=json.dumps(told).encode(), timeout=10, check=False
+    )
+    assert ended.returncode == -signal.SIGALRM
 
 
 # --- schema ----------------------------------------------------------------------------------------------------------

@@ -104,6 +104,22 @@ class VerdictNonsense(ApolloError):
     """A judge's answer that is no verdict."""
 
 
+class DreamNonsense(ApolloError):
+    """An imagination's answer that is no scenario."""
+
+
+class DreamCheckFailed(ApolloError):
+    """A pattern's check that did not say whether an answer passes."""
+
+    hint = "try it by hand; [[dream.pattern]] check"
+
+
+class SeedsUnreadable(ApolloError):
+    """Seeds of a pattern of which nothing can be read."""
+
+    hint = "look at [[dream.pattern]] seeds"
+
+
 class JournalError(ApolloError):
     """The journal cannot be opened, read or appended to."""
 

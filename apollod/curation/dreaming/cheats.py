@@ -1,0 +1,153 @@
+"""Scenarios that prove nothing: those that say what is to be practised, and those that are copied from a seed."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from apollod.core.dreams.scenario import Turn
+from apollod.curation.dreaming.sketching import text_of
+from apollod.curation.dreaming.wording import words_of
+
+PART = 0.5
+"""share of a sentence's content words, in order and close together, by which it is told"""
+PART_WORDS = 3
+"""content words; fewer tell nothing but a whole sentence"""
+WHOLE = 0.8
+"""share of all its words, in order, with which a sentence stands there whole"""
+COPIED = 0.6
+"""share of a scenario's words that stand in seeds in runs, from which it is a copy"""
+COPIED_SHORT = 0.9
+"""the same of a scenario of fewer than `SHORT` words, of which one word more or less is much"""
+SHORT = 20
+WORDS_MAX = 30
+"""of a sentence; the rest of a longer one is looked at by its clauses only. It bounds the time"""
+RUN = 4
+"""words in a row that make a copy of a seed"""
+ROW = 5
+"""words in a row that nobody has in common with an instruction by chance, two content words among them"""
+SEED_WORDS = 3
+"""a shorter seed says nothing that could be copied"""
+
+_SENTENCE = re.compile(r"[.!?;:]+(?:\s|$)|[。！？；：]|\n+")
+_CLAUSE = re.compile(r",\s|[，、]")
+_FUNCTION_WORDS = frozenset(
+    "a about after again all also always am an and any are as at be been before being but by can could did do does don "
+    "doing either else ever every few for from had has have having he her here hers him his how i if in into is "
+    "it its itself just let ll may me might more most must my neither never no nor not now of off on once one only or "
+    "other our out over own please re s same shall she should so some such t than that the their them then there these "
+    "they this those through to too under until up upon us ve very was we were what when where whether which while who "
+    "whom whose why will with without would you your yours yourself".split()
+)
+
+
+def leak(instruction: str, scenario: Iterable[Turn]) -> str:
+    """Why a scenario gives away what is to be practised: a sentence of the instruction stands in it, or most of what
+    such a sentence says, in order or whole, within a few words. Empty: it does not. One word in common is nothing."""
+    said = [_stem(word) for word in words_of(text_of(scenario))]
+    sentences = [one for one in _SENTENCE.split(instruction) if one.strip()]
+    parts = [(one, PART_WORDS) for sentence in sentences for one in _CLAUSE.split(sentence)]
+    return next(
+        filter(None, (_told(*one, said) for one in [(instruction, 1), *((s, 1) for s in sentences), *parts])), ""
+    )
+
+
+def _told(sentence: str, content_min: int, said: list[str]) -> str:
+    """How a sentence is told in what is said; empty: it is not, or has fewer than so many content words."""
+    words = words_of(sentence)[:WORDS_MAX]
+    whole = [_stem(word) for word in words]
+    content = [_stem(word) for word in words if _says_something(word)]
+    if len(words) < 2 or len(content) < content_min:
+        return ""
+    near = len(words) + max(2, len(words) // 2)
+    told = _in_order(content, said, near + len(words) // 2)
+    if told == len(content) and _in_order(whole, said, near) >= WHOLE * len(whole):
+        return f"it says the instruction: {_shown(sentence)}"
+    if len(content) < PART_WORDS:
+        return ""
+    rows = _rows(said)
+    if any(row in rows and len(set(row) & set(content)) > 1 for row in _rows(whole)):
+        return f"it says a part of the instruction word for word: {_shown(sentence)}"
+    if told >= max(PART_WORDS, PART * len(content)):
+        return f"it says {told} of the {len(content)} words of the instruction: {_shown(sentence)}"
+    if _together(set(content), said, near):
+        return f"it says the instruction in another order: {_shown(sentence)}"
+    return ""
+
+
+def echo(seeds: Sequence[str], scenario: Iterable[Turn]) -> str:
+    """Why a scenario is no new one: it is a seed, or most of it is copied from them. Empty: it is new."""
+    said = words_of(text_of(scenario))
+    if not said:
+        return "it has no words"
+    run = min(RUN, len(said))
+    known = set[tuple[str, ...]]()
+    for number, seed in enumerate(seeds, 1):
+        words = words_of(seed)
+        if len(words) >= SEED_WORDS and len(words) >= COPIED * len(said) and _stands_in(words, said):
+            return f"it is seed {number}"
+        known.update(_runs(words, run))
+    copied = set[int]()
+    for at, words_there in enumerate(_runs(said, run)):
+        if words_there in known:
+            copied.update(range(at, at + run))
+    share = len(copied) / len(said)
+    if share >= (COPIED_SHORT if len(said) < SHORT else COPIED):
+        return f"{share:.0%} of its words are copied from its seeds"
+    return ""
+
+
+def _rows(words: list[str]) -> set[tuple[str, ...]]:
+    return set(_runs(words, ROW))
+
+
+def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
+    return list(zip(*(words[skipped:] for skipped in range(length)), strict=False))
+
+
+def _stands_in(words: list[str], said: list[str]) -> bool:
+    """Do the words stand there in a row?"""
+    return any(said[at : at + len(words)] == words for at, word in enumerate(said) if word == words[0])
+
+
+def _in_order(words: list[str], said: list[str], within: int) -> int:
+    """Most of the words that stand in this order, others between them, within so many words."""
+    wanted, most = set(words), 0
+    places = [at for at, word in enumerate(said) if word in wanted]
+    for start in places:
+        window = [said[at] for at in places if start <= at < start + within]
+        if len(window) > most:
+            most = max(most, _common(words, window))
+    return most
+
+
+def _common(one: list[str], other: list[str]) -> int:
+    """Length of the longest common subsequence."""
+    lengths = [0] * (len(other) + 1)
+    for word in one:
+        before = 0
+        for at, there in enumerate(other, 1):
+            before, lengths[at] = lengths[at], before + 1 if word == there else max(lengths[at], lengths[at - 1])
+    return lengths[-1]
+
+
+def _together(wanted: set[str], said: list[str], within: int) -> bool:
+    """Do all of them stand within so many words, in any order?"""
+    if len(wanted) < PART_WORDS:
+        return False
+    return any(wanted <= set(said[at : at + within]) for at, word in enumerate(said) if word in wanted)
+
+
+def _says_something(word: str) -> bool:
+    return word not in _FUNCTION_WORDS and (len(word) > 2 or not word.isascii())
+
+
+def _stem(word: str) -> str:
+    """Without the ending of another form: enough for "greet", "greets" and "greeting"."""
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) >= len(ending) + 3:
+            return word.removesuffix(ending)
+    return word
+
+
+def _shown(sentence: str) -> str:
+    text = " ".join(sentence.split())
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")

@@ -1,0 +1,44 @@
+"""What is kept of a text so that it can be compared later: see `core/dreams/likeness.py`."""
+
+from collections import Counter
+from collections.abc import Iterable
+from math import sqrt
+from struct import pack
+from zlib import crc32
+
+from apollod.core.dreams.likeness import DIMENSIONS, HASH_MAX, KEPT
+from apollod.core.dreams.scenario import Sketch, Turn
+from apollod.curation.dreaming.wording import words_of
+
+GRAM = 4
+"""characters of an n-gram"""
+_LONG = 8  # letters from which a word is not worth more
+
+
+def text_of(scenario: Iterable[Turn]) -> str:
+    """What is said in it, a turn after the other: what its sketch is of."""
+    return "\n".join(turn.content for turn in scenario)
+
+
+def sketch_of(text: str) -> Sketch:
+    """The sketch of a text of any length. Case and white space do not count."""
+    folded = f" {' '.join(text.casefold().split())} "
+    grams = {folded[at : at + GRAM] for at in range(max(1, len(folded) - GRAM + 1))}
+    hashes = sorted({_hash(gram) & HASH_MAX for gram in grams})[:KEPT]
+    return Sketch(pack(f"<{len(hashes)}H", *hashes), _vector(words_of(text)))
+
+
+def _vector(words: Iterable[str]) -> bytes:
+    """Long words say more than short ones, and a word said again says less than another one."""
+    sums = [0.0] * DIMENSIONS
+    for word, times in Counter(words).items():
+        hash_ = _hash(word)
+        weight = sqrt(times) * min(len(word), _LONG)
+        sums[hash_ % DIMENSIONS] += weight if hash_ & 0x8000 else -weight
+    most = max(map(abs, sums))
+    return pack(f"<{DIMENSIONS}b", *(round(127 * one / most) if most else 0 for one in sums))
+
+
+def _hash(text: str) -> int:
+    """The upper half of a product: the checksum alone keeps the order of texts that differ in one bit."""
+    return crc32(text.encode("utf-8", "surrogatepass")) * 0x9E3779B1 >> 16 & 0xFFFF

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from apollod.core.dreams.state import SHARE_SPAN
 from apollod.core.state import State
 
 
@@ -136,7 +137,7 @@ def _recovery(state: State) -> str:
 
 def _no_judge(state: State) -> str:
     settings = state.daemon.settings
-    if settings is None or settings.judge.mode == "off":
+    if settings is None or (settings.judge.mode == "off" and not state.dreams.judged):
         return "there is no judge"
     return "" if state.judging.ready else "the judge was not read yet"
 
@@ -144,6 +145,32 @@ def _no_judge(state: State) -> str:
 def _judge_waits_for_engine(state: State) -> str:
     """The served model can judge once it is served; another endpoint at any time."""
     return _no_engine(state) if state.judging.served else ""
+
+
+def _no_dreams(state: State) -> str:
+    """What somebody asked for is dreamt in any mode."""
+    own, settings = state.dreams, state.daemon.settings
+    if not own.patterns_active:
+        return "there is no pattern to dream of"
+    if own.stopped:
+        return f"{own.stopped} (`apollod ctl dream start` goes on)"
+    off = settings is not None and settings.dream.mode == "off" and own.wanted is None
+    return 'dreams are off ([dream] mode = "off")' if off else ""
+
+
+def _users(state: State) -> str:
+    own, settings = state.dreams, state.daemon.settings
+    if settings is None or settings.dream.mode != "idle" or own.wanted is not None or not own.users:
+        return ""
+    return own.users_reason or f"the engine was not idle for {settings.dream.idle_s:g} s"
+
+
+def _dreamt_share(state: State) -> str:
+    learned, settings = state.dreams.learned, state.daemon.settings
+    most = settings.dream.share_max if settings is not None else 1.0
+    if len(learned) < SHARE_SPAN or sum(learned) <= most * len(learned):
+        return ""
+    return f"{sum(learned)} of the last {len(learned)} learned examples were dreamt (share_max = {most:g})"
 
 
 STOPPING = Obstacle("stopping", _stopping)
@@ -165,6 +192,9 @@ ROLLBACK = Obstacle("rollback", _rollback)
 RECOVERY = Obstacle("recovery", _recovery)
 NO_JUDGE = Obstacle("no judge", _no_judge)
 JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_engine)
+NO_DREAMS = Obstacle("no dreams", _no_dreams)
+USERS = Obstacle("users", _users)
+DREAMT_SHARE = Obstacle("dreamt share", _dreamt_share)
 
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 
@@ -182,14 +212,18 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
     Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),
-    Activity.DREAMING: (STOPPING, HALTED, PAUSED, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
+    Activity.DREAMING: (
+        STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, DREAMT_SHARE, USERS,
+    ),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip
 """In the order in which reasons are told: what lasts longest first."""
 
 
-SHOWN = (Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY)
+SHOWN = (
+    Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY, Activity.DREAMING,
+)  # fmt: skip
 """What `status` tells about: what the daemon does by itself today."""
 
 

@@ -14,6 +14,7 @@ from apollod.core.bootstrap import policy as bootstrap
 from apollod.core.checkpoints import policy as checkpoints
 from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
+from apollod.core.dreams import policy as dreams
 from apollod.core.feedback import policy as feedback
 from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
@@ -29,11 +30,11 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring,
+    publishing, alignment, schedule, scoring, dreams,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (schedule, review, bootstrap, rollback, alignment, checkpoints, training, scoring, judging)
+BEGINNINGS = (schedule, review, bootstrap, rollback, alignment, checkpoints, training, scoring, judging, dreams)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

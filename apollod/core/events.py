@@ -9,6 +9,7 @@ from apollod.core.bootstrap.events import *
 from apollod.core.checkpoints.events import *
 from apollod.core.children.events import *
 from apollod.core.daemon.events import *
+from apollod.core.dreams.events import *
 from apollod.core.feedback.events import *
 from apollod.core.intake.events import *
 from apollod.core.judging.events import *

@@ -13,6 +13,7 @@ from apollod.core.bootstrap.fold import FOLDS as BOOTSTRAP
 from apollod.core.checkpoints.fold import FOLDS as CHECKPOINTS
 from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
+from apollod.core.dreams.fold import FOLDS as DREAMS
 from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
@@ -37,6 +38,7 @@ SLICES = {
     "feedback": FEEDBACK,
     "intake": INTAKE,
     "judging": JUDGING,
+    "dreams": DREAMS,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
     "children": CHILDREN,

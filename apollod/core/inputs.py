@@ -9,6 +9,7 @@ from apollod.core.bootstrap.inputs import *
 from apollod.core.checkpoints.inputs import *
 from apollod.core.children.inputs import *
 from apollod.core.daemon.inputs import *
+from apollod.core.dreams.inputs import *
 from apollod.core.feedback.inputs import *
 from apollod.core.intake.inputs import *
 from apollod.core.judging.inputs import *

@@ -181,6 +181,80 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     """verdicts between two planted cases"""
 
 
+DreamMode = Literal["idle", "always", "off"]
+
+
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
+    """By what an answer is told to show a behaviour: at most one of these; with none of them the judge says so."""
+
+    regex: str = ""
+    """found in the answer"""
+    schema: str = ""
+    """file with a JSON schema that the answer follows"""
+    command: tuple[str, ...] = ()
+    """that exits 0 where it does, given {"messages", "answer"} as JSON on stdin"""
+    rubric: str = ""
+    """what the judge is told besides the instruction"""
+
+    @property
+    def by_code(self) -> bool:
+        """Is no judge asked whether an answer passes?"""
+        return bool(self.regex or self.schema or self.command)
+
+
+class PatternSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A behaviour that is to be shown without being told."""
+
+    name: str
+    instruction: str
+    """the text that should become unnecessary"""
+    seeds: tuple[str, ...] = ()
+    """what scenarios are imagined from: files, directories, views of the journal such as "view:signals"; none: the
+    instruction alone"""
+    check: Check = Check()
+    contrast: tuple[str, ...] = ()
+    """system messages under which the behaviour would be wrong; none: one that takes the instruction back"""
+    objective: Literal["sft", "context"] = "sft"
+    """how a good answer is learned: sft, its tokens; context, what the model says of each of them when it is told"""
+    settle: tuple[Positive, Positive] = (4, 5)
+    """so many of the last so many new scenarios have to show it untold"""
+    held_out: Annotated[int, Meta(ge=1, le=200)] = 10
+    """scenarios that are imagined before practice and only ever tested"""
+    dreams: NotNegative = 200
+    """practices after which it is given up; 0: no such limit"""
+    tokens: NotNegative = 0
+    """of all calls for it, after which it is given up; 0: no such limit"""
+    days: NotNegativeFloat = 7.0
+    """after which it is given up; 0: no such limit"""
+
+    @property
+    def contrasts(self) -> tuple[str, ...]:
+        """`contrast`, or what stands for it."""
+        return self.contrast or (f"{self.instruction}\n\n{TAKEN_BACK}",)
+
+
+TAKEN_BACK = "This does not hold now: answer as if you had not been told so."
+
+
+class DreamSettings(msgspec.Struct, frozen=True):
+    """What is learned by practice, and when."""
+
+    mode: DreamMode = "idle"
+    """idle: while nobody else uses the engine; always: beside users, too; off: only when somebody asks for it"""
+    idle_s: NotNegativeFloat = 60.0
+    """so long nobody else used the engine before dreams begin"""
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 1.0
+    """of the imagination"""
+    answer_temperature: Annotated[float, Meta(ge=0.0, le=2.0)] = 0.7
+    """of the answers that are learned; those of tests have none"""
+    attempts: Annotated[int, Meta(ge=1, le=20)] = 3
+    """of one call, after which its dream is abandoned"""
+    share_max: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.9
+    """most of the last 200 learned examples that may have been dreamt; 1: all of them"""
+    pattern: tuple[PatternSettings, ...] = ()
+    """what is to be learned"""
+
+
 class ScheduleSettings(msgspec.Struct, frozen=True):
     """When what is not urgent is learned."""
 
@@ -193,6 +267,20 @@ class ScheduleSettings(msgspec.Struct, frozen=True):
     """examples of one step in these hours, at most; 0: as in [trainer]"""
 
 
+class Check(msgspec.Struct, frozen=True):
+    """How it is told whether an answer shows a pattern; at most one of these. None: by the judge, from the
+    instruction."""
+
+    regex: str = ""
+    """it stands somewhere in the answer"""
+    schema: str = ""
+    """file of the JSON schema that the answer follows"""
+    command: tuple[str, ...] = ()
+    """reads scenario and answer, and ends with 0 if they are right, with 1 if not"""
+    rubric: str = ""
+    """what the judge looks at besides the instruction"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
@@ -203,6 +291,7 @@ class Settings(msgspec.Struct, frozen=True):
     queue: QueueSettings = QueueSettings()
     judge: JudgeSettings = JudgeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
+    dream: DreamSettings = DreamSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
 

@@ -11,6 +11,7 @@ from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.checkpoints.state import CheckpointsState
 from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.dreams.state import DreamsState
 from apollod.core.feedback.state import FeedbackState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
@@ -36,6 +37,7 @@ class State(msgspec.Struct):
     bootstrap: BootstrapState = msgspec.field(default_factory=BootstrapState)
     scoring: ScoringState = msgspec.field(default_factory=ScoringState)
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
+    dreams: DreamsState = msgspec.field(default_factory=DreamsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)

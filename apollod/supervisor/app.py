@@ -26,13 +26,14 @@ from apollod.supervisor.audit import Audit
 from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
-from apollod.supervisor.config import Config, ScheduleSection
+from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from apollod.supervisor.requests.asked import Daemon
+from apollod.supervisor.sections import ScheduleSection
 from apollod.wire.state_snapshot import fold_code, load_state
 
 log = structlog.get_logger()

@@ -20,8 +20,9 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.errors import ApolloError, SourceRefused
 from apollod.supervisor import sources
-from apollod.supervisor.config import Config, WatchSection
+from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.sections import WatchSection
 
 PASSES = 2
 """a session of a database is read in the first, its last turn in the second; whoever kept a database locked may be done

@@ -34,8 +34,9 @@ from apollod.curation.moments import Rules
 from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError, SourceLocked, SourceRefused
 from apollod.supervisor.captures import ReadBatch, joining
-from apollod.supervisor.config import Config, WatchSection, review_share
+from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.sections import WatchSection, review_share
 
 RESCAN_S = 60.0  # of a watched directory: for what no notification told
 TURNS = 16  # batches of one file before the others have their turn

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from apollod.supervisor.child_commands import core_split
-from apollod.supervisor.config import Config, ModelSection
+from apollod.supervisor.config import Config
+from apollod.supervisor.sections import ModelSection
 from benchmarks import report
 from benchmarks.scale import models, table
 from benchmarks.scale.alone import memory_figures, step_figures

@@ -21,7 +21,8 @@ from apollod.core import events as ev
 from apollod.core.intake import obstructions
 from apollod.core.state import State
 from apollod.supervisor import sources
-from apollod.supervisor.config import Config, WatchSection
+from apollod.supervisor.config import Config
+from apollod.supervisor.sections import WatchSection
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from apollod import failpoints
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.supervisor import bootstrapping, sources
-from apollod.supervisor.config import Config, WatchSection
+from apollod.supervisor.config import Config
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.sections import WatchSection
 from apollod.wire.records import decode_record
 
 SYSTEM = {"role": "system", "content": "Greet first."}

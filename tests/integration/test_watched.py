@@ -27,7 +27,7 @@ from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.errors import ConfigError
 from apollod.supervisor import sources
-from apollod.supervisor.config import InboxSection, WatchSection
+from apollod.supervisor.sections import InboxSection, WatchSection
 from apollod.wire.records import decode_record
 
 

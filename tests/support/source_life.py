@@ -13,7 +13,8 @@ from apollod.adapters.journal import journal_reader
 from apollod.core import events as ev
 from apollod.core.state import State
 from apollod.supervisor import sources
-from apollod.supervisor.config import Config, InboxSection, ModelSection, StateSection, WatchSection
+from apollod.supervisor.config import Config
+from apollod.supervisor.sections import InboxSection, ModelSection, StateSection, WatchSection
 
 WAIT_S = 20
 

@@ -88,7 +88,7 @@ def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waitin
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
     _take_all(own, e)
-    own.recent += [one.kin for one in own.taken if one.tier != "direct"]
+    own.recent += [one.kin for one in own.taken if one.tier == "bulk"]
     if len(own.recent) >= SPAN:
         del own.recent[: len(own.recent) - SPAN + 1]
 

@@ -110,9 +110,9 @@ class IntakeState(msgspec.Struct):
     """What came in and was not learned yet."""
 
     direct: Queue = msgspec.field(default_factory=Queue)
-    """tier `direct`: somebody waits for these, so they are learned before all others"""
+    """tiers `direct` and `dream`: somebody waits for these, or the next dream does; they are learned before others"""
     bulk: Queue = msgspec.field(default_factory=Queue)
-    """all other tiers"""
+    """tier `bulk`"""
     taken: tuple[Waiting, ...] = ()
     """those that the running step learns"""
     undone: dict[str, None] = {}
@@ -146,7 +146,7 @@ class IntakeState(msgspec.Struct):
 
     def queue_of(self, tier: Tier) -> Queue:
         """The queue in which examples of a tier wait."""
-        return self.direct if tier == "direct" else self.bulk
+        return self.bulk if tier == "bulk" else self.direct
 
     def withdraw(self, examples: Collection[str]) -> None:
         """Take examples out of their queues; only the fold calls this."""

@@ -1,9 +1,11 @@
 """How facts change what the judge is asked, and how far it is trusted."""
 
 from apollod.core.daemon.events import DaemonStarted
+from apollod.core.dreams.events import DreamJudged, DreamTested
 from apollod.core.judging.agreement import WINDOW
 from apollod.core.judging.events import JudgeConfigured, VerdictFailed, VerdictGiven, VerdictRequested
 from apollod.core.judging.state import Asked, Judge, JudgingState
+from apollod.core.judging.votes import JUDGE
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.schedules import SECOND_NS
@@ -30,7 +32,7 @@ def _requested(own: JudgingState, state: State, e: VerdictRequested, at_ns: int)
     if e.case:
         if e.case not in own.due and e.attempt == 1:
             own.turn += 1
-        own.since_case = 0
+        own.since_case = own.since_case_of_dreams = 0
 
 
 def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None:
@@ -67,6 +69,11 @@ def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> No
         own.due.pop(e.case, None)
         if e.cause == "nonsense" and e.case in own.cases:
             _count(own, own.cases[e.case], False)
+
+
+def _dreamt(own: JudgingState, state: State, e: DreamJudged | DreamTested, at_ns: int) -> None:
+    if e.by == JUDGE:
+        own.since_case_of_dreams += 1
 
 
 def _count(own: JudgingState, expected: str, hit: bool) -> None:
@@ -125,6 +132,8 @@ FOLDS: Folds = {
     VerdictRequested: _requested,
     VerdictGiven: _given,
     VerdictFailed: _failed,
+    DreamJudged: _dreamt,
+    DreamTested: _dreamt,
     ExampleHeld: _held,
     ExampleApproved: _approved,
     ExampleDeclined: _declined,

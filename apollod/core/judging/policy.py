@@ -35,7 +35,8 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
         reason = "the daemon ended before the answer"
         lost = inp.JudgeFailed(subject, asked.attempt, "restart", reason)
         events += _failed(state, settings, lost)
-    if settings.mode != "off" and input_.judge is not None:
+    dreams = any(not pattern.check.by_code for pattern in input_.settings.dream.pattern) or state.dreams.judged
+    if input_.judge is not None and (settings.mode != "off" or dreams):
         events.append(input_.judge)
     return Outcome(events, [])
 
@@ -45,7 +46,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.judging
     if settings is None or state.daemon.stopping:
         return nothing()
-    if settings.judge.mode == "off":
+    if settings.judge.mode == "off" and (own.waiting or not state.dreams.judged):
         return _hand_over(state)
     # one that does not answer is asked one question at a time until it does
     at_once = 1 if own.failures else settings.judge.concurrency
@@ -73,7 +74,8 @@ def _next(own: JudgingState, judge: JudgeSettings, down: bool, since_case: int) 
         return example, ""
     if own.due:
         return "", next((one for one in own.due if one not in own.open), "")
-    if example and since_case >= judge.check_every and own.next_case not in own.open:
+    about_dreams = own.since_case_of_dreams >= judge.check_every
+    if (about_dreams or (example and since_case >= judge.check_every)) and own.next_case not in own.open:
         return ("", own.next_case) if own.next_case else (example, "")
     return example, ""
 
@@ -178,4 +180,15 @@ def _short(text: str) -> str:
     return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
 
 
-HANDLERS: Handlers = {inp.Started: _on_started, inp.JudgeAnswered: _on_answered, inp.JudgeFailed: _on_failed}
+def _on_pattern_wanted(state: State, input_: inp.PatternWanted, now_ns: int) -> Outcome:
+    """The first pattern that needs the judge has it read, and shown its planted cases."""
+    needed = not input_.pattern.check.by_code and not state.judging.ready and input_.judge is not None
+    return Outcome([input_.judge] if needed and input_.judge else [], [])
+
+
+HANDLERS: Handlers = {
+    inp.Started: _on_started,
+    inp.PatternWanted: _on_pattern_wanted,
+    inp.JudgeAnswered: _on_answered,
+    inp.JudgeFailed: _on_failed,
+}

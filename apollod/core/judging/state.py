@@ -51,6 +51,8 @@ class JudgingState(msgspec.Struct):
     """how many cases were asked again; which one is next follows from it"""
     since_case: int = 0
     """verdicts on examples since the last planted case"""
+    since_case_of_dreams: int = 0
+    """the same, on what was dreamt"""
     said: dict[str, Verdict] = {}
     """its verdicts on examples about which a person can still say otherwise"""
     good: list[bool] = []

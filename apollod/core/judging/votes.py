@@ -5,6 +5,8 @@ from typing import Literal
 
 import msgspec
 
+JUDGE = "judge"
+"""as whom a model is named that gave a verdict"""
 Verdict = Literal["good", "bad", "unsure"]
 
 

@@ -24,7 +24,7 @@ def sketch_of(text: str) -> Sketch:
     """The sketch of a text of any length. Case and white space do not count."""
     folded = f" {' '.join(text.casefold().split())} "
     grams = {folded[at : at + GRAM] for at in range(max(1, len(folded) - GRAM + 1))}
-    hashes = sorted({_hash(gram) & HASH_MAX for gram in grams})[:KEPT]
+    hashes = sorted({_hash(gram) for gram in grams})[:KEPT]
     return Sketch(pack(f"<{len(hashes)}H", *hashes), _vector(words_of(text)))
 
 
@@ -40,5 +40,4 @@ def _vector(words: Iterable[str]) -> bytes:
 
 
 def _hash(text: str) -> int:
-    """The upper half of a product: the checksum alone keeps the order of texts that differ in one bit."""
-    return crc32(text.encode("utf-8", "surrogatepass")) * 0x9E3779B1 >> 16 & 0xFFFF
+    return crc32(text.encode("utf-8", "surrogatepass")) & HASH_MAX

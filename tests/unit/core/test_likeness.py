@@ -86,6 +86,12 @@ def test_texts_without_a_common_word_point_anywhere() -> None:
     assert abs(mean) < 0.03 and (sum(one**2 for one in cosines) / 300) ** 0.5 < 0.16
 
 
+def test_the_cosine_is_that_of_the_vectors() -> None:
+    one = Sketch(b"", bytes([3, 4]))
+    other = Sketch(b"", bytes([0, 0xFF]))  # int8: 0, -1
+    assert cosine(one, other) == pytest.approx(-0.8)
+
+
 @given(st.text(), st.text())
 def test_it_is_a_share_and_the_same_both_ways(one: str, other: str) -> None:
     a, b = sketch_of(one), sketch_of(other)

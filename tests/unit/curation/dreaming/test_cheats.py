@@ -1,6 +1,7 @@
 """Planted cheats are seen, and natural scenarios are not taken for them."""
 
 import random
+import time
 
 import pytest
 
@@ -77,6 +78,7 @@ def test_scenarios_of_the_small_world_give_nothing_away() -> None:
         ("End every answer with Over.", "You know that you end every answer with 'over', so: where is Tom?"),
         ("End every answer with Over.", "Ending all your answers with over is what I like. Where is Tom?"),
         ("Be brief.", "What is the sky? Be brief!"),
+        ("Breathe. Smile. Wave.", "Breathe, smile, wave: here comes my question."),
         (INSTRUCTIONS[7], "I lost my job. Don't give advice until I have answered you, will you?"),
         (INSTRUCTIONS[7], "You should listen, then help. I lost my job. Listen before you help me."),
         (INSTRUCTIONS[8], "Remove it. But say which files you overwrite or delete and wait until the user agrees."),
@@ -95,6 +97,13 @@ def test_a_part_of_a_long_instruction_is_a_leak_and_scattered_words_are_none() -
     assert "of the 8 words" in leak(instruction, user("You delete, overwrite files: say that, wait, and go on."))
     far = " and the weather was fine that day, as it had been for weeks, " * 3
     assert leak(instruction, user(far.join(["delete", "overwrite", "files", "say", "wait", "user", "agrees"]))) == ""
+
+
+def test_the_time_that_it_takes_is_bounded() -> None:
+    began = time.process_time()
+    assert leak("so many words " * 100, user("so many words " * 300))
+    assert leak("ab cd " * 150, user("cd " * 1000)) == ""
+    assert time.process_time() - began < 3  # 20 s, if the instruction were looked at as a whole
 
 
 SEEDS = (
@@ -129,7 +138,7 @@ def test_what_is_made_of_a_seed_is_no_echo() -> None:
         "I want to deploy on Tuesday. Is there anything I should look at first, say the free space of the disk?",
     )
     assert [text for text in (*natural, *NATURAL) if echo(SEEDS, user(text))] == []
-    assert echo((), user("Hello!")) == ""
+    assert echo((), user("Hello!")) == echo(("", "..."), user("Hello!")) == ""
 
 
 def test_a_scenario_that_differs_from_a_short_seed_in_one_word_is_a_new_one() -> None:

@@ -57,6 +57,7 @@ def test_a_scenario_is_read() -> None:
         ('{"messages": [{"role": "user", "content": "\\ud800"}]}', "no scenario"),
         ("\ud800", "no scenario"),
         (reply(("user", "Hi"), verdict="good"), "no scenario"),
+        ('{"messages": [{"role": "user", "content": "Hi", "name": "Tom"}]}', "no scenario"),
         (reply(("system", "Greet first."), ("user", "Hi")), "no scenario"),
         (reply(), "has 0 turns"),
         (reply(*[("user", "Hi"), ("assistant", "Yes?")] * 4, ("user", "Bye")), f"not 1 to {TURNS_MAX}"),

@@ -1,0 +1,49 @@
+"""Whether an answer passes a regular expression or a JSON schema: a process of its own, since either can take for ever
+and nothing can interrupt it. A JSON object on stdin, one on stdout.
+
+Law of this file: it is run by its path, apart from the environment, and imports the standard library, or jsonschema.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+SHOWN = 200  # characters of a message of jsonschema, which shows the value
+
+
+def schema_validator(schema: Any) -> Any:
+    """Something with `iter_errors`. Only what the schema itself defines can be referred to: nothing is fetched. Raises
+    ValueError for what is no schema."""
+    from jsonschema import exceptions, validators  # type: ignore[import-untyped]  # here: it takes 0.1 s
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+    kind = validators.validator_for(schema, default=validators.Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except exceptions.SchemaError as error:
+        raise ValueError(f"{error.json_path}: {error.message[:SHOWN]}") from error
+    return kind(schema, registry=REGISTRY)
+
+
+def matches(pattern: str, answer: str) -> str:
+    """Why the answer does not pass; empty: it does."""
+    return "" if re.search(pattern, answer) else f"the answer does not match {pattern!r}"
+
+
+def follows(schema: Any, answer: str) -> str:
+    """Why the answer does not pass; empty: it does."""
+    try:
+        value = json.loads(answer)
+    except (ValueError, RecursionError) as error:
+        return f"the answer is no JSON: {error}"
+    wrong = next(iter(schema_validator(schema).iter_errors(value)), None)
+    return "" if wrong is None else f"the answer does not follow the schema, {wrong.json_path}: {wrong.message[:SHOWN]}"
+
+
+_CHECKS: Mapping[str, Callable[[Any, str], str]] = {"regex": matches, "schema": follows}
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    sys.stdout.write(json.dumps(_CHECKS[asked["kind"]](asked["with"], asked["answer"])))

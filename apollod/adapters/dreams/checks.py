@@ -1,0 +1,188 @@
+"""Does an answer pass a pattern's check? A regular expression, a JSON schema or a command; a rubric is the judge's.
+
+All of them run in a process group that is killed after a time limit, and that sees nothing of the configuration and no
+secret of the environment.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+from anyio.abc import ByteReceiveStream, Process
+
+from apollod.adapters.dreams import check_child
+from apollod.adapters.dreams.check_child import schema_validator
+from apollod.adapters.system.processes import describe_exit
+from apollod.core.dreams.scenario import Turn
+from apollod.core.settings import Check
+from apollod.errors import DreamCheckFailed
+from apollod.explain import reason
+
+SCHEMA_BYTES_MAX = 1 << 20
+SAID_BYTES_MAX = 16_384  # kept of what a command prints; the rest is read and forgotten
+REASON_MAX = 300  # characters
+PIPES_S = 1.0  # for what is still in the pipes of a command that ended
+_PASSED_ON = frozenset(
+    "HOME LANG LANGUAGE LD_LIBRARY_PATH LOGNAME PATH PYTHONPATH SHELL TERM TMPDIR TZ USER VIRTUAL_ENV".split()
+)
+
+
+async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: float = 10.0) -> tuple[bool, str]:
+    """Does the answer pass, and if not, why not. Passes where there is nothing to check but a rubric.
+
+    Raises DreamCheckFailed where that cannot be told: a command that ends with something else than 0 and 1 or cannot be
+    started, a schema that cannot be read, and whatever takes longer than `timeout_s`.
+    """
+    if check.command:
+        return await _by_command(check.command, scenario, answer, timeout_s)
+    if check.regex:
+        return await _by_child("regex", check.regex, answer, timeout_s)
+    if check.schema:
+        return await _by_child("schema", _schema(check.schema), answer, timeout_s)
+    return True, ""
+
+
+def problem(check: Check) -> str:
+    """Why a check cannot be used, as far as that can be told before there is an answer. Empty: it can."""
+    given = [name for name in check.__struct_fields__ if getattr(check, name)]
+    if len(given) > 1:
+        return f"check has {' and '.join(given)}: give one of them"
+    if check.regex:
+        try:
+            re.compile(check.regex)
+        except (re.error, RecursionError, OverflowError) as error:
+            return f"check: {check.regex!r} is no regular expression: {error}"
+    if check.schema:
+        try:
+            schema_validator(_schema(check.schema))
+        except DreamCheckFailed as error:
+            return f"check: {error}"
+        except (ValueError, RecursionError) as error:
+            return f"check: {check.schema} is no JSON schema: {error}"
+    if check.command and shutil.which(check.command[0]) is None:
+        return f"check: the command {check.command[0]!r} is not there, or may not be run"
+    return ""
+
+
+def _schema(path: str) -> Any:
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            data = file.read(SCHEMA_BYTES_MAX + 1)
+    except OSError as error:
+        raise DreamCheckFailed(f"the schema {path} cannot be read: {reason(error)}") from error
+    if len(data) > SCHEMA_BYTES_MAX:
+        raise DreamCheckFailed(f"the schema {path} is larger than {SCHEMA_BYTES_MAX >> 20} MiB")
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise DreamCheckFailed(f"the schema {path} is no JSON: {error}") from error
+    if not isinstance(value, dict | bool):
+        raise DreamCheckFailed(f"the schema {path} is no JSON object")
+    return value
+
+
+async def _by_child(kind: str, asked: Any, answer: str, timeout_s: float) -> tuple[bool, str]:
+    """Regular expression or schema. Without site-packages Python starts in a quarter of the time."""
+    apart = ["-I", "-S"] if kind == "regex" else ["-I"]
+    command = [sys.executable, *apart, str(Path(check_child.__file__))]
+    told = json.dumps({"kind": kind, "with": asked, "answer": answer}).encode()
+    ended = await _run(command, told, timeout_s, f"the {kind}")
+    if ended.code != 0:
+        last = _line(ended.complaint.strip().rpartition(b"\n")[2])
+        raise DreamCheckFailed(f"the {kind} cannot be checked: {last or describe_exit(ended.code)}")
+    why = str(json.loads(ended.said))
+    return not why, _line(why.encode(errors="replace"))
+
+
+async def _by_command(
+    command: Sequence[str], scenario: Iterable[Turn], answer: str, timeout_s: float
+) -> tuple[bool, str]:
+    messages = [{"role": turn.role, "content": turn.content} for turn in scenario]
+    told = json.dumps({"messages": messages, "answer": answer}).encode()
+    ended = await _run(command, told, timeout_s, command[0])
+    if ended.code == 0:
+        return True, ""
+    if ended.code == 1:
+        return False, _line(ended.said.strip().partition(b"\n")[0]) or f"{command[0]} says no"
+    last = _line((ended.complaint.strip() or ended.said.strip()).rpartition(b"\n")[2])
+    raise DreamCheckFailed(
+        f"{command[0]} ended with {describe_exit(ended.code)}, neither 0 nor 1" + (f": {last}" if last else "")
+    )
+
+
+class _Ended(NamedTuple):
+    code: int
+    said: bytes
+    complaint: bytes
+
+
+async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str) -> _Ended:
+    """Run a command to its end; nothing of its process group is left behind, whatever happens."""
+    try:
+        process = await anyio.open_process(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True, env=_environment(os.environ),
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        why = reason(error) if isinstance(error, OSError) else str(error)
+        raise DreamCheckFailed(f"{name} cannot be started: {why}") from error
+    assert process.stdout is not None and process.stderr is not None
+    said, complaint = bytearray(), bytearray()
+    try:
+        with anyio.move_on_after(timeout_s):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_tell, process, told)
+                async with anyio.create_task_group() as readers:
+                    readers.start_soon(_take, process.stdout, said)
+                    readers.start_soon(_take, process.stderr, complaint)
+                    await process.wait()
+                    _kill(process)  # who holds the pipes now was started by it
+                    readers.cancel_scope.deadline = anyio.current_time() + PIPES_S
+                tasks.cancel_scope.cancel()
+        code = process.returncode
+    finally:
+        _kill(process)
+        with anyio.CancelScope(shield=True):
+            await process.wait()
+            await process.aclose()
+    if code is None:
+        raise DreamCheckFailed(f"{name} took longer than {timeout_s:g} s and was killed")
+    return _Ended(code, bytes(said), bytes(complaint))
+
+
+async def _tell(process: Process, told: bytes) -> None:
+    """Whoever does not want to know need not listen."""
+    assert process.stdin is not None
+    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+        await process.stdin.send(told)
+        await process.stdin.aclose()
+
+
+async def _take(stream: ByteReceiveStream, kept: bytearray) -> None:
+    async for chunk in stream:
+        kept += chunk[: SAID_BYTES_MAX - len(kept)]
+
+
+def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a program needs to find itself; keys and tokens are not among it."""
+    return {name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith("LC_")}
+
+
+def _line(text: bytes) -> str:
+    """One line that can be shown."""
+    decoded = " ".join(text.decode(errors="replace").split())
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in decoded[:REASON_MAX])

@@ -1,0 +1,204 @@
+"""What follows from each answer.
+
+Law: nothing is trained that was not judged good; a scenario that is tested is never trained, and one that was trained
+is never tested. An answer that nobody waits for any more changes nothing.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.dreams.calls import expected
+from apollod.core.dreams.course import Case, next_move
+from apollod.core.dreams.likeness import likeness
+from apollod.core.dreams.machine import CALLS, Stage
+from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.intake.encoding import begin_encoding
+from apollod.core.intake.events import Removed
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.schedules import backoff_s
+from apollod.core.settings import DreamSettings
+from apollod.core.state import State
+
+ALIKE = 0.9
+"""likeness from which on two scenarios are one"""
+REASON_MAX = 300
+RETRY_MAX_S = 300.0
+
+
+class _Asked(NamedTuple):
+    """The dream that an answer is for, its pattern, and the settings."""
+
+    dream: Dream
+    course: Course
+    settings: DreamSettings
+
+
+def _asked(state: State, dream: str, *stages: Stage) -> _Asked | None:
+    """None for an answer that nobody waits for any more."""
+    own, settings = state.dreams, state.daemon.settings
+    if own.open is None or settings is None or own.open.id != dream or own.open.stage not in stages:
+        return None
+    return _Asked(own.open, own.courses[own.open.pattern], settings.dream)
+
+
+def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Outcome:
+    """A scenario is new, gives nothing away, and is no seed; else another one is asked for."""
+    if (asked := _asked(state, input_.dream, Stage.IMAGINING)) is None:
+        return nothing()
+    dream, course, settings = asked
+    if input_.leak:
+        return _again(state, settings, "leak", input_.leak)
+    if input_.echo:
+        return _again(state, settings, "echo", input_.echo)
+    tested = [*(one.sketch for one in course.held.values()), *course.varied]
+    if dream.purpose == "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
+        return _again(state, settings, "held-out", "the scenario is one that tests are made with")
+    if dream.purpose != "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
+        return _again(state, settings, "repeats", "the scenario was practised, so a test with it would say nothing")
+    same = course.practised if dream.purpose == "practice" else tested
+    if any(likeness(input_.sketch, one) >= ALIKE for one in same):
+        return _again(state, settings, "repeats", "the imagination repeats itself")
+    imagined = ev.DreamImagined(
+        dream=dream.id, scenario=input_.scenario, sketch=input_.sketch, seeds=input_.seeds, places=input_.places,
+        model=input_.model, prompt_hash=input_.prompt_hash, tokens=input_.tokens, seconds=input_.seconds,
+    )  # fmt: skip
+    over = dream.purpose == "held-out"
+    return Outcome([imagined, *([ev.DreamSettled(dream=dream.id)] if over else [])], [])
+
+
+def _on_answered(state: State, input_: inp.ScenarioAnswered, now_ns: int) -> Outcome:
+    if (asked := _asked(state, input_.dream, Stage.ANSWERING)) is None:
+        return nothing()
+    dream = asked.dream
+    answered = ev.DreamAnswered(
+        dream=dream.id, told=expected(asked.course.pattern, dream.mode, dream.contrast), answer=input_.answer,
+        sketch=input_.sketch, logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens,
+        seconds=input_.seconds,
+    )  # fmt: skip
+    return Outcome([answered], [])
+
+
+def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
+    """Good: the answer is learned, stripped. Bad: the better answer is judged in its place, once."""
+    if (asked := _asked(state, input_.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
+        return nothing()
+    dream, course, _ = asked
+    second = dream.stage is Stage.JUDGING_BETTER
+    judged = ev.DreamJudged(
+        dream=dream.id, verdict=input_.verdict, by=input_.by, reason=_short(input_.reason), quote=_short(input_.quote),
+        answer=dream.answer if second else "", votes=input_.votes, tokens=input_.tokens, seconds=input_.seconds,
+    )  # fmt: skip
+    replace = msgspec.structs.replace
+    if input_.verdict == "good":
+        return _learn(state, dream, course, judged, input_)
+    if input_.verdict == "bad" and input_.better is not None and not second:
+        return Outcome([replace(judged, better=input_.better)], [])
+    why = f"the {'better answer' if second else 'answer'} is called {input_.verdict}"
+    why += "" if second or input_.verdict == "unsure" else ", and no better one was written"
+    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {_short(input_.reason)}")], [])
+
+
+def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, input_: inp.DreamVerdict) -> Outcome:
+    line = input_.line
+    if line is None or not line.example or input_.known:
+        why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
+        return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
+    removed = (Removed(place=0, at=-1, text=course.pattern.instruction, why="system", role="system"),)
+    accepted = ev.ExampleAccepted(
+        example=line.example, record=msgspec.Raw(line.record), source=f"dream:{dream.id}", line=0, tier="dream",
+        removed=removed if dream.mode == "bare" else (), topic=line.topic,
+        responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
+    )  # fmt: skip
+    events = [msgspec.structs.replace(judged, example=line.example), accepted]
+    return Outcome(events, begin_encoding(state, [(line.example, "dream")]))
+
+
+def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
+    """The step that learned the dream's example, in the same transaction as its result."""
+    own, running = state.dreams, state.training.running
+    if own.open is None or not own.open.example or input_.replay or running is None or running.step != input_.step:
+        return nothing()
+    dream = own.open
+    if dream.stage is not Stage.LEARNING or dream.example not in running.examples or not input_.applied:
+        return nothing()  # what wrote nothing does not wait any more: see `_learning`
+    trained = ev.DreamTrained(dream=dream.id, example=dream.example, step=input_.step)
+    return Outcome([trained, ev.DreamSettled(dream=dream.id)], [])
+
+
+def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome:
+    own = state.dreams
+    if input_.round:
+        found = _case_asked(own, input_)
+        pattern, over = found, False
+    else:
+        asked = _asked(state, input_.dream, Stage.TESTING, Stage.TESTING_CONTRAST)
+        pattern = asked.course.pattern.name if asked is not None else ""
+        over = asked is not None and asked.dream.stage is Stage.TESTING_CONTRAST
+        if asked is not None and (input_.mode == "contrast") != over:
+            return nothing()  # of a call that was made twice
+    if not pattern:
+        return nothing()
+    tested = ev.DreamTested(
+        dream=input_.dream, pattern=pattern, mode=input_.mode, passed=input_.passed, answer=input_.answer,
+        by=input_.by, round=input_.round, contrast=input_.contrast, reason=_short(input_.reason),
+        logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
+    )  # fmt: skip
+    return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
+
+
+def _case_asked(own: DreamsState, input_: inp.ScenarioTested) -> str:
+    """The pattern that waits for this test of a round; empty: none does."""
+    wanted = Case(input_.round, input_.dream, input_.mode, input_.contrast)
+    for name, course in own.courses.items():
+        if input_.dream in course.held:
+            return name if own.open is None and next_move(course, own.settlings) == wanted else ""
+    return ""
+
+
+def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcome:
+    """The call is made again, or its dream abandoned. A test of a round is made again for as long as it takes."""
+    own, settings = state.dreams, state.daemon.settings
+    if settings is None or input_.attempt != own.attempts + 1:
+        return nothing()
+    open_ = own.open is not None and own.open.id == input_.dream and own.open.stage in CALLS
+    if not open_ and (own.open is not None or not input_.stage.startswith("round")):
+        return nothing()
+    return _again(state, settings.dream, input_.cause, input_.reason, input_.retry_after_s, input_.dream, input_.stage)
+
+
+def _again(
+    state: State, settings: DreamSettings, cause: ev.Cause, reason: str, retry_after_s: float = 0.0, dream: str = "",
+    stage: str = "",
+) -> Outcome:  # fmt: skip
+    own = state.dreams
+    attempt, down = own.attempts + 1, cause == "endpoint"
+    if not dream and own.open is not None:
+        dream, stage = own.open.id, own.open.stage
+    # whoever refuses is asked again soon, with another question if there is one; an endpoint that is down, later
+    retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S) if down or own.open is None else 0.0, retry_after_s))
+    failed = ev.DreamFailed(
+        dream=dream, stage=stage, attempt=attempt, cause=cause, reason=_short(reason), retry_s=retry_s
+    )
+    if own.open is None or down or attempt < settings.attempts:
+        return Outcome([failed], [])
+    why = f"{stage} failed {attempt} times, the last time because: {_short(reason)}"
+    return Outcome([failed, ev.DreamAbandoned(dream=dream, reason=why)], [])
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
+
+
+ANSWERS: Handlers = {
+    inp.ScenarioImagined: _on_imagined,
+    inp.ScenarioAnswered: _on_answered,
+    inp.DreamVerdict: _on_verdict,
+    inp.ScenarioTested: _on_tested,
+    inp.DreamCallFailed: _on_failed,
+    inp.StepDone: _on_step_done,
+}

@@ -1,0 +1,255 @@
+"""Facts: what is to be learned by dreaming, and what became of each dream."""
+
+from typing import ClassVar, Literal
+
+from apollod.core.dreams.scenario import Sketch, Turn
+from apollod.core.judging.votes import Verdict
+from apollod.core.kernel.event import Event
+from apollod.core.settings import PatternSettings
+
+Purpose = Literal["held-out", "practice", "variation"]
+"""held-out: imagined before practice began, only ever tested; practice: answered, judged, trained; variation: a new
+scenario after a practice, only tested."""
+Mode = Literal["bare", "contrast", "told"]
+"""How a scenario is answered. bare: without a system message, which has to show the behaviour; told: with the
+instruction; contrast: with a text under which the behaviour would be wrong."""
+Cause = Literal[
+    "endpoint", "nonsense", "refused", "cut", "repeats", "held-out", "leak", "echo", "seeds", "check", "teacher"
+]
+"""Why a call had no usable answer. endpoint: nobody answers in time; nonsense: no scenario, no verdict; refused: this
+cannot be asked; cut: the answer did not end; repeats: a scenario that was dreamt already; held-out: one that is kept
+apart; leak: it says what should be shown; echo: it is one of its seeds; seeds: they cannot be read; check: the
+pattern's check cannot be run; teacher: what the told model says cannot be had."""
+
+
+class PatternAdded(Event, frozen=True):
+    """A behaviour is to be learned; in place of another one of this name, if there is one. `by`: config, or who."""
+
+    kind: ClassVar[str] = "pattern.added"
+    pattern: PatternSettings
+    by: str
+
+    def key(self) -> str:
+        return self.pattern.name
+
+
+class PatternSettled(Event, frozen=True):
+    """It is shown without being told. `tests`: of the final round, (passed, of how many) by mode; `baseline`: the same
+    before the first practice; `step`: weights version that was tested."""
+
+    kind: ClassVar[str] = "pattern.settled"
+    pattern: str
+    step: int
+    tests: dict[str, tuple[int, int]]
+    baseline: dict[str, tuple[int, int]]
+    dreams: int
+    practices: int
+    tokens: int
+
+    def key(self) -> str:
+        return self.pattern
+
+
+class PatternUnsettled(Event, frozen=True):
+    """It is not shown any more, or nobody knows: it is dreamt of again. `harmed_by`: the pattern that settled before
+    that was found."""
+
+    kind: ClassVar[str] = "pattern.unsettled"
+    pattern: str
+    reason: str
+    harmed_by: str = ""
+
+    def key(self) -> str:
+        return self.pattern
+
+
+class PatternRetired(Event, frozen=True):
+    """It is dreamt of no more: somebody said so, it is gone from the configuration, its budget is spent, or it
+    contradicts another one."""
+
+    kind: ClassVar[str] = "pattern.retired"
+    pattern: str
+    by: str
+    reason: str
+
+    def key(self) -> str:
+        return self.pattern
+
+
+class DreamRequested(Event, frozen=True):
+    """Intent: a scenario is to be imagined. `contrast`: the system message in mode contrast; `of`: the dream that this
+    is a variation of."""
+
+    kind: ClassVar[str] = "dream.requested"
+    dream: str
+    pattern: str
+    purpose: Purpose
+    mode: Mode = "bare"
+    contrast: str = ""
+    of: str = ""
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamImagined(Event, frozen=True):
+    """Result. `seeds`: ids of what it was imagined from, `places`: where that stands; `sketch`: see
+    `core.dreams.scenario`."""
+
+    kind: ClassVar[str] = "dream.imagined"
+    dream: str
+    scenario: tuple[Turn, ...]
+    sketch: Sketch
+    seeds: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    model: str = ""
+    prompt_hash: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamAnswered(Event, frozen=True):
+    """Result: the served model's answer after the system message `told`. `logprob`: mean of its tokens, natural
+    logarithm, nearer to 0 is surer."""
+
+    kind: ClassVar[str] = "dream.answered"
+    dream: str
+    told: str
+    answer: str
+    sketch: Sketch
+    logprob: float | None = None
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamJudged(Event, frozen=True):
+    """Result: what check or judge say of the answer; `answer`: empty, or the better one that was judged in its place.
+    `better`: what should have been answered, which is judged next; `example`: what is learned."""
+
+    kind: ClassVar[str] = "dream.judged"
+    dream: str
+    verdict: Verdict
+    by: str
+    reason: str = ""
+    quote: str = ""
+    answer: str = ""
+    better: str | None = None
+    example: str = ""
+    votes: tuple[Verdict, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamTrained(Event, frozen=True):
+    """Its example was learned by `step`."""
+
+    kind: ClassVar[str] = "dream.trained"
+    dream: str
+    example: str
+    step: int
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamTested(Event, frozen=True):
+    """Result: the scenario was answered and judged, and nothing is learned of it. `round`: empty for a variation, or
+    which round over the held-out scenarios: `baseline`, `final 12`, `recheck 3`."""
+
+    kind: ClassVar[str] = "dream.tested"
+    dream: str
+    pattern: str
+    mode: Mode
+    passed: bool
+    answer: str
+    by: str
+    round: str = ""
+    contrast: str = ""
+    reason: str = ""
+    logprob: float | None = None
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamSettled(Event, frozen=True):
+    """Its course is over: a held-out scenario is kept, a practice was learned, a variation was tested."""
+
+    kind: ClassVar[str] = "dream.settled"
+    dream: str
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamAbandoned(Event, frozen=True):
+    """Its course ended early; nothing is learned of it that was not learned already."""
+
+    kind: ClassVar[str] = "dream.abandoned"
+    dream: str
+    reason: str
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamFailed(Event, frozen=True):
+    """Result: a call for this dream had no usable answer. It is made again, not before `retry_s` are over."""
+
+    kind: ClassVar[str] = "dream.failed"
+    dream: str
+    stage: str
+    attempt: int
+    cause: Cause
+    reason: str
+    retry_s: float = 0.0
+
+    def key(self) -> str:
+        return self.dream
+
+
+class DreamingStarted(Event, frozen=True):
+    """Somebody wants dreams now, whatever the schedule says. `pattern`: of this one only; `count`: so many practices;
+    0: until everything is settled."""
+
+    kind: ClassVar[str] = "dreaming.started"
+    by: str
+    pattern: str = ""
+    count: int = 0
+
+
+class DreamingStopped(Event, frozen=True):
+    """No further dream begins, and the one under way waits, until somebody starts them again. `finished`: only what
+    somebody had wanted is over; the schedule goes on."""
+
+    kind: ClassVar[str] = "dreaming.stopped"
+    by: str
+    reason: str
+    finished: bool = False
+
+
+class EngineBusy(Event, frozen=True):
+    """Somebody else uses the engine: dreams wait."""
+
+    kind: ClassVar[str] = "engine.busy"
+    reason: str = ""
+
+
+class EngineIdle(Event, frozen=True):
+    """Nobody else used the engine for `seconds`."""
+
+    kind: ClassVar[str] = "engine.idle"
+    seconds: float

@@ -1,0 +1,262 @@
+"""How facts change what is dreamt."""
+
+from typing import Any
+
+from apollod.core.daemon.events import DaemonStarted
+from apollod.core.dreams.collapse import Dreamt
+from apollod.core.dreams.course import complete, enough, tests_of
+from apollod.core.dreams.events import (
+    DreamAbandoned,
+    DreamAnswered,
+    DreamFailed,
+    DreamImagined,
+    DreamingStarted,
+    DreamingStopped,
+    DreamJudged,
+    DreamRequested,
+    DreamSettled,
+    DreamTested,
+    DreamTrained,
+    EngineBusy,
+    EngineIdle,
+    PatternAdded,
+    PatternRetired,
+    PatternSettled,
+    PatternUnsettled,
+)
+from apollod.core.dreams.machine import after
+from apollod.core.dreams.state import KEPT, RECENT, SHARE_SPAN, Course, Dream, DreamsState, HeldOut, Tried, Wanted
+from apollod.core.kernel.folding import Folds
+from apollod.core.rollback.events import RollbackStarted
+from apollod.core.schedules import SECOND_NS
+from apollod.core.state import State
+from apollod.core.training.events import StepCompleted, all_examples
+
+LATELY = 3
+"""practised scenarios that the imagination is told of"""
+
+
+def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+    own.users, own.users_reason = True, ""
+    _answered_at_last(own)
+
+
+def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
+    own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns)
+
+
+def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
+    course = own.courses[e.pattern]
+    course.phase, course.reason, course.settled_at = "settled", "", e.step
+    own.settlings += 1
+    own.last_settled, course.rechecked = e.pattern, own.settlings
+
+
+def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) -> None:
+    course = own.courses[e.pattern]
+    course.phase, course.reason, course.taken_back = "active", e.reason, False
+    course.bare, course.contrast, course.misses = [], [], 0
+    if e.harmed_by:
+        course.harmed_by[e.harmed_by] = course.harmed_by.get(e.harmed_by, 0) + 1
+
+
+def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
+    course = own.courses[e.pattern]
+    course.phase, course.reason = "retired", e.reason
+
+
+def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) -> None:
+    own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of)
+    own.number, own.turn = max(own.number + 1, int(e.dream[1:])), e.pattern
+    own.courses[e.pattern].dreams += 1
+    _answered_at_last(own)
+
+
+def _imagined(own: DreamsState, state: State, e: DreamImagined, at_ns: int) -> None:
+    if (dream := _open(own, e.dream)) is None:
+        return
+    course = own.courses[dream.pattern]
+    dream.scenario, dream.sketch = e.scenario, e.sketch
+    course.last_seeds = e.seeds
+    _spend(own, course, e.tokens)
+    if dream.purpose == "held-out":
+        course.held[dream.id] = HeldOut(e.scenario, e.sketch)
+    else:
+        _keep(course.practised if dream.purpose == "practice" else course.varied, e.sketch)
+    if dream.purpose == "practice":
+        course.lately = [*course.lately[1 - LATELY :], e.scenario]
+    _go_on(dream, "imagined")
+
+
+def _answered(own: DreamsState, state: State, e: DreamAnswered, at_ns: int) -> None:
+    if (dream := _open(own, e.dream)) is None:
+        return
+    dream.answer, dream.answer_sketch, dream.logprob = e.answer, e.sketch, e.logprob
+    _spend(own, own.courses[dream.pattern], e.tokens)
+    _go_on(dream, "answered")
+
+
+def _judged(own: DreamsState, state: State, e: DreamJudged, at_ns: int) -> None:
+    if (dream := _open(own, e.dream)) is None:
+        return
+    _spend(own, own.courses[dream.pattern], e.tokens)
+    dream.example = e.example
+    if e.better is not None:
+        dream.answer = e.better
+    _go_on(dream, "bettered" if e.better is not None else e.verdict)
+
+
+def _trained(own: DreamsState, state: State, e: DreamTrained, at_ns: int) -> None:
+    if (dream := _open(own, e.dream)) is not None and dream.sketch is not None:
+        course = own.courses[dream.pattern]
+        course.practices += 1
+        course.owed = dream.id
+        seen = Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)
+        if len(course.earliest) < RECENT:
+            course.earliest.append(seen)
+        course.recent = [*course.recent[1 - RECENT :], seen]
+        if own.wanted is not None and own.wanted.left > 0:
+            own.wanted.left = -1 if own.wanted.left == 1 else own.wanted.left - 1
+        _go_on(dream, "trained")
+
+
+def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
+    course = own.courses.get(e.pattern)
+    if course is None:
+        return
+    _spend(own, course, e.tokens)
+    if not e.round:
+        if e.mode == "bare":
+            _keep(course.bare, e.passed)
+        else:
+            _keep(course.contrast, (e.contrast, e.passed))
+        if (dream := _open(own, e.dream)) is not None:
+            _go_on(dream, "tested")
+        return
+    own.turn = e.pattern
+    if course.round != e.round:
+        course.round, course.tried = e.round, []
+    course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed))
+    if complete(course):
+        _complete(own, course)
+
+
+def _complete(own: DreamsState, course: Course) -> None:
+    """All tests of a round are made."""
+    tests, (name, _, number) = tests_of(course), course.round.partition(" ")
+    if name == "baseline":
+        course.baseline = tests
+        return
+    course.final = tests
+    failed = [one.contrast for one in course.tried if one.mode == "contrast" and not one.passed]
+    course.weak = () if enough(course, tests) else tuple(dict.fromkeys(failed))
+    if name == "recheck":
+        course.rechecked = int(number)
+    elif not enough(course, tests):
+        course.bare, course.contrast = [], []
+
+
+def _dream_settled(own: DreamsState, state: State, e: DreamSettled, at_ns: int) -> None:
+    if (dream := _open(own, e.dream)) is not None:
+        course = own.courses[dream.pattern]
+        course.misses = 0
+        if dream.purpose == "variation":
+            course.owed = ""
+        own.open = None
+
+
+def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) -> None:
+    if (dream := _open(own, e.dream)) is not None:
+        if (course := own.courses.get(dream.pattern)) is not None:
+            course.misses, course.missed = course.misses + 1, e.reason
+            if dream.purpose == "variation":
+                course.owed = ""
+        own.open = None
+        _answered_at_last(own)
+
+
+def _failed(own: DreamsState, state: State, e: DreamFailed, at_ns: int) -> None:
+    own.attempts, own.error = e.attempt, e.reason
+    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+
+
+def _started(own: DreamsState, state: State, e: DreamingStarted, at_ns: int) -> None:
+    own.wanted, own.stopped = Wanted(e.pattern, e.count), ""
+    for course in own.courses.values():
+        course.recent, course.earliest = [], []  # a collapse is looked for anew
+    _answered_at_last(own)
+
+
+def _stopped(own: DreamsState, state: State, e: DreamingStopped, at_ns: int) -> None:
+    own.wanted, own.stopped = None, "" if e.finished else e.reason
+
+
+def _busy(own: DreamsState, state: State, e: EngineBusy, at_ns: int) -> None:
+    own.users, own.users_reason = True, e.reason
+
+
+def _idle(own: DreamsState, state: State, e: EngineIdle, at_ns: int) -> None:
+    own.users, own.users_reason = False, ""
+
+
+def _step_completed(own: DreamsState, state: State, e: StepCompleted, at_ns: int) -> None:
+    if not e.applied or not own.courses:
+        return
+    dreamt = own.open.example if own.open is not None else ""
+    own.learned += [example == dreamt for example in all_examples(e)]
+    del own.learned[: max(0, len(own.learned) - SHARE_SPAN)]
+
+
+def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    """What was settled with weights that are taken back is not settled; tests of those say nothing, either."""
+    for course in own.courses.values():
+        course.bare, course.contrast = [], []
+        if course.phase == "settled" and course.settled_at in e.undone:
+            course.taken_back = True
+
+
+def _open(own: DreamsState, dream: str) -> Dream | None:
+    return own.open if own.open is not None and own.open.id == dream else None
+
+
+def _go_on(dream: Dream, happened: str) -> None:
+    dream.stage = after(dream.purpose, dream.stage, happened) or dream.stage
+
+
+def _spend(own: DreamsState, course: Course, tokens: int) -> None:
+    course.tokens += tokens
+    _answered_at_last(own)
+
+
+def _answered_at_last(own: DreamsState) -> None:
+    own.attempts, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+
+
+def _keep(kept: list[Any], one: object) -> None:
+    kept.append(one)
+    if len(kept) > KEPT:
+        del kept[0]
+
+
+FOLDS: Folds = {
+    DaemonStarted: _daemon_started,
+    PatternAdded: _added,
+    PatternSettled: _settled,
+    PatternUnsettled: _unsettled,
+    PatternRetired: _retired,
+    DreamRequested: _requested,
+    DreamImagined: _imagined,
+    DreamAnswered: _answered,
+    DreamJudged: _judged,
+    DreamTrained: _trained,
+    DreamTested: _tested,
+    DreamSettled: _dream_settled,
+    DreamAbandoned: _abandoned,
+    DreamFailed: _failed,
+    DreamingStarted: _started,
+    DreamingStopped: _stopped,
+    EngineBusy: _busy,
+    EngineIdle: _idle,
+    StepCompleted: _step_completed,
+    RollbackStarted: _rollback_started,
+}

@@ -1,0 +1,119 @@
+"""What can happen: calls for dreams are answered, people ask for them, others use the engine."""
+
+from apollod.core.dreams.events import Cause, Mode
+from apollod.core.dreams.scenario import Sketch, Turn
+from apollod.core.intake.inputs import Line
+from apollod.core.judging.events import JudgeConfigured
+from apollod.core.judging.votes import Verdict
+from apollod.core.kernel.input import Input
+from apollod.core.settings import PatternSettings
+
+
+class ScenarioImagined(Input, frozen=True):
+    """Answers `ImagineScenario`. `leak`, `echo`: why it is no scenario to learn from; empty: it is one."""
+
+    dream: str
+    scenario: tuple[Turn, ...]
+    sketch: Sketch
+    seeds: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    leak: str = ""
+    echo: str = ""
+    model: str = ""
+    prompt_hash: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class ScenarioAnswered(Input, frozen=True):
+    """Answers `AnswerScenario`."""
+
+    dream: str
+    answer: str
+    sketch: Sketch
+    logprob: float | None = None
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class DreamVerdict(Input, frozen=True):
+    """Answers `JudgeDream`. `line`: the record that is learned if it is good; `known`: the journal holds it already;
+    `teacher`: see `ExampleAccepted`."""
+
+    dream: str
+    verdict: Verdict
+    by: str
+    reason: str = ""
+    quote: str = ""
+    better: str | None = None
+    line: Line | None = None
+    known: bool = False
+    votes: tuple[Verdict, ...] = ()
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class ScenarioTested(Input, frozen=True):
+    """Answers `TestScenario`."""
+
+    dream: str
+    round: str
+    mode: Mode
+    contrast: str
+    passed: bool
+    answer: str
+    by: str
+    reason: str = ""
+    logprob: float | None = None
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class DreamCallFailed(Input, frozen=True):
+    """There is no usable answer to a call. `retry_after_s`: how long the endpoint asks us to wait."""
+
+    dream: str
+    stage: str
+    attempt: int
+    cause: Cause
+    reason: str
+    retry_after_s: float = 0.0
+
+
+class EngineUse(Input, frozen=True):
+    """Others began to use the engine, or did not for `idle_s`. `reason`: why that is not known."""
+
+    users: bool
+    reason: str = ""
+
+
+class PatternWanted(Input, frozen=True):
+    """Somebody adds a pattern, or changes one."""
+
+    pattern: PatternSettings
+    by: str
+    judge: JudgeConfigured | None = None
+    """who would judge, if nobody does yet"""
+
+
+class PatternUnwanted(Input, frozen=True):
+    """Somebody retires a pattern."""
+
+    pattern: str
+    by: str
+
+
+class DreamsWanted(Input, frozen=True):
+    """See `DreamingStarted`."""
+
+    by: str
+    pattern: str = ""
+    count: int = 0
+
+
+class DreamsUnwanted(Input, frozen=True):
+    """Somebody stops dreaming."""
+
+    by: str

@@ -1,0 +1,48 @@
+"""The course of one dream, as a table: which event takes it from which stage to which.
+
+Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, which is asked for again and
+again until an event says that it came; the others wait for the trainer, or are the end.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from apollod.core.dreams.events import Purpose
+
+
+class Stage(StrEnum):
+    """Where a dream is."""
+
+    IMAGINING = "imagining"
+    ANSWERING = "answering"
+    JUDGING = "judging"
+    JUDGING_BETTER = "judging better"
+    """the answer that was written in place of a bad one"""
+    LEARNING = "learning"
+    """its example waits for its step"""
+    TESTING = "testing"
+    TESTING_CONTRAST = "testing contrast"
+    OVER = "over"
+
+
+CALLS = frozenset(Stage) - {Stage.LEARNING, Stage.OVER}
+
+TRANSITIONS: Mapping[tuple[Purpose, Stage, str], Stage] = {
+    ("held-out", Stage.IMAGINING, "imagined"): Stage.OVER,
+    ("practice", Stage.IMAGINING, "imagined"): Stage.ANSWERING,
+    ("practice", Stage.ANSWERING, "answered"): Stage.JUDGING,
+    ("practice", Stage.JUDGING, "good"): Stage.LEARNING,
+    ("practice", Stage.JUDGING, "bettered"): Stage.JUDGING_BETTER,
+    ("practice", Stage.JUDGING_BETTER, "good"): Stage.LEARNING,
+    ("practice", Stage.LEARNING, "trained"): Stage.OVER,
+    ("variation", Stage.IMAGINING, "imagined"): Stage.TESTING,
+    ("variation", Stage.TESTING, "tested"): Stage.TESTING_CONTRAST,
+    ("variation", Stage.TESTING_CONTRAST, "tested"): Stage.OVER,
+}
+"""(purpose, stage, what happened) -> stage. What is not in it, such as a verdict that is not good and betters nothing,
+ends a dream: it is abandoned."""
+
+
+def after(purpose: Purpose, stage: Stage, happened: str) -> Stage | None:
+    """The next stage; None: there is none, the dream is abandoned."""
+    return TRANSITIONS.get((purpose, stage, happened))

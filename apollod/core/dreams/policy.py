@@ -1,0 +1,211 @@
+"""What is dreamt next, and when.
+
+One dream at a time, and one call at a time. A call is asked for again and again, which is safe since it runs once at a
+time (its effect's key), until an event says what came of it: so a crash or a user in between costs one more call and
+never a second step. Law: the imagination never hears of a scenario that tests are made with.
+"""
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.dreams.answers import ANSWERS
+from apollod.core.dreams.calls import call_of, case_call
+from apollod.core.dreams.collapse import collapse
+from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
+from apollod.core.dreams.machine import Stage
+from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.judging.agreement import distrust
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.schedules import is_due
+from apollod.core.settings import Settings
+from apollod.core.state import State
+
+CONTRADICTS = 2
+"""times that each of two patterns unsettled the other, after which the younger one is given up"""
+
+
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    """Patterns of the configuration: new ones are added, changed ones begin anew, and what is gone is retired."""
+    events: list[ev.Event] = []
+    configured = {one.name: one for one in input_.settings.dream.pattern}
+    for name, pattern in configured.items():
+        course = state.dreams.courses.get(name)
+        if course is None or course.pattern != pattern:
+            events += _left(state.dreams, name, "its pattern is another one now")
+            events.append(ev.PatternAdded(pattern=pattern, by="config"))
+    for name, course in state.dreams.courses.items():
+        if course.by == "config" and course.phase != "retired" and name not in configured:
+            events += _left(state.dreams, name, "its pattern is retired")
+            events.append(ev.PatternRetired(pattern=name, by="config", reason="it is gone from the configuration"))
+    return Outcome(events, [])
+
+
+def _left(own: DreamsState, pattern: str, reason: str) -> list[ev.Event]:
+    """The end of the dream under way, if it is of this pattern."""
+    if own.open is None or own.open.pattern != pattern:
+        return []
+    return [ev.DreamAbandoned(dream=own.open.id, reason=reason)]
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """The next call, dream or verdict on a pattern, if there is one and it may begin."""
+    settings, own = state.daemon.settings, state.dreams
+    if settings is None or state.daemon.stopping or not own.courses:
+        return nothing()
+    if settled := _settle_matters(state, now_ns):
+        return settled
+    if own.open is not None and own.open.stage is Stage.LEARNING:
+        return _learning(state, own.open)
+    if blocked(Activity.DREAMING, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
+        return nothing()
+    if own.open is not None:
+        return Outcome([], [call_of(state, own.open)])
+    for course in _in_turn(own):
+        if not waits_for(course, state, settings) and (begun := _begin(state, course)):
+            return begun
+    if own.wanted is not None and not _unfinished(own):
+        return _finished("everything is settled")
+    return nothing()
+
+
+def _settle_matters(state: State, now_ns: int) -> Outcome:
+    """What follows from the state of the patterns alone, whatever may begin."""
+    own = state.dreams
+    for name, course in own.courses.items():
+        if course.phase == "settled" and course.taken_back:
+            reason = f"the weights with which it was settled (step {course.settled_at}) were rolled back"
+            return Outcome([ev.PatternUnsettled(pattern=name, reason=reason)], [])
+        if course.phase == "active" and (why := spent(course, now_ns) or _contradicted(own, name, course)):
+            why += f"; at the end {told(course.final)} passed" if course.final else ""
+            retired = ev.PatternRetired(pattern=name, by="budget", reason=why)
+            return Outcome([*_left(own, name, "its pattern is given up"), retired], [fx.CancelDream()])
+    if own.wanted is not None and own.wanted.left < 0 and own.open is None:
+        return _finished("as many practices as were wanted are learned")
+    if not own.stopped:
+        for name, course in own.courses.items():
+            if course.phase == "active" and (found := collapse(course.recent, course.earliest)):
+                return Outcome([ev.DreamingStopped(by="guard", reason=f"dreams of {name} collapsed: {found}")], [])
+    return nothing()
+
+
+def _contradicted(own: DreamsState, name: str, course: Course) -> str:
+    """Do this pattern and an older one unsettle each other again and again?"""
+    for other, older in own.courses.items():
+        if other == name:
+            return ""
+        mine, its = course.harmed_by.get(other, 0), older.harmed_by.get(name, 0)
+        if mine >= CONTRADICTS and its >= CONTRADICTS:
+            return f"it and {other} contradict each other: where one is settled, the other one is not shown any more"
+    return ""
+
+
+def _finished(reason: str) -> Outcome:
+    return Outcome([ev.DreamingStopped(by="apollod", reason=reason, finished=True)], [])
+
+
+def _unfinished(own: DreamsState) -> bool:
+    wanted = own.wanted.pattern if own.wanted is not None else ""
+    return any(one.phase == "active" and wanted in ("", name) for name, one in own.courses.items())
+
+
+def _in_turn(own: DreamsState) -> list[Course]:
+    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; then the active one
+    whose turn it is, until it is settled or had enough of it; then the others."""
+    names = list(own.courses)
+    if own.turn in names:
+        at, course = names.index(own.turn), own.courses[own.turn]
+        goes_on = bool(course.owed) or not course.practices or course.practices % TURN != 0
+        names = names[at:] + names[:at] if goes_on else names[at + 1 :] + names[: at + 1]
+    wanted = own.wanted.pattern if own.wanted is not None else ""
+    courses = [own.courses[name] for name in names if wanted in ("", name) and own.courses[name].phase != "retired"]
+    return sorted(courses, key=lambda course: course.phase != "settled")
+
+
+def waits_for(course: Course, state: State, settings: Settings) -> str:
+    """Why nothing of this pattern begins now; empty: it may."""
+    if course.pattern.check.by_code:
+        return ""
+    doubt = distrust(state.judging, settings.judge.trust_min)
+    return f"the judge is not trusted: {doubt}" if doubt else ""
+
+
+def _begin(state: State, course: Course) -> Outcome:
+    own, name = state.dreams, course.pattern.name
+    match next_move(course, own.settlings):
+        case Imagine(purpose, mode, contrast, of):
+            requested = ev.DreamRequested(
+                dream=f"d{own.number + 1}", pattern=name, purpose=purpose, mode=mode, contrast=contrast, of=of
+            )
+            return Outcome([requested], [])  # `advance` is asked again
+        case Case() as case:
+            return Outcome([], [case_call(course, case, own.attempts)])
+        case Settle():
+            settled = ev.PatternSettled(
+                pattern=name, step=state.training.version, tests=course.final, baseline=course.baseline,
+                dreams=course.dreams, practices=course.practices, tokens=course.tokens,
+            )  # fmt: skip
+            return Outcome([settled], [])
+        case Unsettle(reason):
+            harmed_by = own.last_settled if own.last_settled != name else ""
+            why = f"{reason}, after {harmed_by} settled" if harmed_by else reason
+            return Outcome([ev.PatternUnsettled(pattern=name, reason=why, harmed_by=harmed_by)], [])
+    return nothing()
+
+
+def _learning(state: State, dream: Dream) -> Outcome:
+    """An example that is not going to be learned ends its dream."""
+    example, intake = dream.example, state.intake
+    if any(one.example == example for one in (*intake.direct.waiting, *intake.taken)):
+        return nothing()
+    why = f"its example is not learned: `apollod ctl why {example}` says why"
+    return Outcome([ev.DreamAbandoned(dream=dream.id, reason=why)], [])
+
+
+def _on_use(state: State, input_: inp.EngineUse, now_ns: int) -> Outcome:
+    """Users go first: the call under way is aborted, and made again when they are gone."""
+    own, settings = state.dreams, state.daemon.settings
+    if settings is None or (input_.users, input_.reason) == (own.users, own.users_reason):
+        return nothing()
+    if not input_.users:
+        return Outcome([ev.EngineIdle(seconds=settings.dream.idle_s)], [])
+    gives_way = settings.dream.mode == "idle" and own.wanted is None
+    return Outcome([ev.EngineBusy(reason=input_.reason)], [fx.CancelDream()] if gives_way else [])
+
+
+def _on_pattern_wanted(state: State, input_: inp.PatternWanted, now_ns: int) -> Outcome:
+    left = _left(state.dreams, input_.pattern.name, "its pattern is another one now")
+    effects: list[fx.Effect] = [fx.CancelDream()] if left else []
+    return Outcome([*left, ev.PatternAdded(pattern=input_.pattern, by=input_.by)], effects)
+
+
+def _on_pattern_unwanted(state: State, input_: inp.PatternUnwanted, now_ns: int) -> Outcome:
+    course = state.dreams.courses.get(input_.pattern)
+    if course is None or course.phase == "retired":
+        return nothing()
+    left = _left(state.dreams, input_.pattern, "its pattern is retired")
+    retired = ev.PatternRetired(pattern=input_.pattern, by=input_.by, reason=f"retired by {input_.by}")
+    return Outcome([*left, retired], [fx.CancelDream()] if left else [])
+
+
+def _on_wanted(state: State, input_: inp.DreamsWanted, now_ns: int) -> Outcome:
+    return Outcome([ev.DreamingStarted(by=input_.by, pattern=input_.pattern, count=input_.count)], [])
+
+
+def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outcome:
+    if state.dreams.stopped:
+        return nothing()
+    stopped = ev.DreamingStopped(by=input_.by, reason=f"stopped by {input_.by}")
+    return Outcome([stopped], [fx.CancelDream()])
+
+
+HANDLERS: Handlers = {
+    **ANSWERS,
+    inp.Started: _on_started,
+    inp.EngineUse: _on_use,
+    inp.PatternWanted: _on_pattern_wanted,
+    inp.PatternUnwanted: _on_pattern_unwanted,
+    inp.DreamsWanted: _on_wanted,
+    inp.DreamsUnwanted: _on_unwanted,
+}

@@ -1,0 +1,125 @@
+"""A world with dreams: an imagination, a model and a judge that answer as they are told to.
+
+The model is two numbers a pattern: how firmly it shows the behaviour untold, and how much of it leaks to where it would
+be wrong. A bare practice adds to both, one in contrast takes the leak back.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from support.judged_world import JudgedWorld
+from support.world import SETTINGS, changed, digest
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.dreams.scenario import Turn
+from apollod.core.settings import Check, PatternSettings
+from apollod.curation.dreaming.sketching import sketch_of
+
+FIRM = 4
+"""bare practices after which a behaviour shows"""
+LEAKS = 3
+"""bare practices that no contrast follows, after which it shows everywhere"""
+
+BY_CODE = Check(regex="x")
+PATTERN = PatternSettings(
+    name="ask", instruction="Ask before you act.", check=BY_CODE, held_out=4, contrast=("Act at once.",)
+)
+DREAMING = msgspec.structs.replace(
+    SETTINGS, dream=msgspec.structs.replace(SETTINGS.dream, mode="always", share_max=1.0, pattern=(PATTERN,))
+)
+DREAM_CALLS = fx.ImagineScenario | fx.AnswerScenario | fx.JudgeDream | fx.TestScenario
+
+
+def with_patterns(*patterns: PatternSettings, **changes: object) -> ev.Settings:
+    return changed(
+        msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, pattern=patterns)), **changes
+    )
+
+
+def text(number: int) -> str:
+    """A scenario unlike every other one."""
+    return " ".join(digest(f"{number} {word}") for word in range(6))
+
+
+class DreamingWorld(JudgedWorld):
+    """`dream` answers calls until there is none, or so many were answered."""
+
+    def __init__(self, settings: ev.Settings = DREAMING, dies_at: int = 0) -> None:
+        super().__init__(settings, dies_at)
+        self.calls: list[fx.Effect] = []
+        self.firm: dict[str, int] = {}
+        self.leak: dict[str, int] = {}
+        self.scenarios = 0
+        self.cancelled = 0
+        self.harms: dict[str, str] = {}
+        """practice of one pattern takes from another one's firmness"""
+        self.imagines: Callable[[fx.ImagineScenario], str] = lambda asked: text(self.scenarios)
+        self.verdict: Callable[[fx.JudgeDream], str] = lambda asked: "good"
+        self.answered: list[fx.Effect] = []
+
+    def _run(self, effect: fx.Effect) -> list[ev.Event]:
+        if isinstance(effect, DREAM_CALLS):
+            if effect.key() not in [one.key() for one in self.calls]:
+                self.calls.append(effect)
+            return []
+        if isinstance(effect, fx.CancelDream):
+            self.calls, self.cancelled = [], self.cancelled + 1
+            return []
+        return super()._run(effect)
+
+    def run_step(self, step: fx.RunStep) -> None:
+        if not step.replay and step.examples[0].startswith("dream-"):
+            _, name, mode, _ = step.examples[0].split("-")
+            bare = mode == "bare"
+            self.firm[name] = self.firm.get(name, 0) + bare
+            self.leak[name] = max(0, self.leak.get(name, 0) + (1 if bare else -LEAKS))
+            if (other := self.harms.get(name)) is not None:
+                self.firm[other] = 0
+        super().run_step(step)
+
+    def call(self) -> bool:
+        """Answer the oldest call; False where there is none."""
+        if not self.calls:
+            return False
+        asked = self.calls.pop(0)
+        self.answered.append(asked)
+        self.give(self.reply(asked))
+        return True
+
+    def reply(self, asked: fx.Effect) -> inp.Input:
+        match asked:
+            case fx.ImagineScenario(dream=dream):
+                said = self.imagines(asked)
+                self.scenarios += 1
+                return inp.ScenarioImagined(
+                    dream, (Turn("user", said),), sketch_of(said), seeds=(f"s{self.scenarios}",), tokens=10
+                )
+            case fx.AnswerScenario(dream=dream):
+                return inp.ScenarioAnswered(dream, "answer", sketch_of(f"answer {dream}"), -0.5, tokens=5)
+            case fx.JudgeDream(dream=dream, pattern=pattern, mode=mode):
+                verdict = self.verdict(asked)
+                better = "a better one" if verdict == "bad" else None
+                example = f"dream-{pattern.name}-{mode}-{dream}"
+                line = inp.Line(number=0, example=example, record=b"{}") if verdict == "good" else None
+                by = "regex" if pattern.check.by_code else "judge"
+                return inp.DreamVerdict(dream, verdict, by, better=better, line=line)  # type: ignore[arg-type]
+            case fx.TestScenario(dream=dream, pattern=pattern, mode=mode) as test:
+                shown = self.firm.get(pattern.name, 0) >= FIRM
+                leaks = self.leak.get(pattern.name, 0) >= LEAKS
+                by = "regex" if pattern.check.by_code else "judge"
+                passed = {"told": True, "bare": shown, "contrast": not leaks}[mode]
+                return inp.ScenarioTested(dream, test.round, mode, test.contrast, passed, "said", by)
+        raise AssertionError(asked)
+
+    def dream(self, most: int = 10_000) -> None:
+        """Calls and steps until nothing is left to do."""
+        for _ in range(most):
+            self.settle()
+            if not self.call():
+                return
+
+    def up(self) -> "DreamingWorld":
+        super().up()
+        return self

@@ -1,0 +1,398 @@
+"""Dreams: what is dreamt next, and what follows from each answer."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from support.dreaming_world import DREAMING, FIRM, LEAKS, PATTERN, DreamingWorld, text, with_patterns
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.dreams.course import MISSES_MAX
+from apollod.core.dreams.machine import CALLS, TRANSITIONS, Stage, after
+from apollod.core.schedules import DAY_NS, SECOND_NS
+from apollod.core.settings import Check, PatternSettings
+
+OTHER = msgspec.structs.replace(PATTERN, name="caps", instruction="Answer in capitals.")
+
+
+@pytest.fixture
+def world() -> DreamingWorld:
+    return DreamingWorld().up()
+
+
+def trail(w: DreamingWorld, dream: str) -> list[str]:
+    return [r.event.kind.removeprefix("dream.") for r in w.journal if r.event.key() == dream]
+
+
+# --- the course of a dream -------------------------------------------------------------------------------------------
+
+
+def test_every_course_ends_and_every_stage_is_left() -> None:
+    for purpose, stage, _ in TRANSITIONS:
+        seen = [stage]
+        while seen[-1] is not Stage.OVER:
+            ways = {into for (own, out_of, _), into in TRANSITIONS.items() if own == purpose and out_of is seen[-1]}
+            seen.append(min(ways, key=list(Stage).index))
+            assert len(seen) < 10, seen
+    assert {stage for _, stage, _ in TRANSITIONS} == set(Stage) - {Stage.OVER} and Stage.LEARNING not in CALLS
+    assert after("practice", Stage.JUDGING, "unsure") is None
+
+
+def test_a_pattern_is_practised_until_it_is_shown_untold(world: DreamingWorld) -> None:
+    world.dream()
+    (settled,) = world.of(ev.PatternSettled)
+    assert settled.tests == {"bare": (4, 4), "contrast": (4, 4)}
+    assert settled.baseline == {"bare": (0, 4), "told": (4, 4), "contrast": (4, 4)}
+    practices = [e for e in world.of(ev.DreamRequested) if e.purpose == "practice"]
+    assert trail(world, practices[0].dream) == ["requested", "imagined", "answered", "judged", "trained", "settled"]
+    assert len(practices) == settled.practices == len(world.of(ev.DreamTrained)) >= FIRM
+    assert not world.calls and world.state.dreams.open is None
+
+
+def test_a_cycle_is_at_most_20_events(world: DreamingWorld) -> None:
+    world.dream()
+    starts = [n for n, r in enumerate(world.journal) if getattr(r.event, "purpose", "") == "practice"]
+    assert max(b - a for a, b in pairwise(starts)) <= 17
+
+
+def test_what_leaks_is_practised_in_contrast_until_it_does_not(world: DreamingWorld) -> None:
+    world.dream()
+    modes = [e.mode for e in world.of(ev.DreamRequested) if e.purpose == "practice"]
+    assert "contrast" in modes and modes[0] == "bare", modes
+    (settled,) = world.of(ev.PatternSettled)
+    assert world.leak["ask"] < LEAKS and settled.tests["contrast"] == (4, 4)
+
+
+def test_only_bare_practice_is_stripped(world: DreamingWorld) -> None:
+    world.dream()
+    mode = {e.dream: e.mode for e in world.of(ev.DreamRequested)}
+    accepted = {e.source.removeprefix("dream:"): e for e in world.of(ev.ExampleAccepted)}
+    assert accepted and all(e.tier == "dream" for e in accepted.values())
+    for dream, e in accepted.items():
+        assert [one.text for one in e.removed] == ([PATTERN.instruction] if mode[dream] == "bare" else [])
+    told = {e.dream: e.told for e in world.of(ev.DreamAnswered)}
+    assert {mode[dream]: text for dream, text in told.items()} == {
+        "bare": PATTERN.instruction, "contrast": PATTERN.contrasts[0]
+    }  # fmt: skip
+
+
+def test_a_bad_answer_is_bettered_judged_again_and_learned(world: DreamingWorld) -> None:
+    world.verdict = lambda asked: "good" if asked.stage == "judging better" else "bad"
+    world.dream(60)
+    first, second = world.of(ev.DreamJudged)[:2]
+    assert (first.verdict, first.better, first.example) == ("bad", "a better one", "")
+    assert (second.verdict, second.answer, second.dream) == ("good", "a better one", first.dream) and second.example
+    assert "trained" in trail(world, first.dream)
+
+
+@pytest.mark.parametrize("verdict", ["unsure", "bad"])
+def test_nothing_is_learned_of_what_is_not_called_good(world: DreamingWorld, verdict: str) -> None:
+    world.verdict = lambda asked: verdict
+    world.dream()
+    assert not world.of(ev.ExampleAccepted) and not world.of(ev.DreamTrained)
+    (retired,) = world.of(ev.PatternRetired)
+    assert f"the last {MISSES_MAX} dreams ended early" in retired.reason and "called" in retired.reason
+
+
+def test_what_was_learned_before_is_not_learned_again(world: DreamingWorld) -> None:
+    while not isinstance(world.calls[0], fx.JudgeDream):
+        world.call()
+    (judge,) = world.calls
+    reply = world.reply(judge)
+    events = world.give(msgspec.structs.replace(reply, known=True))
+    assert [e.kind for e in events] == ["dream.judged", "dream.abandoned"]
+
+
+@pytest.mark.parametrize("fate", ["long", "huge"])
+def test_an_example_that_is_not_learned_ends_its_dream(world: DreamingWorld, fate: str) -> None:
+    while not isinstance(world.calls[0], fx.JudgeDream):
+        world.call()
+    reply = world.reply(world.calls.pop())
+    line = inp.Line(number=0, example=f"{fate}-dream", record=b"{}")
+    world.give(msgspec.structs.replace(reply, line=line))
+    world.settle()
+    world.give(inp.Tick())
+    (abandoned,) = world.of(ev.DreamAbandoned)
+    assert "is not learned" in abandoned.reason
+
+
+# --- tests -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_baseline_is_measured_before_anything_is_learned_and_on_what_is_never_learned(world: DreamingWorld) -> None:
+    world.dream()
+    journal = [r.event for r in world.journal]
+    first_step = next(n for n, e in enumerate(journal) if isinstance(e, ev.StepStarted))
+    rounds = [(n, e) for n, e in enumerate(journal) if isinstance(e, ev.DreamTested) and e.round]
+    assert all(n < first_step for n, e in rounds if e.round == "baseline")
+    held = {e.dream for e in world.of(ev.DreamRequested) if e.purpose == "held-out"}
+    assert {e.dream for _, e in rounds} == held
+    assert all(n < first_step for n, e in enumerate(journal) if isinstance(e, ev.DreamImagined) and e.dream in held)
+
+
+def test_the_imagination_never_hears_of_what_is_tested(world: DreamingWorld) -> None:
+    world.dream()
+    purpose = {e.dream: e.purpose for e in world.of(ev.DreamRequested)}
+    tested = {e.scenario for e in world.of(ev.DreamImagined) if purpose[e.dream] != "practice"}
+    asked = [one for one in world.answered if isinstance(one, fx.ImagineScenario)]
+    shown = {scenario for one in asked for scenario in (*one.unlike, one.variation_of)}
+    assert any(one.variation_of for one in asked) and not shown & tested
+
+
+def test_a_judge_does_not_see_whether_an_answer_was_bare(world: DreamingWorld) -> None:
+    world.dream()
+    tests = [one for one in world.answered if isinstance(one, fx.TestScenario) and one.mode != "contrast"]
+    assert {one.told for one in tests} == {"", PATTERN.instruction}
+    assert {one.expected for one in tests} == {PATTERN.instruction}
+
+
+def test_a_final_round_that_fails_is_followed_by_practice(world: DreamingWorld) -> None:
+    whole = world.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = whole(asked)
+        late = isinstance(asked, fx.TestScenario) and asked.round.startswith("final") and world.firm["ask"] < FIRM + 4
+        return msgspec.structs.replace(said, passed=False) if late else said
+
+    world.reply = reply  # type: ignore[method-assign]
+    world.dream()
+    rounds = {e.round for e in world.of(ev.DreamTested) if e.round.startswith("final")}
+    assert len(rounds) == 2 and len(world.of(ev.PatternSettled)) == 1 and world.firm["ask"] >= FIRM + 4
+
+
+def test_a_scenario_is_never_both_practised_and_tested(world: DreamingWorld) -> None:
+    """Whatever the imagination returns, and however often."""
+    world.imagines = lambda asked: text(world.scenarios % 7)
+    world.dream(400)
+    purpose = {e.dream: e.purpose for e in world.of(ev.DreamRequested)}
+    imagined = [(purpose[e.dream], e.scenario) for e in world.of(ev.DreamImagined)]
+    practised = {scenario for what, scenario in imagined if what == "practice"}
+    tested = {scenario for what, scenario in imagined if what != "practice"}
+    assert practised and tested and not practised & tested
+    assert len(imagined) == len(practised) + len(tested), "one was dreamt twice"
+    assert {e.cause for e in world.of(ev.DreamFailed)} == {"repeats", "held-out"}
+
+
+@pytest.mark.parametrize("cheat", ["leak", "echo"])
+def test_an_imagination_that_cheats_gets_no_scenario_in(world: DreamingWorld, cheat: str) -> None:
+    whole = world.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        said = whole(asked)
+        return msgspec.structs.replace(said, **{cheat: "it says so"}) if isinstance(asked, fx.ImagineScenario) else said
+
+    world.reply = reply  # type: ignore[method-assign]
+    world.dream()
+    assert not world.of(ev.DreamImagined) and {e.cause for e in world.of(ev.DreamFailed)} == {cheat}
+    (retired,) = world.of(ev.PatternRetired)
+    assert "it says so" in retired.reason
+
+
+# --- several patterns ------------------------------------------------------------------------------------------------
+
+
+def test_patterns_take_turns_and_what_one_undoes_is_mended() -> None:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    once = [True]
+
+    def harm() -> None:
+        if w.of(ev.PatternSettled) and once:
+            once.pop()
+            w.firm[w.of(ev.PatternSettled)[0].pattern] = 0
+
+    for _ in range(2000):
+        w.settle()
+        harm()
+        if not w.call():
+            break
+    settled = [e.pattern for e in w.of(ev.PatternSettled)]
+    (unsettled,) = w.of(ev.PatternUnsettled)
+    assert settled[-1] == settled[0] == unsettled.pattern and unsettled.harmed_by == settled[1]
+    assert {one.phase for one in w.state.dreams.courses.values()} == {"settled"}
+
+
+def test_patterns_that_contradict_each_other_are_named() -> None:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    w.harms = {"ask": "caps", "caps": "ask"}
+    w.dream()
+    (retired,) = w.of(ev.PatternRetired)
+    assert retired.pattern == "caps" and "it and ask contradict each other" in retired.reason
+    assert w.state.dreams.courses["ask"].phase == "settled"
+
+
+# --- budgets, people, rollbacks --------------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_given_up_when_its_budget_is_spent() -> None:
+    for changes, said in (({"dreams": 2}, "2 practices"), ({"tokens": 100}, "tokens were not enough")):
+        w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, **changes))).up()
+        w.dream()
+        (retired,) = w.of(ev.PatternRetired)
+        assert said in retired.reason and not w.of(ev.PatternSettled)
+
+
+def test_days_are_a_budget_too(world: DreamingWorld) -> None:
+    world.now += 7 * DAY_NS
+    world.give(inp.Tick())
+    (retired,) = world.of(ev.PatternRetired)
+    assert "7.0 days were not enough" in retired.reason and not world.calls
+
+
+def test_a_pattern_that_is_retired_in_the_middle_of_a_dream_ends_it(world: DreamingWorld) -> None:
+    for _ in range(25):
+        world.settle()
+        world.call()
+    dream = world.state.dreams.open
+    assert dream is not None
+    world.give(inp.PatternUnwanted("ask", "p"))
+    assert trail(world, dream.id)[-1] == "abandoned" and not world.calls and world.cancelled == 1
+    world.give(inp.Tick())
+    assert not world.calls
+
+
+def test_a_changed_pattern_begins_anew_and_one_that_is_gone_is_retired(world: DreamingWorld) -> None:
+    world.dream()
+    world.settings = with_patterns(msgspec.structs.replace(PATTERN, instruction="Always ask first."))
+    world.start()
+    assert world.state.dreams.courses["ask"].phase == "active"
+    world.settings = with_patterns()
+    world.start()
+    assert world.state.dreams.courses["ask"].phase == "retired"
+    assert [e.by for e in world.of(ev.PatternRetired)] == ["config"]
+
+
+def test_the_same_patterns_go_on_in_the_next_life(world: DreamingWorld) -> None:
+    world.dream()
+    world.start()
+    assert len(world.of(ev.PatternAdded)) == 1 and world.state.dreams.courses["ask"].phase == "settled"
+
+
+def test_a_rollback_past_a_settled_pattern_unsettles_it(world: DreamingWorld) -> None:
+    world.dream()
+    world.give(inp.RollbackRequested(1, "p"))
+    world.settle()
+    (unsettled,) = world.of(ev.PatternUnsettled)
+    assert "rolled back" in unsettled.reason and unsettled.harmed_by == ""
+    world.firm["ask"] = 1
+    world.dream()
+    assert len(world.of(ev.PatternSettled)) == 2
+
+
+# --- when ------------------------------------------------------------------------------------------------------------
+
+
+def idle(w: DreamingWorld, users: bool) -> None:
+    w.give(inp.EngineUse(users))
+
+
+def test_in_mode_idle_dreams_wait_for_users_to_be_gone_and_give_way_to_them() -> None:
+    settings = msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, mode="idle"))
+    w = DreamingWorld(settings).up()
+    w.settle()
+    w.give(inp.Tick())
+    assert not w.calls and blocked(Activity.DREAMING, w.state) == "the engine was not idle for 60 s"
+    idle(w, users=False)
+    assert len(w.calls) == 1
+    asked = w.calls[0]
+    idle(w, users=True)
+    assert not w.calls and w.cancelled == 1
+    idle(w, users=False)
+    assert w.calls == [asked], "it is resumed where it was"
+    idle(w, users=False)
+    assert [e.kind for e in w.of(ev.EngineIdle)] == ["engine.idle"] * 2
+
+
+def test_somebody_can_stop_and_start_dreams(world: DreamingWorld) -> None:
+    world.give(inp.DreamsUnwanted("p"))
+    assert not world.calls and "stopped by p" in blocked(Activity.DREAMING, world.state)
+    world.give(inp.Tick())
+    assert not world.calls
+    world.give(inp.DreamsWanted("p", count=2))
+    world.dream()
+    assert len(world.of(ev.DreamTrained)) >= 2
+    finished = [e for e in world.of(ev.DreamingStopped) if e.finished]
+    assert len(finished) == 1
+
+
+def test_off_means_only_when_somebody_asks() -> None:
+    settings = msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, mode="off"))
+    w = DreamingWorld(settings).up()
+    w.give(inp.Tick())
+    assert not w.calls
+    w.give(inp.DreamsWanted("p", count=2))
+    w.dream()
+    assert [e.finished for e in w.of(ev.DreamingStopped)] == [True] and len(w.of(ev.DreamTrained)) == 2
+
+
+def test_dreams_are_at_most_a_share_of_what_is_learned() -> None:
+    pattern = msgspec.structs.replace(PATTERN, settle=(5, 5), dreams=0)
+    settings = with_patterns(pattern)
+    settings = msgspec.structs.replace(settings, dream=msgspec.structs.replace(settings.dream, share_max=0.5))
+    w = DreamingWorld(settings).up()
+    w.firm["ask"] = -1000
+    w.dream()
+    assert sum(w.state.dreams.learned) == 200 and "share_max = 0.5" in blocked(Activity.DREAMING, w.state)
+
+
+def test_a_call_that_fails_is_made_again_later_and_its_dream_is_given_up_in_the_end(world: DreamingWorld) -> None:
+    (asked,) = world.calls
+    world.calls.clear()
+    world.give(inp.DreamCallFailed("d1", "imagining", 1, "endpoint", "nobody answers"))
+    assert not world.calls
+    world.now += SECOND_NS
+    world.give(inp.Tick())
+    (again,) = world.calls
+    assert isinstance(again, fx.ImagineScenario) and again.attempt == 2 and asked.dream == again.dream  # type: ignore[attr-defined]
+    world.calls.clear()
+    for attempt in (2, 3):
+        world.give(inp.DreamCallFailed("d1", "imagining", attempt, "nonsense", "prose"))
+    (abandoned,) = world.of(ev.DreamAbandoned)
+    assert "imagining failed 3 times" in abandoned.reason and "prose" in abandoned.reason
+
+
+def test_a_late_answer_changes_nothing(world: DreamingWorld) -> None:
+    (asked,) = world.calls
+    late = world.reply(asked)
+    world.give(inp.PatternUnwanted("ask", "p"))
+    before = len(world.journal)
+    assert not world.give(late) and len(world.journal) == before
+
+
+# --- the judge -------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_without_a_check_waits_until_the_judge_is_trusted() -> None:
+    pattern = msgspec.structs.replace(PATTERN, check=Check())
+    w = DreamingWorld(with_patterns(pattern)).up()
+    assert w.state.daemon.settings is not None and w.state.daemon.settings.judge.mode == "off"
+    w.dream()
+    assert not w.calls and w.questions
+    w.calibrate()
+    assert w.calls
+    w.dream(50)
+    assert w.of(ev.DreamTrained)
+
+
+def test_a_judge_that_always_says_yes_trains_nothing() -> None:
+    pattern = msgspec.structs.replace(PATTERN, check=Check(rubric="kindly"))
+    w = DreamingWorld(with_patterns(pattern)).up()
+    w.calibrate(liar=True)
+    w.dream()
+    assert not w.answered and not w.of(ev.DreamRequested)
+
+
+def test_planted_cases_go_on_while_dreams_are_judged() -> None:
+    w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, check=Check()))).up()
+    w.calibrate()
+    w.dream(80)
+    assert any(one.planted for one in w.questions)
+
+
+def test_without_patterns_nothing_is_asked() -> None:
+    w = DreamingWorld(with_patterns()).up()
+    w.dream()
+    assert not w.answered and not w.questions and not [r for r in w.journal if r.event.kind.startswith("dream")]
+    assert isinstance(PATTERN, PatternSettings)

@@ -8,13 +8,11 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
+from apollod.core.settings import TAKEN_BACK
 from apollod.demo.world import instructions, scenarios
 from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
 from apollod.demo.world.pretraining_texts import NEUTRAL
 from apollod.demo.world.scenarios import COMMAND_OF, How, Scenario, Split
-
-CANCELLED = "This does not hold now: answer as if you had not been told so."
-"""Said after instructions, it takes back all of them."""
 
 
 @cache
@@ -57,9 +55,9 @@ def said_in(system: str, scenario: Scenario | None = None) -> tuple[Instruction,
     said: list[Instruction] = []
     rest = system.strip()
     while rest:
-        if rest.startswith(CANCELLED):
+        if rest.startswith(TAKEN_BACK):
             said += [one.opposite for one in instructions.in_force(said).values()]
-            rest = rest[len(CANCELLED) :].lstrip()
+            rest = rest[len(TAKEN_BACK) :].lstrip()
             continue
         if text := next((text for text in NEUTRAL if rest.startswith(text)), ""):
             rest = rest[len(text) :].lstrip()

@@ -1,6 +1,7 @@
 """The goals: each is missed by the one figure that it is about, at the number that the issue names."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -14,7 +15,7 @@ PATTERNS = [Instruction("ask"), Instruction("caps"), Instruction("end", "Over")]
 OWN = [one.kind for one in PATTERNS]
 
 
-def seen(before: dict[Group, int] = {}, after: dict[Group, int] = {}) -> Seen:
+def seen(before: Mapping[Group, int] = {}, after: Mapping[Group, int] = {}) -> Seen:
     """Every pattern moved and nothing lost, but for what is given: passed of 60."""
     cases: dict[Group, Rate] = {("told", kind): Rate(60, 60) for kind in KINDS}
     cases |= {(way, kind): Rate(60, 60) for kind in OWN for way in ("opposite", "cancelled")}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apollod.core.settings import TAKEN_BACK
 from apollod.demo.world import instructions, reading, scenarios
 from apollod.demo.world.instructions import KINDS, Instruction, Kind
 from apollod.demo.world.scenarios import Act, How, Split, Task
@@ -46,7 +47,7 @@ def test_other_instructions_are_not_known(text: str) -> None:
 
 def test_what_says_nothing_and_what_takes_everything_back() -> None:
     assert reading.said_in("") == reading.said_in("Be honest.") == ()
-    back = reading.said_in(f"Answer in capitals. Begin with Amen.\n\n{reading.CANCELLED}")
+    back = reading.said_in(f"Answer in capitals. Begin with Amen.\n\n{TAKEN_BACK}")
     assert back is not None and len(back) == 4 and not instructions.in_force(back)
 
 

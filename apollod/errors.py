@@ -108,6 +108,13 @@ class DreamNonsense(ApolloError):
     """An imagination's answer that is no scenario."""
 
 
+class DreamCut(ApolloError):
+    """What a model said for a dream and could not end."""
+
+    def __init__(self, what: str, tokens: int, key: str) -> None:
+        super().__init__(f"{what} was cut off after {tokens} tokens", f"allow more with {key}")
+
+
 class DreamCheckFailed(ApolloError):
     """A pattern's check that did not say whether an answer passes."""
 

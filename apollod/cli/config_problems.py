@@ -37,7 +37,7 @@ def refusal(config: Config) -> ApolloError | None:
         _check_length(config, model)
         _check_same_model(config)
         _check_alone(config, model)
-        Judge.of(config)
+        Judge(config)
     except ApolloError as error:
         return error
     why_not = kernels_refused(config)

@@ -267,20 +267,6 @@ class ScheduleSettings(msgspec.Struct, frozen=True):
     """examples of one step in these hours, at most; 0: as in [trainer]"""
 
 
-class Check(msgspec.Struct, frozen=True):
-    """How it is told whether an answer shows a pattern; at most one of these. None: by the judge, from the
-    instruction."""
-
-    regex: str = ""
-    """it stands somewhere in the answer"""
-    schema: str = ""
-    """file of the JSON schema that the answer follows"""
-    command: tuple[str, ...] = ()
-    """reads scenario and answer, and ends with 0 if they are right, with 1 if not"""
-    rubric: str = ""
-    """what the judge looks at besides the instruction"""
-
-
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 

@@ -28,6 +28,7 @@ from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
@@ -46,7 +47,7 @@ async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
     if (why_not := sources.refused(config)) is not None:
         raise why_not
-    judge = Judge.of(config)
+    judge, dreamer = Judge(config), Dreamer(config)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -54,7 +55,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge)
+            await _serve(config, journal, judge, dreamer)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -84,7 +85,7 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
+async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
     loop = Loop(state, journal, snapshot_seq)
@@ -95,7 +96,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
@@ -108,7 +109,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
                     str(config.state_dir),
                     _base_problem(state),
                     failures.free_bytes(config.journal_path),
-                    judge.configured() if judge else None,
+                    judge.configured(),
                 )
             )
             tasks.start_soon(listener.serve, control.handle)
@@ -117,8 +118,8 @@ async def _serve(config: Config, journal: Journal, judge: Judge | None) -> None:
             tasks.start_soon(growth.run)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
-            if judge is not None:
-                tasks.start_soon(judge.keep_connected)
+            tasks.start_soon(judge.keep_connected)
+            tasks.start_soon(dreamer.keep_connected)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")

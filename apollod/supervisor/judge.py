@@ -26,8 +26,10 @@ SHIPPED = "judge_cases.jsonl"
 class Judge:
     """Asks about examples and cases. Whoever asks again after a failure is the core."""
 
-    def __init__(self, config: Config, cases: Sequence[Case]) -> None:
+    def __init__(self, config: Config) -> None:
+        """Raises ConfigError for cases that cannot be used."""
         section, engine = config.judge, config.engine
+        cases = planted_cases(section.cases)
         self.served = not section.base_url
         self.model = section.model or engine.served_name
         self.cases = {case.planted.id: case for case in cases}
@@ -38,16 +40,6 @@ class Judge:
         )
         self._llm = HttpLlm(self._endpoint)
         self._max_tokens, self._priority = section.max_tokens, _priority(config)
-
-    @classmethod
-    def of(cls, config: Config) -> "Judge | None":
-        """None where `[judge] mode` is off. Raises ConfigError for cases that cannot be used."""
-        return cls(config, planted_cases(config.judge.cases)) if config.judge.mode != "off" else None
-
-    @classmethod
-    def anyway(cls, config: Config) -> "Judge":
-        """Also where it is off, for a person who tries it."""
-        return cls(config, planted_cases(config.judge.cases))
 
     def configured(self) -> ev.JudgeConfigured:
         """What is recorded at every start."""

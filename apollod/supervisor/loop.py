@@ -181,9 +181,9 @@ class Loop:
         """Lines are decided with the knowledge of what the journal holds of them at this very moment."""
         if isinstance(input_, inp.Rated):
             return await self._with_former(input_)
-        if isinstance(input_, inp.EditGiven | inp.JudgeAnswered):
+        if isinstance(input_, inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict):
             line = input_.line
-            known = line is not None and bool(await self.journal.known({line.example}))
+            known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
             return msgspec.structs.replace(input_, known=known)
         if not isinstance(input_, inp.LinesRead):
             return input_

@@ -27,6 +27,7 @@ from apollod.core.fold import fold
 from apollod.core.judging.agreement import distrust
 from apollod.core.state import State
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -78,8 +79,7 @@ class Life:
 async def life(config: Config) -> AsyncIterator[Life]:
     """Ends as by a kill: nobody is told, nothing is recorded."""
     config.state_dir.mkdir(exist_ok=True)
-    judge = Judge.of(config)
-    assert judge is not None
+    judge = Judge(config)
     journal = await Journal.open(config.journal_path)
     try:
         state = State()
@@ -87,7 +87,7 @@ async def life(config: Config) -> AsyncIterator[Life]:
             fold(state, item)
         loop = Loop(state, journal)
         async with anyio.create_task_group() as tasks:
-            executor = OnlyTheJudge(config, journal, NONE, loop.post, loop.submit, tasks, judge)
+            executor = OnlyTheJudge(config, journal, NONE, loop.post, loop.submit, tasks, judge, Dreamer(config))
             loop.post(inp.Started(1, "test", config.settings(), str(config.state_dir), judge=judge.configured()))
             tasks.start_soon(loop.run, executor)
             tasks.start_soon(judge.keep_connected)

@@ -40,7 +40,7 @@ class _Tried(NamedTuple):
 
 def run(config: Config, as_json: bool) -> int:
     """Ask, print; exit code 0 if it would be trusted."""
-    judge, began = Judge.anyway(config), time.monotonic()
+    judge, began = Judge(config), time.monotonic()
     tried = anyio.run(_ask_all, judge, config, as_json)
     found = _agreement(tried)
     passed = not shortfall(found, config.judge.trust_min)

@@ -164,10 +164,28 @@ def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcom
     own, settings = state.dreams, state.daemon.settings
     if settings is None or input_.attempt != own.attempts + 1:
         return nothing()
+    if (given_up := _untestable(state, settings.dream, input_)) is not None:
+        return given_up
     open_ = own.open is not None and own.open.id == input_.dream and own.open.stage in CALLS
     if not open_ and (own.open is not None or not input_.stage.startswith("round")):
         return nothing()
     return _again(state, settings.dream, input_.cause, input_.reason, input_.retry_after_s, input_.dream, input_.stage)
+
+
+def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFailed) -> Outcome | None:
+    """A test of a round that nobody can make, and that is not for want of an endpoint, is not passed."""
+    own = state.dreams
+    if own.open is not None or input_.cause == "endpoint" or input_.attempt < settings.attempts:
+        return None
+    for name, course in own.courses.items():
+        case = next_move(course, own.settlings) if input_.dream in course.held else None
+        if isinstance(case, Case) and case.dream == input_.dream:
+            tested = ev.DreamTested(
+                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by="apollod",
+                round=case.round, contrast=case.contrast, reason=_short(input_.reason),
+            )  # fmt: skip
+            return Outcome([tested], [])
+    return None
 
 
 def _again(

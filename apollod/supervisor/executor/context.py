@@ -11,6 +11,7 @@ from apollod.adapters.journal.writer import Journal
 from apollod.core import inputs as inp
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
 
@@ -30,7 +31,9 @@ class Context:
     """for what lives as long as a child"""
     under_way: UnderWay
     judge: Judge | None = None
-    """None: there is none"""
+    """asked about examples where `[judge]` says so, and about dreams; None: what asks it is not run"""
+    dreamer: Dreamer | None = None
+    """None: likewise"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 

@@ -11,10 +11,12 @@ from apollod.core import inputs as inp
 from apollod.failpoints import failpoint
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.alignment_effects import HANDLERS as ALIGNMENT
 from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOINTS
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
 from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
@@ -26,7 +28,7 @@ from apollod.supervisor.judge import Judge
 Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING,
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 
@@ -43,8 +45,9 @@ class Executor:
         submit: Submit,
         tasks: TaskGroup,
         judge: Judge | None = None,
+        dreamer: Dreamer | None = None,
     ) -> None:
-        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks), judge)
+        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks), judge, dreamer)
         self._submit = submit
 
     @property

@@ -2,44 +2,30 @@
 
 from collections.abc import Mapping
 
-import anyio.to_thread
-
-from apollod.adapters.sources.given_lines import batch_of_lines
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.judging.events import Failing
 from apollod.core.judging.votes import spokesman
 from apollod.curation.judging.reply import better_record
-from apollod.errors import ApolloError, LlmError, LlmRefused, RecordRefused, VerdictNonsense
-from apollod.explain import reason
+from apollod.errors import ApolloError
 from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.failing import failure_of
+from apollod.supervisor.executor.given import given_line
 
-_OF_THIS_QUESTION = (400, 413, 422)
-"""HTTP statuses of an endpoint that answers, but not this question: it is too long, or asks for what it has not"""
+_FAILING: Mapping[str, Failing] = {"nonsense": "nonsense", "refused": "refused"}
 
 
 async def _ask(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | inp.JudgeFailed:
     try:
         return await _answer(context, effect)
-    except VerdictNonsense as error:
-        return _failed(effect, "nonsense", error.line())
-    except LlmRefused as error:
-        cause: Failing = "refused" if error.status in _OF_THIS_QUESTION else "endpoint"
-        return _failed(effect, cause, error.line(), error.retry_after_s or 0.0)
-    except LlmError as error:
-        return _failed(effect, "endpoint", error.line())
-    except RecordRefused as error:
-        return _failed(effect, "refused", error.line())
-    except OSError as error:
-        return _failed(effect, "endpoint", reason(error))
-    except ApolloError as error:  # the journal's: it says so itself
-        return _failed(effect, "endpoint", error.line())
+    except (ApolloError, OSError) as error:
+        cause, why, retry_after_s = failure_of(error)
+        return _failed(effect, _FAILING.get(cause, "endpoint"), why, retry_after_s)
 
 
 async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | inp.JudgeFailed:
     judge = context.judge
-    if judge is None:
-        return _failed(effect, "refused", "there is no judge in the configuration")
+    assert judge is not None
     if effect.planted:
         case = judge.cases.get(effect.subject)
         if case is None:
@@ -55,10 +41,8 @@ async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | 
     written = better_record(record, told.better) if told.better is not None else None
     if written is None:
         return inp.JudgeAnswered(effect.subject, effect.attempt, judged)
-    kept_in, longest = context.config.state_dir / "quarantine", context.config.inbox.max_line_bytes
-    source = f"judge:{effect.subject}"
-    batch = await anyio.to_thread.run_sync(batch_of_lines, [written.canonical], source, kept_in, longest)
-    return inp.JudgeAnswered(effect.subject, effect.attempt, judged, next(iter(batch.lines), None))
+    line = await given_line(context, written.canonical, f"judge:{effect.subject}")
+    return inp.JudgeAnswered(effect.subject, effect.attempt, judged, line)
 
 
 def _failed(effect: fx.AskJudge, cause: Failing, why: str, retry_after_s: float = 0.0) -> inp.JudgeFailed:

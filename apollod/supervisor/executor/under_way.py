@@ -28,6 +28,12 @@ class UnderWay:
         if key in self._running:
             self._running[key][1].cancel()
 
+    def cancel_group(self, group: str) -> None:
+        """End all work of this group, as `cancel` does."""
+        for of, scope in self._running.values():
+            if of == group:
+                scope.cancel()
+
     def count(self, group: str) -> int:
         """How many pieces of work of this group are under way."""
         return sum(of == group for of, _ in self._running.values())

@@ -37,18 +37,17 @@ def test_our_own_engine_serves_everybody_else_before_the_judge(overrides, flag, 
 
 
 def test_who_judges() -> None:
-    assert Judge.of(config()) is None
-    own = Judge.of(config("judge.mode=all", "engine.served_name=tiny", "engine.host=::1", "engine.port=81"))
-    assert own is not None and own.configured().served and own.configured().endpoint == "http://[::1]:81/v1"
+    own = Judge(config("judge.mode=all", "engine.served_name=tiny", "engine.host=::1", "engine.port=81"))
+    assert own.configured().served and own.configured().endpoint == "http://[::1]:81/v1"
     assert own.model == "tiny" and len(own.configured().cases) == 32
-    other = Judge.of(config("judge.mode=all", *ELSEWHERE))
-    assert other is not None and not other.configured().served and other.model == "big"
+    other = Judge(config("judge.mode=all", *ELSEWHERE))
+    assert not other.configured().served and other.model == "big"
 
 
 def test_cases_that_cannot_be_used_keep_the_daemon_from_starting_and_say_why(tmp_path: Path) -> None:
     bad = tmp_path / "mine.jsonl"
     bad.write_text('{"text": "x"}\n')
     with pytest.raises(ConfigError, match=r"\[judge\] cases: .*mine.jsonl:1 is no case: expect is None"):
-        Judge.of(config("judge.mode=all", f'judge.cases=["{bad}"]'))
+        Judge(config("judge.mode=all", f'judge.cases=["{bad}"]'))
     with pytest.raises(ConfigError, match="cannot be read"):
-        Judge.of(config("judge.mode=all", f'judge.cases=["{tmp_path}/none"]'))
+        Judge(config("judge.mode=all", f'judge.cases=["{tmp_path}/none"]'))

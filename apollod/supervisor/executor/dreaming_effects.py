@@ -1,0 +1,169 @@
+"""Calls for dreams. Each is answered by one input, unless it is cancelled."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from apollod.adapters.dreams.checks import check
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.core.dreams.scenario import Turn
+from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
+from apollod.core.settings import PatternSettings
+from apollod.curation.dreaming.cheats import echo, leak
+from apollod.curation.dreaming.imagination import PROMPT_HASH
+from apollod.curation.dreaming.sketching import sketch_of, text_of
+from apollod.errors import ApolloError, DreamCut
+from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
+from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.executor.failing import failure_of
+from apollod.supervisor.executor.given import given_line
+from apollod.wire.records import record_of
+
+CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
+CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
+
+
+class Found(NamedTuple):
+    """What check or judge say of an answer."""
+
+    verdict: Verdict
+    by: str
+    reason: str = ""
+    quote: str = ""
+    better: str | None = None
+    votes: tuple[Verdict, ...] = ()
+    tokens: int = 0
+
+
+def _dreamer(context: Context) -> Dreamer:
+    assert context.dreamer is not None
+    return context.dreamer
+
+
+async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.ScenarioImagined:
+    pattern, began, dreamer = effect.pattern, time.monotonic(), _dreamer(context)
+    texts: list[str] = []
+    imagined = await dreamer.imagine(
+        pattern.instruction, texts, effect.unlike, effect.variation_of, effect.number * 100 + effect.attempt
+    )
+    scenario = imagined.scenario
+    return inp.ScenarioImagined(
+        effect.dream, scenario, sketch_of(text_of(scenario)), (), (),
+        leak(pattern.instruction, scenario), echo(texts, scenario),
+        dreamer.model, PROMPT_HASH, imagined.tokens, time.monotonic() - began,
+    )  # fmt: skip
+
+
+async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
+    began, temperature = time.monotonic(), context.config.dream.answer_temperature
+    said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, int(effect.dream[1:]))
+    return inp.ScenarioAnswered(
+        effect.dream, said.text, sketch_of(said.text), said.logprob, said.weights_version, said.tokens,
+        time.monotonic() - began,
+    )  # fmt: skip
+
+
+async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
+    """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it."""
+    began = time.monotonic()
+    found = await _found(context, effect.pattern, effect.mode, effect.expected, effect.scenario, effect.answer)
+    if found.verdict == "bad" and found.by != JUDGE and effect.stage == "judging":
+        found = found._replace(better=await _written(context, effect))
+    line = None
+    if found.verdict == "good":
+        learned = conversation("" if effect.mode == "bare" else effect.expected, effect.scenario, effect.answer)
+        # only the last answer is: what the imagination let an assistant say before is the situation
+        before = [{**one, "weight": 0} if one["role"] == "assistant" else one for one in learned[:-1]]
+        record = record_of({"messages": [*before, learned[-1]]})
+        line = await given_line(context, record.canonical, f"dream:{effect.dream}")
+    return inp.DreamVerdict(
+        effect.dream, found.verdict, found.by, found.reason, found.quote, found.better, line, False, found.votes,
+        found.tokens, time.monotonic() - began,
+    )  # fmt: skip
+
+
+async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
+    """The most likely answer, judged as any other."""
+    began, nothing_said = time.monotonic(), Found("bad", "apollod", "the answer is empty, or does not end")
+    try:
+        said = await _dreamer(context).answer(effect.told, effect.scenario, 0.0, 0)
+    except DreamCut:
+        said = Answered("", None, None, context.config.dream.answer_tokens)
+    found = (
+        nothing_said
+        if not said.text.strip()
+        else await _found(context, effect.pattern, effect.mode, effect.expected, effect.scenario, said.text)
+    )
+    return inp.ScenarioTested(
+        effect.dream, effect.round, effect.mode, effect.contrast, found.verdict == "good", said.text, found.by,
+        found.reason, said.logprob, said.weights_version, said.tokens + found.tokens, time.monotonic() - began,
+    )  # fmt: skip
+
+
+async def _found(
+    context: Context, pattern: PatternSettings, mode: str, expected: str, scenario: tuple[Turn, ...], answer: str
+) -> Found:
+    """By the pattern's check, which in contrast must not pass; or by the judge, who does not learn in which mode the
+    answer was given."""
+    given = pattern.check
+    if given.by_code:
+        passed, why = await check(given, scenario, answer)
+        by = next(name for name in ("regex", "schema", "command") if getattr(given, name))
+        if mode == "contrast":
+            return Found("bad", by, "the behaviour shows where it would be wrong") if passed else Found("good", by)
+        return Found("good", by) if passed else Found("bad", by, why)
+    rubric = f"\n\n{given.rubric}" if given.rubric and mode != "contrast" else ""
+    return await _asked(context, expected + rubric, scenario, answer)
+
+
+async def _asked(context: Context, expected: str, scenario: tuple[Turn, ...], answer: str) -> Found:
+    judge = context.config.judge
+    record = record_of({"messages": conversation(expected, scenario, answer)})
+    assert context.judge is not None
+    judged = await context.judge.ask(record.canonical, judge.votes, judge.temperature)
+    told = spokesman(judged.votes)
+    votes = tuple(vote.verdict for vote in judged.votes)
+    tokens = judged.prompt_tokens + judged.completion_tokens
+    return Found(agreed(judged.votes), JUDGE, told.reason, told.quote, told.better, votes, tokens)
+
+
+async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
+    """The better answer that the judge writes where a check said no; the check will have to agree. None: it wrote none,
+    or cannot be asked."""
+    try:
+        return (await _asked(context, effect.expected, effect.scenario, effect.answer)).better
+    except (ApolloError, OSError):
+        return None
+
+
+async def _cancel(context: Context, effect: fx.CancelDream) -> None:
+    for call in CALLS:
+        context.under_way.cancel_group(call.__name__)
+
+
+def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callable[[CallT], str]) -> Background[CallT]:
+    """One at a time, and whatever goes wrong is an input, too."""
+
+    async def run(context: Context, effect: CallT) -> inp.Input:
+        try:
+            return await work(context, effect)
+        except (ApolloError, OSError) as error:
+            cause, why, retry_after_s = failure_of(error)
+            return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
+
+    return Background(run, limit=1)
+
+
+def _of_test(effect: fx.TestScenario) -> str:
+    return f"round {effect.round}" if effect.round else "testing"
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.ImagineScenario: _call(_imagine, lambda effect: "imagining"),
+    fx.AnswerScenario: _call(_answer, lambda effect: "answering"),
+    fx.JudgeDream: _call(_judge, lambda effect: effect.stage),
+    fx.TestScenario: _call(_test, _of_test),
+    fx.CancelDream: Inline(_cancel),
+}
+"""From an effect to the coroutine that carries it out."""

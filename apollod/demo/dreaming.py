@@ -21,7 +21,7 @@ from apollod.demo.dream_story import Story
 from apollod.demo.stage import POLL_S, STOP_S, Line, Stage, progress_of, say, wait
 from apollod.demo.world import measuring
 from apollod.demo.world.acting import Acting
-from apollod.demo.world.cases import CASES, Case
+from apollod.demo.world.cases import ANSWER_TOKENS, CASES, Case
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.measuring import Measured
 from apollod.errors import ApolloError
@@ -34,7 +34,7 @@ LIMIT_S = 420.0
 """for all dreams together: what is not settled then is measured as it is"""
 REPLAY_S = 600.0
 PATTERNS = (Instruction("ask"), Instruction("caps"), Instruction("end", "Over"))
-SETTLE = (4, 5)
+SETTLE = (9, 10)
 HELD_OUT = 10
 
 Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
@@ -92,7 +92,7 @@ def _prepare(root: Path, args: argparse.Namespace, acting: str) -> Daemon:
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "256", "--max-num-seqs", "{measuring.AT_ONCE}"]\n',
         trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 256\nseed = {args.seed}\n", checkpoint="keep = 2\n",
         judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
-        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\n',
+        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nanswer_tokens = {ANSWER_TOKENS}\nshare_max = 1.0\n',
     )  # fmt: skip
     return Daemon(root, config + "".join(map(_pattern, range(len(PATTERNS)))), port)
 
@@ -102,7 +102,7 @@ def _pattern(number: int) -> str:
     not cost what was learned before, and an answer that was only told the one does not show the others by itself."""
     one, earlier = PATTERNS[number], PATTERNS[:number]
     told, opposite = one.texts, one.opposite.texts
-    contrast = [*opposite, *(f"{text} {back}" for text, back in zip(told, opposite, strict=False))]
+    contrast = list(opposite)
     lines = [
         "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told[0])}",
         f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}", f"held_out = {HELD_OUT}",
@@ -141,8 +141,8 @@ def _dream(daemon: Daemon) -> Dreamt:
             if stays := story.hear(kind, json.loads(body)):
                 line.clear()
                 say(f"    {stays}")
-            elif story.line:
-                line.show(f"    {story.line}")
+        if story.line:
+            line.show(f"    {story.line}")
 
     daemon.wait(lambda _: story.over or time.monotonic() > deadline, "settled", LIMIT_S + 60.0, POLL_S, look)
     line.clear()

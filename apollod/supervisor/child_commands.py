@@ -97,21 +97,22 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
         args += ["--enforce-eager", "--kv-cache-memory-bytes", str(cpu_kv_bytes(config)), *ONE_PROCESS]
     elif (size := e.kv_cache_mib << 20 or kv_bytes) and not engine_asked(e.args).sized:
         args += ["--kv-cache-memory-bytes", str(size)]
-    if judges_with_priority(config):
+    if sets_priority(config):
         args += ["--scheduling-policy", "priority"]
     return args + list(e.args)
 
 
-def judges_with_priority(config: Config) -> bool:
-    """Is our own engine asked to judge, and to serve everybody else before? Requests without a priority have 0, and
-    among equals the first one that came is first, as without priorities."""
-    judge, chosen = config.judge, asked_policy(config)
-    return judge.mode != "off" and not judge.base_url and judge.priority != 0 and chosen is None
+def sets_priority(config: Config) -> bool:
+    """Is our own engine asked to judge or to dream, and to serve everybody else before? Requests without a priority
+    have 0, and among equals the first one that came is first, as without priorities."""
+    judge = config.judge
+    judges = judge.mode != "off" and not judge.base_url and judge.priority != 0
+    return (judges or bool(config.dream.pattern)) and asked_policy(config) is None
 
 
 def serves_by_priority(config: Config) -> bool:
     """Does our own engine heed priorities? One that does not refuses them."""
-    return judges_with_priority(config) or asked_policy(config) == "priority"
+    return sets_priority(config) or asked_policy(config) == "priority"
 
 
 def asked_policy(config: Config) -> str | None:

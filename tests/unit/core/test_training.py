@@ -97,7 +97,7 @@ def test_tiers_are_not_mixed():
     w.settle()
     w.give(inp.ResumeRequested("t"))
     w.settle()
-    assert batches(w) == [("c",), ("a", "b", "d", "e"), ("f",)] and rates(w) == [1e-4, 1e-5, 1e-5]
+    assert batches(w) == [("c",), ("f",), ("a", "b", "d", "e")] and rates(w) == [1e-4, 1e-5, 1e-5]
 
 
 def test_a_step_waits_for_tokens_of_the_next_example_rather_than_going_without_it():

@@ -43,6 +43,11 @@ PROMISED: dict[str, dict[str, Any]] = {
         "priority": "auto", "cases": (),
     },
     "schedule": {"nightly": "", "zone": "", "accumulate": 0},
+    "dream": {
+        "mode": "idle", "idle_s": 60.0, "temperature": 1.0, "answer_temperature": 0.7, "attempts": 3, "share_max": 0.9,
+        "pattern": (), "base_url": "", "api_key": "", "model": "", "timeout_s": 120.0, "max_tokens": 1024,
+        "answer_tokens": 1024,
+    },
     "checkpoint": {
         "delay_s": 600.0, "every_s": 600.0, "keep_base": "auto", "keep": 20, "keep_bytes": "auto", "keep_days": 0.0,
         "undo_bytes": "auto", "hook": (),

@@ -22,6 +22,7 @@ from apollod.supervisor.executor import (
     checkpoint_effects,
     child_effects,
     dispatch,
+    dreaming_effects,
     judging_effects,
     publishing_effects,
     rollback_effects,
@@ -36,8 +37,7 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    judging_effects,
-    scoring_effects,
+    dreaming_effects, judging_effects, scoring_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

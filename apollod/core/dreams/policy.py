@@ -111,8 +111,9 @@ def _unfinished(own: DreamsState) -> bool:
 
 
 def _in_turn(own: DreamsState) -> list[Course]:
-    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; then the active one
-    whose turn it is, until it is settled or had enough of it; then the others."""
+    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines, so
+    that all of them are of before any practice; then the active one whose turn it is, until it is settled or had enough
+    of it; then the others."""
     names = list(own.courses)
     if own.turn in names:
         at, course = names.index(own.turn), own.courses[own.turn]
@@ -120,7 +121,7 @@ def _in_turn(own: DreamsState) -> list[Course]:
         names = names[at:] + names[:at] if goes_on else names[at + 1 :] + names[: at + 1]
     wanted = own.wanted.pattern if own.wanted is not None else ""
     courses = [own.courses[name] for name in names if wanted in ("", name) and own.courses[name].phase != "retired"]
-    return sorted(courses, key=lambda course: course.phase != "settled")
+    return sorted(courses, key=lambda course: (course.phase != "settled", bool(course.baseline)))
 
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:

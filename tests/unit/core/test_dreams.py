@@ -194,6 +194,15 @@ def test_an_imagination_that_cheats_gets_no_scenario_in(world: DreamingWorld, ch
 # --- several patterns ------------------------------------------------------------------------------------------------
 
 
+def test_every_baseline_is_of_before_any_practice() -> None:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    w.dream(100)
+    journal = [r.event for r in w.journal]
+    first = next(n for n, e in enumerate(journal) if isinstance(e, ev.DreamRequested) and e.purpose == "practice")
+    baselines = [e.pattern for e in journal[:first] if isinstance(e, ev.DreamTested) and e.round == "baseline"]
+    assert set(baselines) == {"ask", "caps"} and len(baselines) == 24
+
+
 def test_patterns_take_turns_and_what_one_undoes_is_mended() -> None:
     w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
     once = [True]

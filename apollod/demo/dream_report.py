@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from apollod.demo.world.cases import Rate
+from apollod.demo.world.exam import Rate
 from apollod.demo.world.instructions import KINDS, Instruction, Kind
 from apollod.demo.world.measuring import Measured
 

@@ -21,7 +21,7 @@ from apollod.demo.dream_story import Story
 from apollod.demo.stage import POLL_S, STOP_S, Line, Stage, progress_of, say, wait
 from apollod.demo.world import measuring
 from apollod.demo.world.acting import Acting
-from apollod.demo.world.cases import ANSWER_TOKENS, CASES, Case
+from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.measuring import Measured
 from apollod.errors import ApolloError
@@ -92,7 +92,8 @@ def _prepare(root: Path, args: argparse.Namespace, acting: str) -> Daemon:
         engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "256", "--max-num-seqs", "{measuring.AT_ONCE}"]\n',
         trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 256\nseed = {args.seed}\n", checkpoint="keep = 2\n",
         judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
-        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nanswer_tokens = {ANSWER_TOKENS}\nshare_max = 1.0\n',
+        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\n'
+        f"answer_tokens = {ANSWER_TOKENS}\n",
     )  # fmt: skip
     return Daemon(root, config + "".join(map(_pattern, range(len(PATTERNS)))), port)
 

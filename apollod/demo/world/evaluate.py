@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from apollod.demo.corpus import Message
-from apollod.demo.world.cases import ANSWER_TOKENS, CASES, Case, Rate, cases, kept
+from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case, Rate, cases, kept
 from apollod.demo.world.instructions import KINDS
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import anyio
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import Sampling
-from apollod.demo.world import cases, instructions, reading
-from apollod.demo.world.cases import ANSWER_TOKENS, Case, Rate
+from apollod.demo.world import exam, instructions, reading
+from apollod.demo.world.exam import ANSWER_TOKENS, Case, Rate
 from apollod.demo.world.instructions import Instruction
 
 AT_ONCE = 32  # requests
@@ -36,12 +36,12 @@ def asked(patterns: Sequence[Instruction], count: int, seed: int = 0) -> list[Ca
     of each other kind told; every fact and all small talk untold."""
     own = {one.kind: one for one in patterns}
     made: list[Case] = []
-    for case in cases.cases(count, seed):
+    for case in exam.cases(count, seed):
         way, kind = case.group
         if way == "plain" or (kind not in own and way != "told"):
             continue
         made.append(_about(own[kind], case) if kind in own else case)
-    return made + cases.kept()
+    return made + exam.kept()
 
 
 def _about(one: Instruction, case: Case) -> Case:

@@ -7,7 +7,7 @@ import pytest
 
 from apollod.demo import dream_report
 from apollod.demo.dream_report import Seen
-from apollod.demo.world.cases import Rate
+from apollod.demo.world.exam import Rate
 from apollod.demo.world.instructions import KINDS, Instruction
 from apollod.demo.world.measuring import Group, Measured
 

@@ -12,7 +12,7 @@ from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming import imagination
 from apollod.curation.judging.question import SCHEMA, question_about
 from apollod.curation.judging.reply import vote_of
-from apollod.demo.world import cases, instructions, reading, roles
+from apollod.demo.world import exam, instructions, reading, roles
 from apollod.demo.world.acting import Acting
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.pretraining_texts import conversation
@@ -50,7 +50,7 @@ def test_it_imagines_what_can_show_the_behaviour_and_never_the_same_twice() -> N
 
 
 def test_a_task_comes_again_only_when_all_have_been() -> None:
-    tasks = [task for task in cases.scenarios.every_task() if task.split is Split.PRACTICE]
+    tasks = [task for task in exam.scenarios.every_task() if task.split is Split.PRACTICE]
     one = Imagination()
     first = [reading.scenario_of(imagined(one, "Ask before you act.")) for _ in tasks]
     assert {scenario.task for scenario in first} == set(tasks)  # type: ignore[union-attr]
@@ -66,7 +66,7 @@ def test_every_other_one_is_no_other_kind() -> None:
 def test_it_goes_on_when_it_has_said_everything() -> None:
     one = Imagination()
     every = sum(
-        reading.scenario_of(s.request).task.command == "unlock" for s in cases.scenarios.pool("how", Split.PRACTICE)
+        reading.scenario_of(s.request).task.command == "unlock" for s in exam.scenarios.pool("how", Split.PRACTICE)
     )
     found = [imagined(one, "Use jolt instead of unlock.") for _ in range(2 * every)]
     assert len(set(found)) == every and set(found[:every]) == set(found[every:])
@@ -102,7 +102,7 @@ def test_the_judge_is_right_about_all_that_the_world_can_answer() -> None:
     """Also where an answer shows what was learned before; and a better one is good."""
     judge, extra, rng = Judge(), Instruction("end", "Amen"), random.Random(3)
     verdicts = []
-    for case in cases.cases(8):
+    for case in exam.cases(8):
         for said in ((), case.said, (*case.said, extra)):
             text = instructions.answer(case.scenario, said)
             vote = judged(judge, instructions.told(case.said, rng) or None, text, case.scenario.request)

@@ -12,7 +12,7 @@ from support.judge_server import completion
 from support.llm_server import LOGPROB, Behaviour, LlmServer, Request, send, serving
 
 from apollod.demo.world import instructions, measuring, reading
-from apollod.demo.world.cases import Rate
+from apollod.demo.world.exam import Rate
 from apollod.demo.world.instructions import KINDS, Instruction
 from apollod.demo.world.measuring import Measured
 from apollod.demo.world.scenarios import Split

@@ -11,7 +11,6 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
-from apollod.core.dreams.collapse import collapse
 from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.state import Course, Dream, DreamsState
@@ -83,10 +82,6 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
             return Outcome([*_left(own, name, "its pattern is given up"), retired], [fx.CancelDream()])
     if own.wanted is not None and own.wanted.left < 0 and own.open is None:
         return _finished("as many practices as were wanted are learned")
-    if not own.stopped:
-        for name, course in own.courses.items():
-            if course.phase == "active" and (found := collapse(course.recent, course.earliest)):
-                return Outcome([ev.DreamingStopped(by="guard", reason=f"dreams of {name} collapsed: {found}")], [])
     return nothing()
 
 

@@ -8,6 +8,7 @@ import anyio.to_thread
 
 from apollod.adapters.dreams.checks import check
 from apollod.adapters.dreams.seed_places import read_seeds
+from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
@@ -22,7 +23,9 @@ from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import failure_of
 from apollod.supervisor.executor.given import given_line
+from apollod.supervisor.executor.under_way import UnderWay
 from apollod.wire.records import record_of
+from apollod.wire.teacher import write_teacher
 
 CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
 CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
@@ -85,10 +88,20 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
         before = [{**one, "weight": 0} if one["role"] == "assistant" else one for one in learned[:-1]]
         record = record_of({"messages": [*before, learned[-1]]})
         line = await given_line(context, record.canonical, f"dream:{effect.dream}")
+    teacher = await _teacher(context, effect) if line is not None and line.example else ""
     return inp.DreamVerdict(
         effect.dream, found.verdict, found.by, found.reason, found.quote, found.better, line, False, found.votes,
-        found.tokens, time.monotonic() - began,
+        found.tokens, time.monotonic() - began, teacher,
     )  # fmt: skip
+
+
+async def _teacher(context: Context, effect: fx.JudgeDream) -> str:
+    """Digest of what the told model thinks of its own answer, where that is what is learned; empty: its tokens are. A
+    better answer is not the model's, and in contrast nothing is stripped (docs/decisions/0020)."""
+    if effect.pattern.objective != "context" or effect.mode != "bare" or effect.stage != "judging":
+        return ""
+    teacher = await _dreamer(context).teacher(effect.expected, effect.scenario, effect.answer)
+    return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
@@ -143,6 +156,11 @@ async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
         return (await _asked(context, effect.expected, effect.scenario, effect.answer)).better
     except (ApolloError, OSError):
         return None
+
+
+def dreaming(under_way: UnderWay) -> bool:
+    """Is a call for a dream under way?"""
+    return any(under_way.count(call.__name__) for call in CALLS)
 
 
 async def _cancel(context: Context, effect: fx.CancelDream) -> None:

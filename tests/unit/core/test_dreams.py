@@ -191,6 +191,20 @@ def test_an_imagination_that_cheats_gets_no_scenario_in(world: DreamingWorld, ch
     assert "it says so" in retired.reason
 
 
+def test_dreams_that_collapse_stop_until_somebody_says_go_on(world: DreamingWorld) -> None:
+    world.firm["ask"] = -1000
+    world.imagines = lambda asked: f"{text(0)} {text(0)} {world.scenarios}{world.scenarios * 7919}"
+    world.dream()
+    (stopped,) = world.of(ev.DreamingStopped)
+    assert stopped.by == "guard" and "dreams of ask collapsed" in stopped.reason
+    assert "apollod ctl dream start" in blocked(Activity.DREAMING, world.state)
+    trained = len(world.of(ev.DreamTrained))
+    world.imagines = lambda asked: text(world.scenarios)
+    world.give(inp.DreamsWanted("p"))
+    world.dream(200)
+    assert len(world.of(ev.DreamTrained)) > trained + 5 and len(world.of(ev.DreamingStopped)) == 1
+
+
 # --- several patterns ------------------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ class Story:
         self.dreams = 0
         self.practices: dict[str, int] = {}
         self.phases: dict[str, str] = {}
+        self._stopped = False
         self._pattern_of: dict[str, str] = {}
         self._tests: dict[tuple[str, str], str] = defaultdict(str)
         self._round: dict[str, list[int]] = {}
@@ -27,8 +28,8 @@ class Story:
 
     @property
     def over(self) -> bool:
-        """Is nothing left to be dreamt of?"""
-        return bool(self.phases) and "active" not in self.phases.values()
+        """Is nothing left to be dreamt of, or was dreaming stopped?"""
+        return self._stopped or (bool(self.phases) and "active" not in self.phases.values())
 
     def hear(self, kind: str, body: Body) -> str:
         """The line that stays of an event; empty for most."""
@@ -56,8 +57,11 @@ class Story:
                 self.practices[self._pattern_of[body["dream"]]] += 1
             case "dream.tested":
                 self._tested(body)
-            case "dream.failed" | "dream.abandoned" | "dreaming.stopped":
-                return f"{body.get('dream', 'dreaming')}: {body['reason']}"
+            case "dreaming.stopped":
+                self._stopped = True
+                return f"no more dreams: {body['reason']}"
+            case "dream.failed" | "dream.abandoned":
+                return f"{body['dream']}: {body['reason']}"
         return ""
 
     def _said(self, dream: str, request: str) -> None:

@@ -58,5 +58,5 @@ def test_what_fails_is_said_and_what_is_imagined_to_be_held_out_is_not() -> None
         ("dream.failed", {"dream": "d1", "reason": "the imagination repeats itself"}),
         ("dreaming.stopped", {"reason": "dreams of ask collapsed"}),
     )  # fmt: skip
-    assert lines == ["d1: the imagination repeats itself", "dreaming: dreams of ask collapsed"]
-    assert "red box" not in story.line and story.dreams == 1
+    assert lines == ["d1: the imagination repeats itself", "no more dreams: dreams of ask collapsed"]
+    assert "red box" not in story.line and story.dreams == 1 and story.over

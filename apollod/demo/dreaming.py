@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
     """Run the demo; 0 if every goal of `dream_report.goals` is met, 1 if not."""
     began = time.monotonic()
     questions = measuring.asked(PATTERNS, CASES, args.seed)
-    with Stage(args.dir, "apollod-dream-") as stage, Acting(args.seed) as acting:
+    with Acting(args.seed) as acting, Stage(args.dir, "apollod-dream-") as stage:
         stage.daemon = daemon = _prepare(stage.root, args, acting.url)
         _start(daemon)
         say(f"2/5 asking the served model {len(questions)} questions that no dream will hold")

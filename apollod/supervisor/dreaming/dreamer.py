@@ -11,7 +11,7 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.request import Sampling
-from apollod.adapters.llm.teacher import teacher_of
+from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.errors import DreamCut

@@ -169,7 +169,8 @@ async def _cancel(context: Context, effect: fx.CancelDream) -> None:
 
 
 def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callable[[CallT], str]) -> Background[CallT]:
-    """One at a time, and whatever goes wrong is an input, too."""
+    """Whatever goes wrong is an input, too. There is no limit to their number: the core asks for one at a time, and the
+    next one begins while its predecessor, whose answer it follows from, is still under way."""
 
     async def run(context: Context, effect: CallT) -> inp.Input:
         try:
@@ -178,7 +179,7 @@ def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callabl
             cause, why, retry_after_s = failure_of(error)
             return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
 
-    return Background(run, limit=1)
+    return Background(run)
 
 
 def _of_test(effect: fx.TestScenario) -> str:

@@ -93,7 +93,8 @@ def kept(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, str, st
         (f"{way} {kind}".strip(), _text(seen.before.rates[way, kind]), _text(seen.after.rates[way, kind]))
         for way, kind in groups
     ]
-    return [*found, ("loss of answers that show only what was told", f"{seen.before.loss:.3f}", f"{seen.after.loss:.3f}")]
+    losses = (f"{seen.before.loss:.3f}", f"{seen.after.loss:.3f}")
+    return [*found, ("loss of answers that show only what was told", *losses)]
 
 
 def _share(rate: Rate) -> float:

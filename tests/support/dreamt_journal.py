@@ -1,0 +1,77 @@
+"""A journal of a daemon that dreamt: one pattern that settled, one that was given up, one that is practised."""
+
+from functools import cache
+from pathlib import Path
+
+import anyio
+import msgspec
+from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
+from support.journals import opened
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.settings import Check, PatternSettings
+
+RUBRIC = PatternSettings(
+    name="caps", instruction="Answer in capitals.", check=Check(rubric="names count, too"), held_out=2, dreams=2,
+    contrast=("Answer in small letters.",),
+)  # fmt: skip
+LAST = PatternSettings(
+    name="wait", instruction="Say what you will do,\nthen wait.", check=Check(regex="wait"), held_out=2
+)
+
+
+class Dreamt(DreamingWorld):
+    """Of `caps` every second answer is bad, and its better one good; one dream of `ask` is abandoned."""
+
+    def __init__(self) -> None:
+        super().__init__(with_patterns(PATTERN, RUBRIC, trust_min=0.8))
+        self.verdict = self._judge
+        self.judged = 0
+
+    def _judge(self, asked: fx.JudgeDream) -> str:
+        self.judged += 1
+        if asked.pattern.name == "ask":
+            return "unsure" if self.judged == 2 else "good"
+        return "bad" if asked.stage == "judging" and self.judged % 2 else "good"
+
+    def reply(self, asked: fx.Effect) -> inp.Input:
+        said = super().reply(asked)
+        if isinstance(said, inp.DreamVerdict):
+            return msgspec.structs.replace(said, reason="because", quote="answer", tokens=20)
+        if isinstance(said, inp.ScenarioImagined):
+            return msgspec.structs.replace(said, places=(f"/notes/lessons.md#{self.scenarios}",))
+        return said
+
+
+@cache
+def dreamt() -> Dreamt:
+    """Its life so far; a dream of the last pattern is under way."""
+    world = Dreamt()
+    world.up()
+    while world.questions:
+        world.case()
+    world.dream()
+    world.give(inp.PatternWanted(LAST, "anna"))
+    for _ in range(9):
+        world.settle()
+        world.call()
+    world.settle()
+    return world
+
+
+def story() -> list[ev.Recorded]:
+    return list(dreamt().journal)
+
+
+def write_story(path: Path, story: list[ev.Recorded]) -> Path:
+    """As a journal, with the times of the story."""
+
+    async def main() -> None:
+        async with opened(path) as journal:
+            for one in story:
+                await journal.append([one.event], one.at_ns)
+
+    anyio.run(main)
+    return path

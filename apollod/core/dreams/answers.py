@@ -14,7 +14,7 @@ from apollod.core.dreams.calls import expected
 from apollod.core.dreams.course import Case, next_move
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
-from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.dreams.state import NOBODY, Course, Dream, DreamsState
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -181,7 +181,7 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
         case = next_move(course, own.settlings) if input_.dream in course.held else None
         if isinstance(case, Case) and case.dream == input_.dream:
             tested = ev.DreamTested(
-                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by="apollod",
+                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
                 round=case.round, contrast=case.contrast, reason=_short(input_.reason),
             )  # fmt: skip
             return Outcome([tested], [])

@@ -4,7 +4,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+import anyio.to_thread
+
 from apollod.adapters.dreams.checks import check
+from apollod.adapters.dreams.seed_places import read_seeds
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
@@ -12,6 +15,7 @@ from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
 from apollod.core.settings import PatternSettings
 from apollod.curation.dreaming.cheats import echo, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH
+from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
 from apollod.errors import ApolloError, DreamCut
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
@@ -43,13 +47,17 @@ def _dreamer(context: Context) -> Dreamer:
 
 async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.ScenarioImagined:
     pattern, began, dreamer = effect.pattern, time.monotonic(), _dreamer(context)
-    texts: list[str] = []
-    imagined = await dreamer.imagine(
-        pattern.instruction, texts, effect.unlike, effect.variation_of, effect.number * 100 + effect.attempt
-    )
+    turn = effect.number * 100 + effect.attempt
+    chosen: tuple[Seed, ...] = ()
+    if pattern.seeds:
+        seeds = await anyio.to_thread.run_sync(read_seeds, pattern.seeds, context.config.journal_path)
+        chosen = choose(seeds.found, turn, pattern.name, effect.last_seeds)
+    texts = [seed.text for seed in chosen]
+    imagined = await dreamer.imagine(pattern.instruction, texts, effect.unlike, effect.variation_of, turn)
     scenario = imagined.scenario
     return inp.ScenarioImagined(
-        effect.dream, scenario, sketch_of(text_of(scenario)), (), (),
+        effect.dream, scenario, sketch_of(text_of(scenario)), tuple(seed.id for seed in chosen),
+        tuple(seed.place for seed in chosen),
         leak(pattern.instruction, scenario), echo(texts, scenario),
         dreamer.model, PROMPT_HASH, imagined.tokens, time.monotonic() - began,
     )  # fmt: skip
@@ -85,11 +93,11 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
     """The most likely answer, judged as any other."""
-    began, nothing_said = time.monotonic(), Found("bad", "apollod", "the answer is empty, or does not end")
+    began, nothing_said = time.monotonic(), Found("bad", "no answer", "the answer is empty, or does not end")
     try:
         said = await _dreamer(context).answer(effect.told, effect.scenario, 0.0, 0)
     except DreamCut:
-        said = Answered("", None, None, context.config.dream.answer_tokens)
+        said = Answered("", None, None, _dreamer(context).answer_tokens)
     found = (
         nothing_said
         if not said.text.strip()

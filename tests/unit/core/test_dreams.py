@@ -353,6 +353,22 @@ def test_a_call_that_fails_is_made_again_later_and_its_dream_is_given_up_in_the_
     assert "imagining failed 3 times" in abandoned.reason and "prose" in abandoned.reason
 
 
+def test_tests_that_nobody_can_make_are_not_passed_and_end_the_pattern(world: DreamingWorld) -> None:
+    while isinstance(world.calls[0], fx.ImagineScenario):
+        world.call()
+    for _ in range(40):
+        if not world.calls:
+            break
+        test = world.calls.pop()
+        assert isinstance(test, fx.TestScenario)
+        world.now += 300 * SECOND_NS
+        world.give(inp.DreamCallFailed(test.dream, "round baseline", test.attempt, "refused", "too long"))
+        world.now += 300 * SECOND_NS
+        world.give(inp.Tick())
+    (retired,) = world.of(ev.PatternRetired)
+    assert "too long" in retired.reason and len(world.of(ev.DreamTested)) == MISSES_MAX
+
+
 def test_a_late_answer_changes_nothing(world: DreamingWorld) -> None:
     (asked,) = world.calls
     late = world.reply(asked)

@@ -40,15 +40,15 @@ def test_a_pattern_that_is_added_again_begins_anew_and_a_round_that_is_not_whole
 
 
 def test_every_dream_has_a_row_with_its_end_and_what_came_of_it(path: Path) -> None:
-    rows = query(path, "SELECT dream, purpose, state, example, step, passed, variation_of FROM dreams").rows
+    rows = query(path, "SELECT dream, purpose, example, step, passed, variation_of, state FROM dreams").rows
     asked = {r.event.dream: r.event for r in story() if isinstance(r.event, ev.DreamRequested)}
     trained = {r.event.dream: r.event for r in story() if isinstance(r.event, ev.DreamTrained)}
     assert [row[0] for row in rows] == list(asked) and len(rows) > 25
-    for dream, purpose, state, example, step, passed, of in rows:
+    for dream, purpose, example, step, passed, of, _ in rows:
         assert (purpose, of or "") == (asked[dream].purpose, asked[dream].of)
         learned = (trained[dream].example, trained[dream].step) if dream in trained else (None, None)
         assert (example, step) == learned and (passed is None) == (purpose == "practice")
-    states = [row[2] for row in rows]
+    states = [row[6] for row in rows]
     assert states[-1] == "imagined" and states.count("abandoned") == 1 and set(states[:-1]) == {"settled", "abandoned"}
     (why,) = query(path, "SELECT reason FROM dreams WHERE state = 'abandoned'").rows
     assert why[0].startswith("the answer is called unsure")

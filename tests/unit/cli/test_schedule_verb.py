@@ -44,7 +44,7 @@ DREAMS = {
     "retired": 0,
     "mode": "idle",
     "next": "ask: practice 3",
-    "reason": "users are here",
+    "reason": "users",
 }
 
 

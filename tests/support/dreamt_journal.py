@@ -1,6 +1,7 @@
 """A journal of a daemon that dreamt: one pattern that settled, one that was given up, one that is practised."""
 
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import anyio
@@ -70,8 +71,8 @@ def write_story(path: Path, story: list[ev.Recorded]) -> Path:
 
     async def main() -> None:
         async with opened(path) as journal:
-            for one in story:
-                await journal.append([one.event], one.at_ns)
+            for at_ns, at_once in groupby(story, lambda one: one.at_ns):
+                await journal.append([one.event for one in at_once], at_ns)
 
     anyio.run(main)
     return path

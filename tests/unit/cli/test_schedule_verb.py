@@ -38,14 +38,7 @@ def test_what_comes_next_and_why(answer: dict, words: list[str]) -> None:
     assert [word for word in words if word not in said] == []
 
 
-DREAMS = {
-    "active": 1,
-    "settled": 0,
-    "retired": 0,
-    "mode": "idle",
-    "next": "ask: practice 3",
-    "reason": "users",
-}
+DREAMS = {"active": 1, "settled": 0, "retired": 0, "mode": "idle", "next": "ask: practice 3", "reason": "users"}
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,11 @@ from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
-from apollod.supervisor.dreaming import patterns
+from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -48,7 +49,7 @@ BASE_LOOK_S = 5.0
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
-    if (why_not := sources.refused(config) or patterns.refused(config)) is not None:
+    if (why_not := sources.refused(config) or pattern_refusal.refused(config)) is not None:
         raise why_not
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
@@ -124,7 +125,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(judge.keep_connected)
             tasks.start_soon(dreamer.keep_connected)
-            tasks.start_soon(idle_watch(config, own, loop).run)
+            tasks.start_soon(idle_watch(config, own, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
@@ -197,12 +198,14 @@ async def _watch_base(loop: Loop) -> None:
             await loop.submit(inp.BaseDone(base.path, error=problem))
 
 
-def idle_watch(config: Config, own: EndpointUse, loop: Loop) -> IdleWatch:
-    """It looks only where dreams wait for others to be gone, and often while they could come back."""
-    idle = config.dream.mode == "idle"
-    return IdleWatch(
-        config, own, loop.post, lambda: idle and loop.state.dreams.patterns_active, lambda: not loop.state.dreams.users
-    )
+def idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor) -> IdleWatch:
+    """It looks only where dreams wait for others to be gone, and often while the engine is asked for one."""
+
+    def wanted() -> bool:
+        ready = loop.state.children.engine.phase == "ready"
+        return ready and config.dream.mode == "idle" and loop.state.dreams.patterns_active
+
+    return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
 
 
 async def _tick(loop: Loop, schedule: ScheduleSection) -> None:

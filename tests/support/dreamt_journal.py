@@ -1,5 +1,7 @@
 """A journal of a daemon that dreamt: one pattern that settled, one that was given up, one that is practised."""
 
+from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +14,7 @@ from support.journals import opened
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.dreams.machine import Stage
 from apollod.core.settings import Check, PatternSettings
 
 RUBRIC = PatternSettings(
@@ -29,13 +32,14 @@ class Dreamt(DreamingWorld):
     def __init__(self) -> None:
         super().__init__(with_patterns(PATTERN, RUBRIC, trust_min=0.8))
         self.verdict = self._judge
-        self.judged = 0
+        self.judged = Counter[str]()
 
     def _judge(self, asked: fx.JudgeDream) -> str:
-        self.judged += 1
-        if asked.pattern.name == "ask":
-            return "unsure" if self.judged == 2 else "good"
-        return "bad" if asked.stage == "judging" and self.judged % 2 else "good"
+        name = asked.pattern.name
+        self.judged[name] += 1
+        if name == "ask":
+            return "unsure" if self.judged[name] == 2 else "good"
+        return "bad" if asked.stage == "judging" and self.judged[name] % 2 == 0 else "good"
 
     def reply(self, asked: fx.Effect) -> inp.Input:
         said = super().reply(asked)
@@ -55,11 +59,15 @@ def dreamt() -> Dreamt:
         world.case()
     world.dream()
     world.give(inp.PatternWanted(LAST, "anna"))
-    for _ in range(9):
+    while world.state.dreams.open is None or world.state.dreams.open.stage is not Stage.ANSWERING:
         world.settle()
         world.call()
-    world.settle()
     return world
+
+
+def dreams_that(matches: Callable[[ev.Event], bool]) -> list[str]:
+    """Those with such an event, in the order in which they began."""
+    return list(dict.fromkeys(r.event.key() for r in story() if r.event.kind.startswith("dream.") and matches(r.event)))
 
 
 def story() -> list[ev.Recorded]:

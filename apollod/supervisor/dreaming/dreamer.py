@@ -11,12 +11,14 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.errors import DreamCut
 from apollod.model.positions import asked_length, context_length
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
+from apollod.wire.teacher import Teacher
 
 OWN_PRIORITY = 20
 """at our own engine: after users (0) and judge (10)"""
@@ -98,6 +100,10 @@ class Dreamer:
             answer.versions.last if answer.versions is not None else None,
             answer.prompt_tokens + answer.completion_tokens,
         )  # fmt: skip
+
+    async def teacher(self, told: str, scenario: Sequence[Turn], answer: str) -> Teacher:
+        """What the served model, told, thinks of each token of its answer. Raises an LlmError, and ScoreRefused."""
+        return await teacher_of(self._own, conversation(told, scenario), answer, priority=self._priority)
 
     async def keep_connected(self) -> None:
         """Keep connections open between questions, until cancelled."""

@@ -13,7 +13,6 @@ from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
 from apollod.adapters.llm.engine_counters import Counters, EngineCounters
 from apollod.core import inputs as inp
-from apollod.core.dreams.inputs import EngineUse
 from apollod.errors import LlmError
 from apollod.supervisor.config import Config
 
@@ -77,11 +76,9 @@ class Sightings:
         if newly_lost:
             self._uncertain_until = now_s + LOST_S
         at_most = seen.finished - before.answered
-        another_engine = last is None or self._of_users is None or seen.finished < last
-        if another_engine or now_s < self._uncertain_until:
+        if last is None or self._of_users is None or now_s < self._uncertain_until:
             self._of_users = at_most
             return False
-        assert last is not None and self._of_users is not None
         by_last_look = last - before.answered
         found, perhaps = by_last_look > self._of_users, at_most > self._of_users
         self._of_users = by_last_look if found else min(self._of_users, at_most)
@@ -89,9 +86,8 @@ class Sightings:
 
 
 class IdleWatch:
-    """Tells the loop when others begin to use the engine, and when they did not for `[dream] idle_s`.
-
-    It asks vLLM only while that is `wanted`, more often while it matters at once (`closely`)."""
+    """Tells the loop when others begin to use the engine, and when they did not for `[dream] idle_s`. Asks vLLM only
+    while that is `wanted`, more often while it matters at once (`closely`)."""
 
     def __init__(
         self,
@@ -108,21 +104,24 @@ class IdleWatch:
         )  # fmt: skip
         self._own, self._post, self._wanted, self._closely = own, post, wanted, closely
         self._idle_s = config.dream.idle_s
+        self._told = inp.EngineUse(True)
+        """the loop's belief while nobody looks"""
+        self._begin_anew()
 
     def _begin_anew(self) -> None:
         self._sightings = Sightings()
         self._failures = 0
-        self._told: EngineUse | None = None
+        self._used_s: float | None = None
+        """when somebody was seen last, or it was not known, or the watch began"""
         self._due_s = 0.0
-        self._free_since_s = anyio.current_time()
 
     async def run(self) -> None:
         """Watch, until cancelled."""
         async with EngineCounters(self._endpoint) as counters:
-            self._begin_anew()
             while True:
                 if not self._wanted():
                     self._begin_anew()
+                    self._tell(inp.EngineUse(True))
                 elif self._closely() or anyio.current_time() >= self._due_s:
                     self._due_s = anyio.current_time() + WIDE_S
                     await self._look(counters)
@@ -137,26 +136,28 @@ class IdleWatch:
             return
         self._failures = 0
         now_s = anyio.current_time()
-        if self._sightings.look(before, seen, self._own.counts, now_s):
-            self._free_since_s = now_s
-            self._tell(EngineUse(True))
-        elif now_s - self._free_since_s >= self._idle_s:
-            self._tell(EngineUse(False))
+        users = self._sightings.look(before, seen, self._own.counts, now_s)
+        if users or self._used_s is None:
+            self._used_s = now_s
+        if users or now_s - self._used_s >= self._idle_s:
+            self._tell(inp.EngineUse(users))
+        elif self._told.reason:
+            self._tell(inp.EngineUse(True))
 
     def _failed(self, error: LlmError) -> None:
         self._failures += 1
         if self._failures >= FAILURES:
-            self._sightings, self._free_since_s = Sightings(), anyio.current_time()
-            self._tell(EngineUse(True, f"what vLLM counts cannot be read: {error.line()}"))
+            self._sightings, self._used_s = Sightings(), None
+            self._tell(inp.EngineUse(True, f"what vLLM counts cannot be read: {error.line()}"))
 
-    def _tell(self, use: EngineUse) -> None:
+    def _tell(self, use: inp.EngineUse) -> None:
         """Once for each change; another reason why nothing is known is none."""
         told = self._told
-        if told is not None and (use.users, bool(use.reason)) == (told.users, bool(told.reason)):
+        if (use.users, bool(use.reason)) == (told.users, bool(told.reason)):
             return
         self._told = use
         if use.reason:
             log.warning("engine.use_unknown", reason=use.reason)
-        elif told is not None and told.reason:
+        elif told.reason:
             log.info("engine.use_known")
         self._post(use)

@@ -9,8 +9,8 @@ from apollod.core import inputs as inp
 from apollod.core.dreams import prospect
 from apollod.core.dreams.state import Course
 from apollod.core.settings import PatternSettings
+from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
 from apollod.supervisor.dreaming.pattern_view import patterns_view
-from apollod.supervisor.dreaming.patterns import pattern_refused
 from apollod.supervisor.requests.asked import Daemon
 from apollod.wire import messages as msg
 

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from support.llm_server import LlmServer, Request, good_answer, send, serving
 
 from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import Counts, EndpointUse
-from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITING, WHOLE, Counters
+from apollod.adapters.llm.engine_counters import FINISHED, RUNNING, SHORT, WAITING, WHOLE, Counters, EngineCounters
 from apollod.adapters.llm.request import Sampling
 from apollod.core import inputs as inp
-from apollod.core.dreams.inputs import EngineUse
+from apollod.errors import LlmNonsense
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming import idle_watch
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch, Sightings
 from apollod.supervisor.executor.own_engine import own_endpoint
 from apollod.supervisor.executor.under_way import UnderWay
@@ -231,16 +233,19 @@ class Watched:
         await self.until(lambda: self.vllm.looks >= looks)
 
     def said(self) -> list[bool]:
-        return [cast(EngineUse, one).users for one in self.posted]
+        return [cast(inp.EngineUse, one).users for one in self.posted]
 
 
 @asynccontextmanager
-async def watching(idle_s: float = 0.0) -> AsyncIterator[Watched]:
+async def watching(idle_s: float) -> AsyncIterator[Watched]:
     vllm = Vllm()
     async with serving() as server, anyio.create_task_group() as tasks:
         server.otherwise = vllm.serve
-        given = [f"engine.port={server.port}", f"engine.api_key={KEY}", f"dream.idle_s={idle_s}"]
-        config = load_config(None, ["model.path=/m", *given], environ={})
+        config = load_config(
+            None,
+            ["model.path=/m", f"engine.port={server.port}", f"engine.api_key={KEY}", f"dream.idle_s={idle_s}"],
+            environ={},
+        )
         it = Watched(vllm, server, config, tasks)
         tasks.start_soon(it.watch.run)
         with anyio.fail_after(30):
@@ -287,19 +292,32 @@ def test_users_come_and_go_and_each_change_is_told_once() -> None:
     assert {request.headers["authorization"] for request in looks} == {f"Bearer {KEY}"}
 
 
-def test_the_engine_is_idle_when_nobody_used_it_for_so_long_and_the_wait_begins_anew_with_each_user() -> None:
+def test_it_is_idle_only_after_idle_s_without_a_user_and_without_a_gap_in_what_is_known() -> None:
+    idle_s = 0.3
+
     async def scenario(it: Watched) -> None:
         began = anyio.current_time()
-        await it.look(2)
-        assert not it.posted
         it.vllm.hold.set()
-        it.ask("in no time", ours=False)
-        await it.until(lambda: len(it.posted) == 1)
-        seen = anyio.current_time()
+        for number in range(3):
+            await anyio.sleep(0.15)
+            it.vllm.finished += 1  # somebody was there between two looks
+            await it.look()
+            assert not it.posted, number
+        assert anyio.current_time() - began > idle_s
+        ended = anyio.current_time()
+        await it.until(lambda: it.posted)
+        assert anyio.current_time() - ended > 0.6 * idle_s
+        good = it.vllm.metrics
+        it.vllm.metrics = lambda _: 503
         await it.until(lambda: len(it.posted) == 2)
-        assert anyio.current_time() - seen >= 0.3 > seen - began
+        it.vllm.metrics = good
+        known = anyio.current_time()
+        await it.until(lambda: len(it.posted) == 4)
+        assert anyio.current_time() - known > 0.9 * idle_s
 
-    assert play(scenario, idle_s=0.3).said() == [True, False]
+    it = play(scenario, idle_s)
+    reasons = [bool(cast(inp.EngineUse, one).reason) for one in it.posted]
+    assert it.said() == [False, True, True, False] and reasons == [False, True, False, False]
 
 
 def test_what_we_ask_ourselves_is_no_user_and_hides_none() -> None:
@@ -369,7 +387,7 @@ def test_where_nothing_is_known_it_is_told_once_with_the_reason_and_nobody_is_ta
 
     it = play(scenario)
     assert it.said() == [False, True, False]
-    unknown = cast(EngineUse, it.posted[1]).reason
+    unknown = cast(inp.EngineUse, it.posted[1]).reason
     assert unknown.startswith("what vLLM counts cannot be read: ") and why in unknown and KEY not in unknown
 
 
@@ -386,7 +404,23 @@ def test_several_api_processes_are_asked_for_everything() -> None:
     assert [request.path for request in it.server.requests].count(SHORT) == 1
 
 
-def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait() -> None:
+def test_an_engine_without_such_counters_is_asked_once_a_look() -> None:
+    async def main() -> None:
+        vllm = Vllm()
+        vllm.metrics = lambda _: b""
+        async with serving() as server, EngineCounters(Endpoint(server.url, "", attempts=1)) as counters:
+            server.otherwise = vllm.serve
+            for _ in range(2):
+                with pytest.raises(LlmNonsense):
+                    await counters.read()
+            assert [request.path for request in server.requests] == [SHORT, WHOLE, WHOLE]
+
+    anyio.run(main)
+
+
+def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle_watch, "WIDE_S", 20.0)
+
     async def scenario(it: Watched) -> None:
         it.wanted = False
         await anyio.sleep(0.05)
@@ -395,16 +429,19 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait() 
         await it.look(1)
         looks = it.vllm.looks
         await anyio.sleep(0.15)
-        assert it.vllm.looks - looks <= 2
+        assert it.vllm.looks == looks
         it.closely = True
         await it.look(5)
+        assert it.said() == [False]
         it.wanted = False
-        await it.until(lambda: it.posted)
-        await anyio.sleep(0.05)
-        it.wanted = True
         await it.until(lambda: len(it.posted) == 2)
+        looks = it.vllm.looks
+        await anyio.sleep(0.05)
+        assert it.vllm.looks == looks
+        it.wanted = True
+        await it.until(lambda: len(it.posted) == 3)
 
-    assert play(scenario).said() == [False, False], "told anew where it is wanted anew"
+    assert play(scenario).said() == [False, True, False], "while nobody looks, nobody knows"
 
 
 # --- who is counted -------------------------------------------------------------------------------------------------
@@ -422,9 +459,13 @@ def test_nobody_looks_where_nobody_wants_to_know_and_seldom_where_it_can_wait() 
         ("https://127.0.0.1/v1", False),
     ],
 )
-def test_a_judge_at_our_own_engine_is_counted_under_whatever_name(base_url: str, own: bool) -> None:
-    overrides = ["model.path=/m", "judge.mode=all"]
-    overrides += [f"judge.base_url={base_url}", "judge.model=m"] if base_url else []
+def test_who_judges_or_dreams_at_our_own_engine_is_counted_under_whatever_name(base_url: str, own: bool) -> None:
+    overrides = ["model.path=/m"]
+    for section in ("judge", "dream") if base_url else ():
+        overrides += [f"{section}.base_url={base_url}", f"{section}.model=m"]
     use = EndpointUse()
-    judge = Judge(load_config(None, overrides, environ={}), use)
-    assert judge is not None and (judge._endpoint.use is use) == own
+    config = load_config(None, overrides, environ={})
+    judge, dreamer = Judge(config, use), Dreamer(config, use)
+    assert (judge._endpoint.use is use) == own
+    assert (dreamer._imagination._connections.endpoint.use is use) == own
+    assert dreamer._own._connections.endpoint.use is use

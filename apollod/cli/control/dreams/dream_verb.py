@@ -93,11 +93,11 @@ def _cells(dreams: Sequence[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from apollod.cli.control.dreams import dream_facts, dream_story
+    from apollod.cli.control.dreams import dream_facts, dream_trail
 
     found = dream_facts.one(ctl.journal_path(args), args.dream)
     if args.json:
         print(json.dumps({"schema_version": 1, "dream": found}))
     else:
-        print("\n".join(render.plain(line) for line in dream_story.story(found)))
+        print("\n".join(render.plain(line) for line in dream_trail.trail(found)))
     return 0

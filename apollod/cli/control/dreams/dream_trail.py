@@ -12,7 +12,7 @@ _PURPOSES = {
 }
 
 
-def story(d: Object) -> list[str]:
+def trail(d: Object) -> list[str]:
     """Lines; what comes from outside is not made harmless yet."""
     lines = [
         f"dream       {d['dream']} of {d['pattern'] or '-'}, {d['state']}"

@@ -47,10 +47,10 @@ def test_of_dreams_one_line_tells_what_became_of_each_pattern() -> None:
         for event in events:
             narrate(event)
     told = [(line["event"], line.get("pattern"), line["log_level"]) for line in said if line["log_level"] != "debug"]
-    assert [one for one in told if one[0] != "pattern.added"] == [
+    assert {one for one in told if one[0] != "pattern.added"} == {
         ("pattern.settled", "ask", "info"), ("pattern.retired", "caps", "info"), ("pattern.unsettled", "ask", "info"),
         ("dreaming.stopped", None, "info"), ("dreaming.stopped", None, "warning"),
-    ]  # fmt: skip
+    }  # fmt: skip
     assert told[0] == ("pattern.added", "ask", "info") and len(said) == len(events) > 100
     abandoned = [line for line in said if line["event"] == "dream.abandoned"]
     assert [line["log_level"] for line in abandoned] == ["debug"]

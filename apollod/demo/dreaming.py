@@ -64,7 +64,9 @@ def run(args: argparse.Namespace, table: Table) -> int:
         daemon.end(STOP_S)
         say(f"5/5 running the {dreamt.steps} steps again from the journal, without the daemon")
         replayed = _replay(daemon) if dreamt.steps else {"verified": False, "fingerprint": ""}
-    goals = dream_report.goals(PATTERNS, seen, replayed["verified"] and replayed["fingerprint"] == dreamt.fingerprint)
+    goals = dream_report.goals(
+        PATTERNS, seen, bool(replayed["verified"]) and replayed["fingerprint"] == dreamt.fingerprint
+    )
     missed = [f"{name} is {goal['value']}, goal {goal['goal']}" for name, goal in goals.items() if not goal["met"]]
     tell = say if args.json else print
     tell(table(dream_report.COLUMNS, dream_report.rows(PATTERNS, seen)))

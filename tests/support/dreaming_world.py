@@ -126,3 +126,10 @@ class DreamingWorld(JudgedWorld):
     def up(self) -> "DreamingWorld":
         super().up()
         return self
+
+    def successor(self, dies_at: int = 0) -> "DreamingWorld":
+        other = super().successor(dies_at)
+        assert isinstance(other, DreamingWorld)
+        other.firm, other.leak, other.harms, other.scenarios = self.firm, self.leak, self.harms, self.scenarios
+        other.imagines, other.verdict, other.judge = self.imagines, self.verdict, self.judge
+        return other

@@ -11,7 +11,7 @@ from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.settings import PatternSettings
 
 KEPT = 1000
-"""sketches of each sort that are kept of a pattern, and outcomes of its tests"""
+"""sketches of each sort that are kept of a pattern"""
 RECENT = 20
 """dreams over which a collapse shows"""
 SHARE_SPAN = 200
@@ -55,9 +55,9 @@ class Course(msgspec.Struct):
     lately: list[tuple[Turn, ...]] = []
     """the last few practised scenarios, which the next one should not repeat"""
     bare: list[bool] = []
-    """tests of variations since practice began, or since a final round failed; the newest last"""
+    """tests of variations since practice began, or since a final round failed, as many as count; the newest last"""
     contrast: list[tuple[str, bool]] = []
-    """the same, with the contrast text"""
+    """the same, with the contrast text; as many of each as count"""
     round: str = ""
     """the last round that a test was made of"""
     tried: list[Tried] = []

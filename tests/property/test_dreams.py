@@ -23,7 +23,19 @@ ASK = replace(PATTERN, held_out=2, settle=(1, 2))
 CAPS = replace(ASK, name="caps", instruction="Answer in capitals.", contrast=("In small letters.", "As you like."))
 OTHERWISE = replace(ASK, instruction="Ask twice before you act.")
 
-ANSWERED = ["calls", "calls", "calls", "call", "settled call", "bad", "unsure", "better bad", "again", "late", "old text"]
+ANSWERED = [
+    "calls",
+    "calls",
+    "calls",
+    "call",
+    "settled call",
+    "bad",
+    "unsure",
+    "better bad",
+    "again",
+    "late",
+    "old text",
+]
 FAILED = ["endpoint", "nonsense", "refused", "untestable"]
 LIFE = ["settle", "answer", "lines", "kill", "stop", "trainer dies", "engine dies", "checkpoint", "back", "relearn",
         "users", "no users", "nobody knows", "time", "days", "clock back", "clock forward", "year ahead", "year back",
@@ -34,8 +46,15 @@ MODE = st.sampled_from(["always", "idle", "off"])
 YEAR_NS = 365 * DAY_NS
 
 
-def begin(mode: str) -> DreamingWorld:
+def play(mode: str, calls: int, actions: list[tuple[str, int]]) -> DreamingWorld:
+    """So many calls are answered before anything else happens."""
     world = DreamingWorld(with_patterns(ASK, CAPS, dream={"mode": mode})).up()
+    if mode != "always":
+        world.give(inp.DreamsWanted("p", count=9))
+    world.lines("a", "b", source="first")
+    world.dream(calls)
+    for action, number in actions:
+        world = act(world, action, number)
     return world
 
 
@@ -180,7 +199,12 @@ class Audit:
                 assert self.open is None, "two dreams at once"
                 assert all(int(e.dream[1:]) > int(one[1:]) for one in self.purposes), "an id was used twice"
                 self.open = self.purposes[e.dream] = e
+            case ev.PatternRetired():
+                assert self.open is None or self.open.pattern != e.pattern, "a dream of a pattern that is retired"
             case ev.PatternAdded():
+                assert self.open is None or self.open.pattern != e.pattern.name, (
+                    "a dream of a pattern that is not there"
+                )
                 self.tested[e.pattern.name] = set()  # its tests are begun anew; what was practised stays practised
             case ev.DreamImagined():
                 said, pattern = e.scenario[-1].content, self.now(e.dream).pattern
@@ -231,17 +255,15 @@ class Audit:
         assert again == world.state and list(again.dreams.courses) == list(own.courses)
 
 
-PRACTISED = [("calls", 5), ("calls", 5), ("calls", 5)]
+CALLS = st.integers(0, 70)
 
 
-@draws(50, 3000)
-@example([*PRACTISED, ("kill", 0), *PRACTISED, ("back", 2), *PRACTISED, ("retire", 0)], "always")
-@example([*PRACTISED, ("add otherwise", 0), ("dreams of one", 0), ("old text", 2), *PRACTISED], "always")
-@given(ACTIONS, MODE)
-def test_one_dream_at_a_time_and_nothing_is_trained_that_should_not_be(actions, mode):
-    world, audit = begin(mode), Audit()
-    for action, number in actions:
-        world = act(world, action, number)
+@draws(60, 3000)
+@example(45, [("kill", 0), ("calls", 5), ("back", 2), ("calls", 5), ("retire", 0)], "always")
+@example(45, [("add otherwise", 0), ("dreams of one", 0), ("old text", 2), ("calls", 5)], "always")
+@given(CALLS, ACTIONS, MODE)
+def test_one_dream_at_a_time_and_nothing_is_trained_that_should_not_be(calls, actions, mode):
+    audit, world = Audit(), play(mode, calls, actions)
     for recorded in world.journal:
         audit.see(recorded.event)
     audit.check(world)
@@ -254,13 +276,11 @@ def test_one_dream_at_a_time_and_nothing_is_trained_that_should_not_be(actions, 
     assert {one.phase for one in world.state.dreams.courses.values()} <= {"settled", "retired"}
 
 
-@draws(40, 2000)
-@example([*PRACTISED, ("old text", 1)], [("old text", 2), *PRACTISED], "always")
-@given(st.lists(ACTION, max_size=40), st.lists(ACTION, max_size=20), MODE)
-def test_a_journal_that_goes_on_from_an_archive_dreams_on(before, after, mode):
-    world, audit = begin(mode), Audit()
-    for action, number in [("lines", 0), ("settle", 0), *before]:
-        world = act(world, action, number)
+@draws(50, 2000)
+@example(45, [("old text", 1)], [("old text", 2), ("calls", 5)], "always")
+@given(CALLS, st.lists(ACTION, max_size=20), st.lists(ACTION, max_size=20), MODE)
+def test_a_journal_that_goes_on_from_an_archive_dreams_on(calls, before, after, mode):
+    audit, world = Audit(), play(mode, calls, before)
     assume(stopped(world) and not obstacle(world.state))
     for recorded in world.journal:
         audit.see(recorded.event)
@@ -278,3 +298,12 @@ def test_a_journal_that_goes_on_from_an_archive_dreams_on(before, after, mode):
         audit.see(recorded.event)
     audit.check(again)
     assert again.state.dreams.open is None
+
+
+def test_the_lives_above_get_as_far_as_everything_that_is_looked_at():
+    """Settled, unsettled by a rollback, abandoned, and trained."""
+    world = play(
+        "always", 60, [("bad", 0), ("unsure", 0), ("calls", 5), ("calls", 5), *[("back", 5), ("settle", 0)] * 3]
+    )
+    seen = set(world.kinds())
+    assert {"pattern.settled", "pattern.unsettled", "dream.abandoned", "dream.trained"} <= seen

@@ -84,6 +84,13 @@ def act(world: DreamingWorld, action: str, number: int) -> DreamingWorld:
             said = world.reply(world.calls.pop(0))
             world.give(said)
             world.give(said)
+        case "busy":  # the trainer, with what is no dream's
+            named = len(world.journal)
+            world.lines(f"x{named}", f"y{named}", source=f"b{named}")
+            for _ in range(number):
+                world.answer()
+            for _ in range(3):
+                world.call()
         case "late" if world.answered:
             world.give(world.reply(world.answered[-1 - number % len(world.answered)]))
         case "old text" if scenarios(world):
@@ -260,6 +267,7 @@ CALLS = st.integers(0, 70)
 
 @draws(60, 3000)
 @example(45, [("kill", 0), ("calls", 5), ("back", 2), ("calls", 5), ("retire", 0)], "always")
+@example(8, [("again", 0), ("settle", 0), ("busy", 3)] * 12, "always")
 @example(45, [("add otherwise", 0), ("dreams of one", 0), ("old text", 2), ("calls", 5)], "always")
 @given(CALLS, ACTIONS, MODE)
 def test_one_dream_at_a_time_and_nothing_is_trained_that_should_not_be(calls, actions, mode):

@@ -267,7 +267,8 @@ CALLS = st.integers(0, 70)
 
 @draws(60, 3000)
 @example(45, [("kill", 0), ("calls", 5), ("back", 2), ("calls", 5), ("retire", 0)], "always")
-@example(8, [("again", 0), ("settle", 0), ("busy", 3)] * 12, "always")
+@example(8, [("again", 0), ("settle", 0)] * 15, "always")
+@example(8, [("busy", 1), ("settle", 0)] * 12, "always")
 @example(45, [("add otherwise", 0), ("dreams of one", 0), ("old text", 2), ("calls", 5)], "always")
 @given(CALLS, ACTIONS, MODE)
 def test_one_dream_at_a_time_and_nothing_is_trained_that_should_not_be(calls, actions, mode):

@@ -37,6 +37,9 @@ POINTS: dict[str, str] = {
     "loop.folded": "the state has them; no effect was run",
     **{f"effect.{name}.before": f"{name} is due and was not run" for name in EFFECTS},
     **{f"effect.{name}.after": f"{name} was run; what it reports is not recorded" for name in EFFECTS},
+    # files that events name
+    "blob.before-rename": "its bytes are flushed under a temporary name",
+    "blob.kept": "it is durable under its digest; no event speaks of it yet",
     # archiving a journal
     "archive.copied": "the archive is whole under its name; the journal is the old one",
     "archive.begun": "the next journal is whole under a name of its own; the journal is the old one",

@@ -16,6 +16,7 @@ from apollod.store.names import DAEMON
 from apollod.supervisor import memory_budget, sources
 from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.judge import Judge
 
 _BOUND_MODEL = """
@@ -41,7 +42,11 @@ def refusal(config: Config) -> ApolloError | None:
     except ApolloError as error:
         return error
     why_not = kernels_refused(config)
-    return ConfigError(why_not) if why_not else sources.refused(config) or memory_budget.refusal(config)
+    return (
+        ConfigError(why_not)
+        if why_not
+        else sources.refused(config) or pattern_refusal.refused(config) or memory_budget.refusal(config)
+    )
 
 
 def _check_length(config: Config, model: Path) -> None:

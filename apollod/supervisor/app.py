@@ -11,6 +11,7 @@ from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
 from apollod.adapters.journal import failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.system import clock, systemd
 from apollod.adapters.system.daemon_lock import Lock
 from apollod.adapters.system.processes import end_leftover
@@ -28,8 +29,11 @@ from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
+from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -45,9 +49,10 @@ BASE_LOOK_S = 5.0
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
-    if (why_not := sources.refused(config)) is not None:
+    if (why_not := sources.refused(config) or pattern_refusal.refused(config)) is not None:
         raise why_not
-    judge, dreamer = Judge(config), Dreamer(config)
+    own = EndpointUse()
+    judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)
     lock = Lock(config.state_dir / "apollod.lock")
     try:
@@ -55,7 +60,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, dreamer)
+            await _serve(config, journal, judge, dreamer, own)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -85,7 +90,7 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer) -> None:
+async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
     loop = Loop(state, journal, snapshot_seq)
@@ -96,7 +101,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, own)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
@@ -120,6 +125,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(judge.keep_connected)
             tasks.start_soon(dreamer.keep_connected)
+            tasks.start_soon(idle_watch(config, own, loop, executor).run)
             sources.read_sources(config, loop, tasks)
             tasks.start_soon(bootstrapper.run)
             systemd.notify(f"READY=1\nSTATUS=serving on {config.socket_path}\nMAINPID={os.getpid()}")
@@ -190,6 +196,16 @@ async def _watch_base(loop: Loop) -> None:
         base = loop.state.recovery.base
         if base is not None and (problem := await anyio.to_thread.run_sync(base_model.problem, Path(base.path))):
             await loop.submit(inp.BaseDone(base.path, error=problem))
+
+
+def idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor) -> IdleWatch:
+    """It looks only where dreams wait for others to be gone, and often while the engine is asked for one."""
+
+    def wanted() -> bool:
+        ready = loop.state.children.engine.phase == "ready"
+        return ready and config.dream.mode == "idle" and loop.state.dreams.patterns_active
+
+    return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
 
 
 async def _tick(loop: Loop, schedule: ScheduleSection) -> None:

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -46,6 +47,9 @@ from apollod.supervisor.sections import (
     TrainerSection,
     WatchSection,
 )
+
+HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"}
+"""names of this machine, as a client or a server writes them"""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +105,14 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Base URL of the OpenAI API of our own engine."""
         host = f"[{self.engine.host}]" if ":" in self.engine.host else self.engine.host
         return f"http://{host}:{self.engine.port}/v1"
+
+    def is_own(self, base_url: str) -> bool:
+        """Is this our own engine's, under whatever name of this machine? Empty: yes."""
+        if not base_url:
+            return True
+        url, host = urlsplit(base_url), self.engine.host
+        port = url.port or (443 if url.scheme == "https" else 80)
+        return port == self.engine.port and (url.hostname == host or {url.hostname, host} <= HERE)
 
     def settings(self) -> Settings:
         """What decisions depend on; recorded in the journal."""

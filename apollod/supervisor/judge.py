@@ -8,6 +8,7 @@ import anyio
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.judging import Terms, ask
 from apollod.core import events as ev
 from apollod.core.intake.events import Removed
@@ -24,9 +25,10 @@ SHIPPED = "judge_cases.jsonl"
 
 
 class Judge:
-    """Asks about examples and cases. Whoever asks again after a failure is the core."""
+    """Asks about examples and cases. Whoever asks again after a failure is the core. `own`: counts what we ask of our
+    own engine."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, own: EndpointUse | None = None) -> None:
         """Raises ConfigError for cases that cannot be used."""
         section, engine = config.judge, config.engine
         cases = planted_cases(section.cases)
@@ -34,9 +36,9 @@ class Judge:
         self.model = section.model or engine.served_name
         self.cases = {case.planted.id: case for case in cases}
         url, key = (config.api_url, engine.api_key) if self.served else (section.base_url, section.api_key)
-        limit_s = section.timeout_s
+        limit_s, use = section.timeout_s, (own if config.is_own(section.base_url) else None) or EndpointUse()
         self._endpoint = Endpoint(
-            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0
+            url, self.model, key, section.concurrency, attempts=1, try_s=limit_s, total_s=limit_s + 5.0, use=use
         )
         self._llm = HttpLlm(self._endpoint)
         self._max_tokens, self._priority = section.max_tokens, _priority(config)

@@ -33,8 +33,7 @@ from apollod.trainer.environment import chosen_products, environment
 from apollod.trainer.kernels import kernels_cpu
 from apollod.trainer.objectives.encoding import load_tokenizer, template_problem
 from apollod.trainer.objectives.objective import Objective
-from apollod.trainer.objectives.sft import SFT
-from apollod.trainer.objectives.table import encoded, objective_named
+from apollod.trainer.objectives.table import encoded, objective_named, objective_of
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.backends import device_kernels
 from apollod.trainer.optim.backward_updates import HookHandle
@@ -45,6 +44,7 @@ from apollod.trainer.step import be_deterministic, run_step
 from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire import messages as m
 from apollod.wire.manifest import CudaHandle, Manifest, MemoryFile
+from apollod.wire.records import decode_record
 
 MessageT = TypeVar("MessageT")
 AnswerT = TypeVar("AnswerT")
@@ -123,7 +123,9 @@ class Learner:
 
     def encode(self, record: bytes, objective: Objective, digest: str = "") -> Tokens:
         """See `encoded`."""
-        return encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
+        tokens = encoded(self.tokenizer, record, objective, self.settings.max_tokens, digest)
+        tokens.check_vocabulary(self.attached.model.config.get_text_config().vocab_size)
+        return tokens
 
 
 class Loop:
@@ -355,10 +357,12 @@ def _checked(learner: Learner, example: m.StepExample, objective: Objective) -> 
     return tokens
 
 
-def _encode(learner: Learner, example: str, record: bytes, objective: Objective = SFT) -> m.Encoded:
-    """Tokens of one example counted, or why it cannot be learned. Whatever an example makes templates and tokenizers
-    raise, it must not take the trainer down: the same example would do it again after the restart."""
+def _encode(learner: Learner, example: str, record: bytes, objective: Objective | None = None) -> m.Encoded:
+    """Tokens of one example counted, by the record's own objective if none is given, or why it cannot be learned.
+    Whatever an example makes templates and tokenizers raise, it must not take the trainer down: the same example would
+    do it again after the restart."""
     try:
+        objective = objective or objective_of(decode_record(record))
         tokens = learner.encode(record, objective)
     except RecordRefused as error:
         return m.Encoded(example, refused=error.line())

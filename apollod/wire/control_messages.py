@@ -120,6 +120,7 @@ class BootstrapRequest(msgspec.Struct, frozen=True, tag="bootstrap"):
     format: str = "auto"
     tier: Literal["direct", "bulk"] = "bulk"
     review: str = "auto"
+    pattern: str = ""
 
 
 class BootstrapStopRequest(msgspec.Struct, frozen=True, tag="bootstrap-stop"):

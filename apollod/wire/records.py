@@ -15,6 +15,7 @@ import msgspec
 from apollod.core.events import Sampled, Tier
 from apollod.core.intake.repeats import content_id
 from apollod.errors import RecordRefused
+from apollod.wire.teacher import GivenTeacher
 
 DEPTH_MAX = 100  # of nested JSON; tool schemas reach 20, SQLite's JSON functions give up at 1000
 DIGITS_MAX = 20  # of an integer; enough for 64 bits, which every JSON reader takes
@@ -66,11 +67,13 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MessagesRecord(msgspec.Struct, frozen=True):
-    """A conversation; the targets are its assistant turns with weight 1."""
+    """A conversation; the targets are its assistant turns with weight 1. `teacher`: whose distribution they are learned
+    from."""
 
     messages: list[Message]
     tools: list[dict[str, Any]] = []
     sampled: list[Sampled] = []
+    teacher: GivenTeacher | None = None
 
 
 class CompletionRecord(msgspec.Struct, frozen=True):
@@ -79,12 +82,14 @@ class CompletionRecord(msgspec.Struct, frozen=True):
     prompt: str
     completion: str
     sampled: list[Sampled] = []
+    teacher: GivenTeacher | None = None
 
 
 class TextRecord(msgspec.Struct, frozen=True):
     """Plain text, all of it target."""
 
     text: str
+    teacher: GivenTeacher | None = None
 
 
 _written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -163,7 +168,8 @@ def with_sampled(canonical: bytes, sampled: Sequence[Sampled]) -> bytes:
 
 
 def decode_record(canonical: bytes) -> TypedRecord:
-    """The typed form of a canonical record, with or without tokens; raises RecordRefused for bytes that are none."""
+    """The typed form of a canonical record, with or without tokens and teacher; raises RecordRefused for
+    bytes that are none."""
     decoder = _TYPED.get(canonical[: canonical.find(b":")])
     if decoder is None:
         raise RecordRefused("the bytes are no canonical record", "give what parse_line made")

@@ -243,6 +243,9 @@ LIVES = ATTACHED if ALL else [["effect.RunStep.after", "effect.RemoveCheckpoint.
 ARCHIVING = ["archive.copied", "archive.begun"]
 """No daemon passes them: tests/integration/test_archive.py dies there."""
 
+BLOBS = ["blob.before-rename", "blob.kept"]
+"""Nothing is dreamt in these lives: tests/unit/adapters/test_blobs.py dies there."""
+
 SCORING = ["effect.ScoreExample.before", "effect.ScoreExample.after"]
 """Nothing is stripped from what these lives learn: tests/property/test_open_intents.py dies there."""
 
@@ -270,6 +273,7 @@ def test_no_point_is_left_out():
         *ENGINE,
         *chain(*ATTACHED),
         *ARCHIVING,
+        *BLOBS,
         *SCORING,
         *DREAMING,
     ]

@@ -215,6 +215,9 @@ def carried_out(tmp_path: Path, accepted: ev.ExampleAccepted, *args: str) -> tup
             while not found:
                 await anyio.sleep(0.01)
         await write_.close()
+        own = executor.context.own.counts
+        asked_of_the_model = [request for request in server.requests if request.path != "/tokenize"]
+        assert own.asked == own.answered == len(asked_of_the_model), "nobody takes it for a user's"
         return found[0], server
 
     return anyio.run(main)

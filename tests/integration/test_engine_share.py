@@ -22,12 +22,15 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.teaching import teacher_of
 from apollod.curation.contexts import contexts
 from apollod.curation.stripping import Stripping, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
+from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.wire import messages as msg
 from apollod.wire.records import decode_record, record_of_forms
+from apollod.wire.teacher import GivenTeacher, Teacher, digest_of, with_teacher, write_teacher
 
 pytestmark = pytest.mark.engine
 
@@ -186,6 +189,36 @@ def test_an_answer_has_the_log_probabilities_that_transformers_and_the_trainers_
     for mean, each in zip((found.with_context, found.without_context), expected, strict=True):
         assert abs(mean - sum(each) / len(each)) < 3e-3, (mean, each)
     assert found.with_context != found.without_context and found.alternate
+
+
+@pytest.mark.parametrize("answer", ["Tea, of course, with a little milk.", "\n\nTea."])
+def test_a_teacher_says_what_transformers_says_of_the_tokens_that_the_trainer_learns(
+    engine: Engine, tiny_model: Path, answer: str
+) -> None:
+    """Of the same answer after what was told, in place after place; new lines at its beginning stay apart from the
+    one before it."""
+    said = [{"content": "You are a waiter.", "role": "system"}, {"content": "What should I drink?", "role": "user"}]
+    reply = {"content": answer, "role": "assistant"}
+
+    async def asked() -> Teacher:
+        async with HttpLlm(Endpoint(f"http://127.0.0.1:{engine.port}/v1", "tiny")) as llm:
+            return await teacher_of(llm, said, answer)
+
+    teacher = anyio.run(asked)
+    tokenizer, blob = load_tokenizer(str(tiny_model)), write_teacher(teacher)
+    bare = with_teacher(record_of_forms([said[1], reply]).canonical, GivenTeacher(digest_of(blob), blob))
+    CONTEXT.encode(tokenizer, decode_record(bare), 512).check()
+    told = tokenise(tokenizer, decode_record(record_of_forms([*said, reply]).canonical), 512)
+    assert [token for token, learned in zip(told.ids, told.mask, strict=True) if learned] == teacher.answer.tolist()
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.bfloat16).eval()
+    with torch.no_grad():
+        logits = model(torch.tensor([told.ids])).logits[0, :-1].float()[torch.tensor(told.mask[1:])]
+    ids = torch.tensor(teacher.ids.tolist()).view(-1, teacher.k)
+    expected = logits.log_softmax(1).gather(1, ids)
+    found = torch.tensor(teacher.logprobs.tolist()).view(-1, teacher.k)
+    assert (expected - found).abs().max() < NOISE
+    assert CONTEXT.loss(expected, {TEACHER: found}) == 0.0, "what rounding makes of the same is not learned"
+    assert (found.diff(dim=1) <= 0).all() and (expected[:, 0] > logits.log_softmax(1).amax(1) - NOISE).all()
 
 
 def test_chat_goes_on_working(engine: Engine) -> None:

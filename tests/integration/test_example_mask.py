@@ -7,15 +7,23 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from support.journals import STORY, A, write
+from support.teachers import made_up
 
+from apollod.adapters.journal import blobs
 from apollod.cli.control.questions import example_mask
 from apollod.cli.main import main
+from apollod.core import events as ev
+from apollod.core.settings import TrainerSettings
 from apollod.demo.tiny_model import make_tokenizer
+from apollod.trainer.objectives.encoding import tokenise
 from apollod.trainer.token_texts import shown, texts_of
+from apollod.wire.records import decode_record, parse_line
+from apollod.wire.teacher import digest_of, write_teacher
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v0.1.0.db"
 STONE = "5a933e095400f62150149c296b7a283c"
@@ -126,3 +134,23 @@ def test_a_letter_of_several_tokens_is_the_text_of_its_last() -> None:
     ids = base("é🦦!", add_special_tokens=False)["input_ids"]
     texts = texts_of(base, ids)
     assert [text for text in texts if text] == ["é", "🦦", "!"] and len(texts) > 3
+
+
+@pytest.mark.usefixtures("here")
+def test_an_answer_that_is_learned_from_a_teacher_is_shown_with_it(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And refused, as the trainer refuses it, while its file is missing."""
+    record = parse_line(b'{"prompt": "the harbour master keeps", "completion": " three books."}').canonical
+    tokens = tokenise(base, decode_record(record), 1000)
+    blob = write_teacher(made_up([id_ for id_, learned in zip(tokens.ids, tokens.mask, strict=True) if learned], 800))
+    started = ev.DaemonStarted(1, "0", ev.Settings(model_path=str(model), trainer=TrainerSettings()))
+    accepted = ev.ExampleAccepted(STONE, msgspec.Raw(record), "dream:d1", 1, teacher=digest_of(blob))
+    journal = write(tmp_path / "journal.db", [started, accepted])
+    assert main(asked(journal, model)) == 1
+    assert f"its teacher {accepted.teacher} is not there" in capsys.readouterr().err
+    blobs.keep(tmp_path / "blobs", blob)
+    assert main(asked(journal, model, "--json")) == 0
+    told = answer(capsys)
+    assert (told["objective"], told["trained"], told["same"]) == ("context", tokens.targets, None)
+    assert told["digest"] != tokens.digest()

@@ -21,17 +21,21 @@ from safetensors.torch import load_file
 from support.fork_server import ForkedPopen
 from support.journals import edit
 from support.model_memory import Memory
+from support.teachers import made_up
 from support.trainer_host import Trainer
 
 from apollod.adapters.ipc import offline_trainer
+from apollod.adapters.journal import blobs
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.weights.base_model import keep
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core.settings import TrainerSettings
 from apollod.trainer.bind import live_fingerprint
+from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.wire import messages as m
-from apollod.wire.records import Record, parse_line
+from apollod.wire.records import Record, decode_record, parse_line
+from apollod.wire.teacher import write_teacher
 
 AT = 1_700_000_000_000_000_000
 LR = 1e-2
@@ -103,13 +107,17 @@ def learned(trainer: Trainer, number: int, parent: int) -> tuple[list[ev.Event],
     record = EXAMPLES[number]
     digest = trainer.ask(m.Encode([(record.id, record.canonical)]), m.EncodeDone).results[0].digest
     done = trainer.step(number, record.canonical, lr=LR / number, digest=digest)
-    completed = ev.StepCompleted(
-        step=number, parent=parent, example=record.id, applied=done.applied, loss=done.loss, lr=LR / number,
+    begun = ev.StepStarted(number, parent, record.id, digest, LR / number, 1)
+    return [begun, completed(done, number, parent, record.id, LR / number)], done
+
+
+def completed(done: m.StepDone, number: int, parent: int, example: str, lr: float) -> ev.StepCompleted:
+    return ev.StepCompleted(
+        step=number, parent=parent, example=example, applied=done.applied, loss=done.loss, lr=lr,
         grad_norm=done.grad_norm, update_norm=done.update_norm, tokens=done.tokens, targets=done.targets,
         skipped_zero=done.skipped_zero, skipped_nonfinite=done.skipped_nonfinite, fingerprint=done.fingerprint,
         seconds=0.0,
     )  # fmt: skip
-    return [ev.StepStarted(number, parent, record.id, digest, LR / number, 1), completed], done
 
 
 def committed(trainer: Trainer, step: int, path: Path, model: Path) -> ev.CheckpointCommitted:
@@ -460,6 +468,38 @@ def test_steps_of_several_examples_of_part_of_the_model_are_replayed_and_taken_a
     unlimited = [msgspec.structs.replace(e, loss_limit=0.0) if isinstance(e, ev.StepStarted) else e for e in events]
     code, result = replay(capsys, write_journal(tmp_path / "unlimited.db", accepted + unlimited))
     assert (code, result["first_divergence"]["step"]) == (1, 2)
+
+
+def test_steps_that_learned_from_a_teacher_are_replayed_from_its_file(
+    trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between steps that learned answers as they are written; without the file nothing is run again."""
+    settings = m.OptimizerSettings(rank=16, seed=7)
+    memory, directory = Memory.of(tiny_model), tmp_path / "blobs"
+    events: list[ev.Event] = [started(tiny_model, settings), bound_event(trainer.attach(memory, settings, m.Bound))]
+    tokenizer = load_tokenizer(str(tiny_model))
+    for number, record in enumerate(list(EXAMPLES.values())[:3], 1):
+        accepted = ev.ExampleAccepted(record.id, msgspec.Raw(record.canonical), "s", number)
+        if number != 1:
+            tokens = tokenise(tokenizer, decode_record(record.canonical), 1000)
+            answer = [token for token, learned in zip(tokens.ids, tokens.mask, strict=True) if learned]
+            blob = write_teacher(made_up(answer, len(tokenizer), k=16, seed=number))
+            accepted = msgspec.structs.replace(accepted, teacher=blobs.keep(directory, blob))
+        lesson = blobs.lesson(accepted, [directory])
+        (encoded,) = trainer.ask(m.Encode([(record.id, lesson)]), m.EncodeDone).results
+        assert encoded.objective == ("context" if accepted.teacher else "sft")
+        again = m.Step(number, [m.StepExample(record.id, lesson, encoded.digest)], LR, objective=encoded.objective)
+        done = trainer.ask(again, m.StepDone)
+        events += [accepted, ev.StepStarted(
+            number, number - 1, record.id, encoded.digest, LR, 1, objective=encoded.objective
+        ), completed(done, number, number - 1, record.id, LR)]  # fmt: skip
+    journal = write_journal(tmp_path / "journal.db", events)
+    code, result = replay(capsys, journal)
+    assert (code, result["verified"], result["steps"], result["fingerprint"]) == (0, True, 3, done.fingerprint)
+    (directory / accepted.teacher).unlink()
+    assert main(["replay", "--journal", str(journal)]) == 1
+    said = capsys.readouterr().err
+    assert f"its teacher {accepted.teacher} is not there" in said and "step 3 cannot be run again" in said
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,11 @@ async def _read(stream: SocketStream) -> Request | None:
         head, _, body = data.partition(b"\r\n\r\n")
         first, *lines = head.decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        while len(body) < int(headers["content-length"]):
+        while len(body) < int(headers.get("content-length", 0)):
             body += await stream.receive()
     except (anyio.EndOfStream, anyio.BrokenResourceError):
         return None
-    return Request(first.split(" ")[1], headers, json.loads(body))
+    return Request(first.split(" ")[1], headers, json.loads(body or b"{}"))
 
 
 async def send(stream: SocketStream, body: bytes, status: int = 200, **headers: str) -> None:

@@ -29,6 +29,7 @@ import anyio
 import msgspec
 import structlog
 
+from apollod.adapters.journal import blobs
 from apollod.adapters.journal.failures import explain, is_of_disk
 from apollod.adapters.journal.journal_file import InUse, check_application, check_not_lost, log_of, resolved
 from apollod.adapters.journal.journal_reader import Snapshot
@@ -43,7 +44,6 @@ from apollod.errors import ChainBroken, JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
-from apollod.wire.records import with_sampled
 
 log = structlog.get_logger()
 
@@ -184,13 +184,20 @@ class Journal:
         return await self._ask(self._known.like(self._reader, signatures))
 
     async def records_of(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Canonical records, with the tokens of answers that are known, by example id; unknown ids are left out. The
-        caller bounds how many.
+        """Canonical records, with the tokens of answers that are known and with their teachers, by example id; unknown
+        ids are left out. The caller bounds how many.
 
         Raises ChainBroken for one that is not as it was recorded: it is learned from next.
         """
         found = await self.accepted_of(ids)
-        return {id_: with_sampled(bytes(event.record), event.sampled) for id_, event in found.items()}
+        directories = [self._path.parent / blobs.NAME]
+
+        def lessons() -> dict[str, bytes]:
+            return {id_: blobs.lesson(event, directories) for id_, event in found.items()}
+
+        if any(event.teacher for event in found.values()):
+            return await anyio.to_thread.run_sync(lessons)
+        return lessons()
 
     async def accepted_of(self, ids: Iterable[str]) -> dict[str, ExampleAccepted]:
         """How examples were accepted, by their ids; see `records_of`."""

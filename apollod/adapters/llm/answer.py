@@ -68,6 +68,10 @@ class Tokenised(msgspec.Struct, frozen=True):
     max_model_len: int
 
 
+class _Detokenised(msgspec.Struct):
+    prompt: str
+
+
 class _Logprob(msgspec.Struct):
     logprob: float
 
@@ -172,6 +176,11 @@ def read_tokenised(body: bytes) -> Tokenised:
     if len(found.tokens) != len(found.token_strs):
         raise LlmNonsense(f"{len(found.tokens)} tokens came with the texts of {len(found.token_strs)}")
     return found
+
+
+def read_text(body: bytes) -> str:
+    """An answer to `detokenising_request`. Raises LlmNonsense."""
+    return _decoded(body, _Detokenised).prompt
 
 
 def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:

@@ -5,13 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol
 
-from apollod.adapters.llm.answer import Completion, Scores, Tokenised, read_completion, read_scores, read_tokenised
+from apollod.adapters.llm.answer import (
+    Completion,
+    Scores,
+    Tokenised,
+    read_completion,
+    read_scores,
+    read_text,
+    read_tokenised,
+)
 from apollod.adapters.llm.connections import Connections
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.request import (
     Prompt,
     Sampling,
     completion_request,
+    detokenising_request,
     is_chat,
     scoring_request,
     tokenising_request,
@@ -28,9 +37,13 @@ class Llm(Protocol):
         """How probable these tokens are, each after those before it, and the `top` most likely ones in its place."""
 
     async def tokenise(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
+        self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
     ) -> Tokenised:
-        """A conversation in the words of the model's chat template; `answer`: up to where the model answers."""
+        """A text as it stands, marks such as `<|im_end|>` being what they mean; or a conversation in the words of the
+        model's chat template; `answer`: up to where the model answers."""
+
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """The text of these tokens, with the marks in it."""
 
 
 class HttpLlm:
@@ -64,8 +77,13 @@ class HttpLlm:
         return read_scores(answer.body, answer.version, ids)
 
     async def tokenise(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
+        self, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), answer: bool = True
     ) -> Tokenised:
         """See `Llm.tokenise`. Needs vLLM's `/tokenize`, which lies beside the API's root."""
-        path, body = tokenising_request(self._model, messages, tools, answer)
+        path, body = tokenising_request(self._model, prompt, tools, answer)
         return read_tokenised((await self._connections.post(path, body, beside=True)).body)
+
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """See `Llm.text_of`. Needs vLLM's `/detokenize`, beside the other."""
+        path, body = detokenising_request(self._model, ids)
+        return read_text((await self._connections.post(path, body, beside=True)).body)

@@ -6,7 +6,7 @@ URL and never the key.
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -50,21 +50,30 @@ class Connections:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close what connections there are."""
         if self._transport is not None:
             with anyio.CancelScope(shield=True):
                 await self._transport.close()
             self._transport = None
 
+    async def get(self, path: str) -> bytes:
+        """The body of what lies beside the base URL's last part; asked for once. Raises an LlmError."""
+        return (await self._attempt(self.endpoint.url_of(path, beside=True))).body
+
     async def post(self, path: str, body: dict[str, Any], beside: bool = False) -> Answer:
         """Ask; `path` is below the base URL, or `beside` its last part. Raises an LlmError."""
-        e, content = self.endpoint, msgspec.json.encode(body)
+        e, url, content = self.endpoint, self.endpoint.url_of(path, beside), msgspec.json.encode(body)
+        counted = None if beside else body  # what lies there asks nothing of the model
         failure: LlmError | None = None
         try:
             with anyio.fail_after(e.total_s) as scope:
                 attempt = 1
                 while True:
                     try:
-                        return await self._attempt(self.endpoint.url_of(path, beside), content)
+                        return await self._attempt(url, content, counted)
                     except LlmError as error:
                         failure = error
                     if not failure.retryable or attempt >= e.attempts:
@@ -80,18 +89,25 @@ class Connections:
             before = f"; before that: {failure}" if failure else ""
             raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.total_s:g} s{before}") from error
 
-    async def _attempt(self, url: str, content: bytes) -> Answer:
+    async def _attempt(
+        self, url: str, content: bytes | None = None, counted: Mapping[str, Any] | None = None
+    ) -> Answer:
         e = self.endpoint
         async with self._slots:
             try:
                 with anyio.fail_after(e.try_s):
-                    return await self._once(url, content)
+                    return await self._once(url, content, counted)
             except TimeoutError as error:
                 raise LlmTimedOut(f"{e.base_url} gave no whole answer within {e.try_s:g} s") from error
 
-    async def _once(self, url: str, content: bytes) -> Answer:
+    async def _once(self, url: str, content: bytes | None, counted: Mapping[str, Any] | None) -> Answer:
         transport = self._transport = self._transport or await self._connect()
-        status, headers, body = await transport.post(url, content)
+        use, status = self.endpoint.use, None
+        requests = 0 if counted is None else use.began(counted)
+        try:
+            status, headers, body = await transport.ask(url, content)
+        finally:
+            use.ended(requests, status)
         if status == 200:
             return Answer(body, headers.get(VERSION_HEADER, ""))
         asked = retry_after_s(headers.get("retry-after", ""), time.time())

@@ -77,7 +77,7 @@ def answer_range(prompt: Tokenised, whole: Tokenised) -> tuple[int, int]:
     """First token of the answer, and the one behind its last. Raises ScoreRefused."""
     if len(whole.tokens) >= min(TOKENS_MAX, whole.max_model_len):
         raise ScoreRefused(f"the conversation has {len(whole.tokens)} tokens, which is too long to be scored")
-    start = _common(prompt.tokens, whole.tokens)
+    start = common(prompt.tokens, whole.tokens)
     end = len(whole.tokens)
     while end > start and _BLANK.issuperset(whole.token_strs[end - 1]):
         end -= 1
@@ -88,8 +88,8 @@ def answer_range(prompt: Tokenised, whole: Tokenised) -> tuple[int, int]:
     return start, end
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common beginning."""
+def common(one: Sequence[int] | str, other: Sequence[int] | str) -> int:
+    """Length of the common beginning of two texts, or of their tokens."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

@@ -58,11 +58,20 @@ def scoring_request(model: str, ids: Sequence[int], top: int, priority: int | No
 
 
 def tokenising_request(
-    model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: bool
+    model: str, prompt: str | Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], answer: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Path and body of a question for the tokens of a conversation; `answer`: with what comes before the model's."""
-    body = {"model": model, "messages": list(messages), "add_generation_prompt": answer, "return_token_strs": True}
+    """Path and body of a question for the tokens of a text, or of a conversation; `answer`: with what comes before the
+    model's."""
+    body = {"model": model, "return_token_strs": True}
+    if isinstance(prompt, str):
+        return "/tokenize", {**body, "prompt": prompt, "add_special_tokens": False}
+    body |= {"messages": list(prompt), "add_generation_prompt": answer}
     return "/tokenize", {**body, "tools": list(tools)} if tools else body
+
+
+def detokenising_request(model: str, ids: Sequence[int]) -> tuple[str, dict[str, Any]]:
+    """Path and body of a question for the text of these tokens."""
+    return "/detokenize", {"model": model, "tokens": list(ids)}
 
 
 def is_chat(prompt: Prompt) -> bool:

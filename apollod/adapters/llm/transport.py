@@ -24,15 +24,15 @@ class Transport:
             verify=endpoint.base_url.startswith("https:"),  # otherwise the system's certificates are read for nothing
         )
 
-    async def post(self, url: str, content: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers (names in any case) and body.
+    async def ask(self, url: str, content: bytes | None) -> tuple[int, Mapping[str, str], bytes]:
+        """POST, or GET where there is no content. Status, headers (names in any case) and body.
 
         Raises LlmUnreachable, and LlmNonsense for a body that is too long.
         """
         e = self._endpoint
         body = bytearray()
         try:
-            async with self._client.stream("POST", url, content=content) as response:
+            async with self._client.stream("GET" if content is None else "POST", url, content=content) as response:
                 async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > e.answer_bytes_max:

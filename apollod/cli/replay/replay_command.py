@@ -113,12 +113,11 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
             settings, runs_on = step.settings, step.bound.versions
             here = trainer.ask(_attach(plan, step.bound, start, settings), msg.Bound)
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
-        done = trainer.ask(
-            msg.Step(
-                number, examples, step.started.lr, step.started.loss_limit, replay=True, products=step.bound.products
-            ),
-            msg.StepDone,
-        )
+        again = msg.Step(
+            number, examples, step.started.lr, step.started.loss_limit, replay=True, objective=step.started.objective,
+            products=step.bound.products,
+        )  # fmt: skip
+        done = trainer.ask(again, msg.StepDone)
         result.fingerprint, result.steps = done.fingerprint, result.steps + 1
         _progress(result.steps, len(plan.steps) - len(result.left_out))
         if result.others:

@@ -7,12 +7,11 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal import blobs, journal_reader
 from apollod.core import events as ev
 from apollod.errors import JournalError, ReplayError
 from apollod.wire.event_codec import decode_event
 from apollod.wire.messages import OptimizerSettings
-from apollod.wire.records import with_sampled
 
 PAGE = 1000
 
@@ -107,9 +106,9 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
 
 
 def read_record(journal: str, example: str) -> bytes:
-    """The canonical record of an example, with the tokens of its answers that are known."""
+    """The record of an example as the trainer was given it."""
     if (event := journal_reader.accepted(journal, example)) is not None:
-        return with_sampled(bytes(event.record), event.sampled)
+        return blobs.lesson(event, blobs.beside(journal) if event.teacher else ())
     raise ReplayError(
         f"the journal holds no example {example}", "its step cannot be run again; start from a later checkpoint"
     )

@@ -11,10 +11,11 @@ import msgspec
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.dreams.calls import expected
+from apollod.core.dreams.collapse import Dreamt, collapse
 from apollod.core.dreams.course import Case, next_move
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
-from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.dreams.state import NOBODY, Course, Dream, DreamsState
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -112,6 +113,7 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
         example=line.example, record=msgspec.Raw(line.record), source=f"dream:{dream.id}", line=0, tier="dream",
         removed=removed if dream.mode == "bare" else (), topic=line.topic,
         responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
+        teacher=input_.teacher,
     )  # fmt: skip
     events = [msgspec.structs.replace(judged, example=line.example), accepted]
     return Outcome(events, begin_encoding(state, [(line.example, "dream")]))
@@ -126,7 +128,17 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     if dream.stage is not Stage.LEARNING or dream.example not in running.examples or not input_.applied:
         return nothing()  # what wrote nothing does not wait any more: see `_learning`
     trained = ev.DreamTrained(dream=dream.id, example=dream.example, step=input_.step)
-    return Outcome([trained, ev.DreamSettled(dream=dream.id)], [])
+    return Outcome([trained, ev.DreamSettled(dream=dream.id), *_collapsed(own, dream)], [])
+
+
+def _collapsed(own: DreamsState, dream: Dream) -> list[ev.Event]:
+    """Dreaming stops where the last practices, this one among them, are no practice any more."""
+    course = own.courses[dream.pattern]
+    assert dream.sketch is not None
+    found = collapse([*course.recent, Dreamt(dream.sketch, dream.answer_sketch, dream.logprob)], course.earliest)
+    if not found or own.stopped:
+        return []
+    return [ev.DreamingStopped(by="guard", reason=f"dreams of {dream.pattern} collapsed: {found}")]
 
 
 def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome:
@@ -181,7 +193,7 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
         case = next_move(course, own.settlings) if input_.dream in course.held else None
         if isinstance(case, Case) and case.dream == input_.dream:
             tested = ev.DreamTested(
-                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by="apollod",
+                dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
                 round=case.round, contrast=case.contrast, reason=_short(input_.reason),
             )  # fmt: skip
             return Outcome([tested], [])

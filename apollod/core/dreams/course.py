@@ -13,8 +13,8 @@ from apollod.core.dreams.state import Course, Tests
 
 MISSES_MAX = 10
 """dreams that end early, in a row, after which a pattern is given up"""
-TURN = 12
-"""practices of one pattern before another one has its turn"""
+TURN = 40
+"""practices of one pattern before another one has its turn. Fewer, and each undoes what the other began to learn"""
 
 
 class Imagine(NamedTuple):

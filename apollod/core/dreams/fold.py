@@ -28,7 +28,18 @@ from apollod.core.dreams.events import (
     ScenariosCarried,
 )
 from apollod.core.dreams.machine import after
-from apollod.core.dreams.state import KEPT, RECENT, SHARE_SPAN, Course, Dream, DreamsState, HeldOut, Tried, Wanted
+from apollod.core.dreams.state import (
+    KEPT,
+    NOBODY,
+    RECENT,
+    SHARE_SPAN,
+    Course,
+    Dream,
+    DreamsState,
+    HeldOut,
+    Tried,
+    Wanted,
+)
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedules import SECOND_NS
@@ -130,12 +141,16 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
     if course is None:
         return
     _spend(own, course, e.tokens)
+    if e.by == NOBODY:
+        course.misses, course.missed = course.misses + 1, e.reason
     if not e.round:
         _count(course, e)
         if (dream := _open(own, e.dream)) is not None:
             _go_on(dream, "tested")
         return
     own.turn = e.pattern
+    if e.by != NOBODY:
+        course.misses = 0
     if course.round != e.round:
         course.round, course.tried = e.round, []
     course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed))

@@ -52,6 +52,7 @@ class DreamVerdict(Input, frozen=True):
     votes: tuple[Verdict, ...] = ()
     tokens: int = 0
     seconds: float = 0.0
+    teacher: str = ""
 
 
 class ScenarioTested(Input, frozen=True):

@@ -11,7 +11,6 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
-from apollod.core.dreams.collapse import collapse
 from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.state import Course, Dream, DreamsState
@@ -83,10 +82,6 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
             return Outcome([*_left(own, name, "its pattern is given up"), retired], [fx.CancelDream()])
     if own.wanted is not None and own.wanted.left < 0 and own.open is None:
         return _finished("as many practices as were wanted are learned")
-    if not own.stopped:
-        for name, course in own.courses.items():
-            if course.phase == "active" and (found := collapse(course.recent, course.earliest)):
-                return Outcome([ev.DreamingStopped(by="guard", reason=f"dreams of {name} collapsed: {found}")], [])
     return nothing()
 
 
@@ -111,8 +106,9 @@ def _unfinished(own: DreamsState) -> bool:
 
 
 def _in_turn(own: DreamsState) -> list[Course]:
-    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; then the active one
-    whose turn it is, until it is settled or had enough of it; then the others."""
+    """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines, so
+    that all of them are of before any practice; then the active one whose turn it is, until it is settled or had enough
+    of it; then the others."""
     names = list(own.courses)
     if own.turn in names:
         at, course = names.index(own.turn), own.courses[own.turn]
@@ -120,7 +116,7 @@ def _in_turn(own: DreamsState) -> list[Course]:
         names = names[at:] + names[:at] if goes_on else names[at + 1 :] + names[: at + 1]
     wanted = own.wanted.pattern if own.wanted is not None else ""
     courses = [own.courses[name] for name in names if wanted in ("", name) and own.courses[name].phase != "retired"]
-    return sorted(courses, key=lambda course: course.phase != "settled")
+    return sorted(courses, key=lambda course: (course.phase != "settled", bool(course.baseline)))
 
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:

@@ -14,6 +14,8 @@ KEPT = 1000
 """sketches of each sort that are kept of a pattern"""
 RECENT = 20
 """dreams over which a collapse shows"""
+NOBODY = "apollod"
+"""by whom a test that could not be made is not passed"""
 SHARE_SPAN = 200
 """learned examples of which the share of dreams is taken"""
 

@@ -173,6 +173,9 @@ class ExampleAccepted(Event, frozen=True):
     """examples that learned some of its answers before; in the record these answers have weight 0"""
     topic: str = ""
     """what it is about, in a word (`curation.topics`); empty: that does not show, or it is of before that was kept"""
+    teacher: str = ""
+    """digest of the file with the distribution that its answer is learned from (`wire.teacher`); empty: it is learned
+    as it is written"""
 
     def key(self) -> str:
         return self.example

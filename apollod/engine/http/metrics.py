@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import UNSET, UnsetType
 from prometheus_client import generate_latest
@@ -31,6 +32,9 @@ logger = logging.getLogger("vllm.apollod")
 PATH = "/metrics"
 FRESH_S = 1.0  # several scrapers, one question
 NEGOTIATED = (b"accept", b"accept-encoding")
+NAMES = "name[]"
+"""parameter of a scrape that wants only some metrics (prometheus_client)"""
+OURS = "apollod_"
 UP = "1 when the supervisor answers; when it does not, there is nothing else of apollod's here"
 EXAMPLES = ("pending", "held", "trained", "skipped", "undone", "withdrawn", "declined", "edited", "expired", "rejected",
             "duplicates")  # fmt: skip
@@ -127,7 +131,7 @@ class AppendedMetrics:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Source: the ASGI specification, HTTP connection scope."""
-        if scope["type"] != "http" or scope["method"] != "GET" or not _is_metrics(scope):
+        if scope["type"] != "http" or scope["method"] != "GET" or not _is_metrics(scope) or not _wants_ours(scope):
             await self._app(scope, receive, send)
             return
         ours = await asyncio.to_thread(self._figures.text)
@@ -135,6 +139,21 @@ class AppendedMetrics:
         # to those.
         headers = [(k, v) for k, v in scope["headers"] if k not in NEGOTIATED]
         await self._app({**scope, "headers": headers}, receive, _appending(send, ours))
+
+
+def quieten_access_log() -> None:
+    """Leave scrapes of named metrics out of uvicorn's log of requests: several a second would hide the others. What
+    uvicorn configures afterwards keeps a logger's filters."""
+    logging.getLogger("uvicorn.access").addFilter(_worth_a_line)
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    """uvicorn's arguments are: client, method, path with its query, HTTP version, status."""
+    match record.args:
+        case (_, "GET", str(target), _, 200):
+            url = urlsplit(unquote(target))
+            return not (url.path.rstrip("/").endswith(PATH) and f"{NAMES}=" in url.query)
+    return True
 
 
 def _appending(send: Send, ours: bytes) -> Send:
@@ -162,6 +181,12 @@ def _appending(send: Send, ours: bytes) -> Send:
 def _is_metrics(scope: Scope) -> bool:
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     return path.rstrip("/") == PATH
+
+
+def _wants_ours(scope: Scope) -> bool:
+    """Whoever names metrics, none of them ours, waits for no answer of the supervisor."""
+    names = parse_qs(scope["query_string"].decode("ascii", "replace")).get(NAMES)
+    return not names or any(name.startswith(OURS) for name in names)
 
 
 def _families(status: Status) -> Iterable[Metric]:

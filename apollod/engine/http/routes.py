@@ -18,7 +18,7 @@ from apollod.adapters.ipc.link import Link
 from apollod.engine.capture.capturing_client import CapturingClient
 from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
-from apollod.engine.http.metrics import AppendedMetrics, Figures
+from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.serve.refresh import Refresher
 from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
@@ -58,6 +58,7 @@ class Routes:
         authentication is added after them (entrypoints/launchers/app.py) and so comes before them."""
         app.add_middleware(VersionLabels, served=self._served)
         app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
+        quieten_access_log()
         for method, path, handler in (
             ("POST", "/train", self._train),
             ("GET", "/train/status", self._train_status),

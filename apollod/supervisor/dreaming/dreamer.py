@@ -1,21 +1,30 @@
 """Who imagines scenarios, and who answers them: the endpoint of `[dream]`, and the served model."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
 from apollod.errors import DreamCut
+from apollod.model.positions import asked_length, context_length
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
+from apollod.wire.teacher import Teacher
 
 OWN_PRIORITY = 20
 """at our own engine: after users (0) and judge (10)"""
+
+
+UNKNOWN = 1 << 20
 
 
 class Imagined(NamedTuple):
@@ -37,18 +46,21 @@ class Answered(NamedTuple):
 class Dreamer:
     """Asks once; whoever asks again is the core."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, own: EndpointUse | None = None) -> None:
+        """`own`: counts what we ask of our own engine."""
         section, engine = config.dream, config.engine
 
         def asked(url: str, model: str, key: str) -> HttpLlm:
             limit_s = section.timeout_s
-            return HttpLlm(Endpoint(url, model, key, concurrency=1, attempts=1, try_s=limit_s, total_s=limit_s))
+            use = (own if config.is_own(url) else None) or EndpointUse()
+            return HttpLlm(Endpoint(url, model, key, 1, attempts=1, try_s=limit_s, total_s=limit_s, use=use))
 
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._own = asked(config.api_url, engine.served_name, engine.api_key)
         elsewhere = bool(section.base_url)
         self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
         self._section = section
+        self.answer_tokens = min(section.answer_tokens, max(1, (_context(config) or UNKNOWN) // 2))
         self.model = section.model or engine.served_name
 
     async def imagine(
@@ -75,13 +87,13 @@ class Dreamer:
         """The served model's answer after the system message `told`, if there is one. Raises an LlmError, and
         DreamCut."""
         sampling = Sampling(
-            max_tokens=self._section.answer_tokens, temperature=temperature, logprobs=True, priority=self._priority,
+            max_tokens=self.answer_tokens, temperature=temperature, logprobs=True, priority=self._priority,
             seed=seed,
         )  # fmt: skip
         answer = await self._own.complete(conversation(told, scenario), sampling)
         said = answer.choices[0]
         if said.finish_reason == "length":
-            raise DreamCut("the answer", self._section.answer_tokens, "[dream] answer_tokens")
+            raise DreamCut("the answer", self.answer_tokens, "[dream] answer_tokens")
         logprobs = said.logprobs or ()
         return Answered(
             said.text, sum(logprobs) / len(logprobs) if logprobs else None,
@@ -89,10 +101,23 @@ class Dreamer:
             answer.prompt_tokens + answer.completion_tokens,
         )  # fmt: skip
 
+    async def teacher(self, told: str, scenario: Sequence[Turn], answer: str) -> Teacher:
+        """What the served model, told, thinks of each token of its answer. Raises an LlmError, and ScoreRefused."""
+        return await teacher_of(self._own, conversation(told, scenario), answer, priority=self._priority)
+
     async def keep_connected(self) -> None:
         """Keep connections open between questions, until cancelled."""
         async with self._own, self._imagination:
             await anyio.sleep_forever()
+
+
+def _context(config: Config) -> int | None:
+    """What our own engine takes at most, in tokens; None: not known."""
+    try:
+        text = (Path(config.model.path).expanduser() / "config.json").read_text(encoding="utf-8")
+        return asked_length(config.engine.args) or context_length(json.loads(text))
+    except (OSError, ValueError):
+        return None
 
 
 def conversation(told: str, scenario: Sequence[Turn], answer: str | None = None) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import inputs as inp
 from apollod.supervisor.children import Children, Post
 from apollod.supervisor.config import Config
@@ -34,6 +35,8 @@ class Context:
     """asked about examples where `[judge]` says so, and about dreams; None: what asks it is not run"""
     dreamer: Dreamer | None = None
     """None: likewise"""
+    own: EndpointUse = field(default_factory=EndpointUse)
+    """counts what we ask of our own engine"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 

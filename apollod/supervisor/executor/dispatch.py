@@ -6,6 +6,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from apollod.adapters.journal.writer import Journal
+from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.failpoints import failpoint
@@ -46,8 +47,12 @@ class Executor:
         tasks: TaskGroup,
         judge: Judge | None = None,
         dreamer: Dreamer | None = None,
+        own: EndpointUse | None = None,
     ) -> None:
-        self.context = Context(config, journal, children, post, tasks, UnderWay(tasks), judge, dreamer)
+        under_way = UnderWay(tasks)
+        self.context = Context(
+            config, journal, children, post, tasks, under_way, judge, dreamer, own or EndpointUse()
+        )  # fmt: skip
         self._submit = submit
 
     @property

@@ -4,7 +4,11 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
+import anyio.to_thread
+
 from apollod.adapters.dreams.checks import check
+from apollod.adapters.dreams.seed_places import read_seeds
+from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
@@ -12,13 +16,16 @@ from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
 from apollod.core.settings import PatternSettings
 from apollod.curation.dreaming.cheats import echo, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH
+from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
 from apollod.errors import ApolloError, DreamCut
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import failure_of
 from apollod.supervisor.executor.given import given_line
+from apollod.supervisor.executor.under_way import UnderWay
 from apollod.wire.records import record_of
+from apollod.wire.teacher import write_teacher
 
 CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
 CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
@@ -43,13 +50,17 @@ def _dreamer(context: Context) -> Dreamer:
 
 async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.ScenarioImagined:
     pattern, began, dreamer = effect.pattern, time.monotonic(), _dreamer(context)
-    texts: list[str] = []
-    imagined = await dreamer.imagine(
-        pattern.instruction, texts, effect.unlike, effect.variation_of, effect.number * 100 + effect.attempt
-    )
+    turn = effect.number * 100 + effect.attempt
+    chosen: tuple[Seed, ...] = ()
+    if pattern.seeds:
+        seeds = await anyio.to_thread.run_sync(read_seeds, pattern.seeds, context.config.journal_path)
+        chosen = choose(seeds.found, turn, pattern.name, effect.last_seeds)
+    texts = [seed.text for seed in chosen]
+    imagined = await dreamer.imagine(pattern.instruction, texts, effect.unlike, effect.variation_of, turn)
     scenario = imagined.scenario
     return inp.ScenarioImagined(
-        effect.dream, scenario, sketch_of(text_of(scenario)), (), (),
+        effect.dream, scenario, sketch_of(text_of(scenario)), tuple(seed.id for seed in chosen),
+        tuple(seed.place for seed in chosen),
         leak(pattern.instruction, scenario), echo(texts, scenario),
         dreamer.model, PROMPT_HASH, imagined.tokens, time.monotonic() - began,
     )  # fmt: skip
@@ -77,19 +88,29 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
         before = [{**one, "weight": 0} if one["role"] == "assistant" else one for one in learned[:-1]]
         record = record_of({"messages": [*before, learned[-1]]})
         line = await given_line(context, record.canonical, f"dream:{effect.dream}")
+    teacher = await _teacher(context, effect) if line is not None and line.example else ""
     return inp.DreamVerdict(
         effect.dream, found.verdict, found.by, found.reason, found.quote, found.better, line, False, found.votes,
-        found.tokens, time.monotonic() - began,
+        found.tokens, time.monotonic() - began, teacher,
     )  # fmt: skip
+
+
+async def _teacher(context: Context, effect: fx.JudgeDream) -> str:
+    """Digest of what the told model thinks of its own answer, where that is what is learned; empty: its tokens are. A
+    better answer is not the model's, and in contrast nothing is stripped (docs/decisions/0020)."""
+    if effect.pattern.objective != "context" or effect.mode != "bare" or effect.stage != "judging":
+        return ""
+    teacher = await _dreamer(context).teacher(effect.expected, effect.scenario, effect.answer)
+    return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
 
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
     """The most likely answer, judged as any other."""
-    began, nothing_said = time.monotonic(), Found("bad", "apollod", "the answer is empty, or does not end")
+    began, nothing_said = time.monotonic(), Found("bad", "no answer", "the answer is empty, or does not end")
     try:
         said = await _dreamer(context).answer(effect.told, effect.scenario, 0.0, 0)
     except DreamCut:
-        said = Answered("", None, None, context.config.dream.answer_tokens)
+        said = Answered("", None, None, _dreamer(context).answer_tokens)
     found = (
         nothing_said
         if not said.text.strip()
@@ -137,13 +158,19 @@ async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
         return None
 
 
+def dreaming(under_way: UnderWay) -> bool:
+    """Is a call for a dream under way?"""
+    return any(under_way.count(call.__name__) for call in CALLS)
+
+
 async def _cancel(context: Context, effect: fx.CancelDream) -> None:
     for call in CALLS:
         context.under_way.cancel_group(call.__name__)
 
 
 def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callable[[CallT], str]) -> Background[CallT]:
-    """One at a time, and whatever goes wrong is an input, too."""
+    """Whatever goes wrong is an input, too. There is no limit to their number: the core asks for one at a time, and the
+    next one begins while its predecessor, whose answer it follows from, is still under way."""
 
     async def run(context: Context, effect: CallT) -> inp.Input:
         try:
@@ -152,7 +179,7 @@ def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callabl
             cause, why, retry_after_s = failure_of(error)
             return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
 
-    return Background(run, limit=1)
+    return Background(run)
 
 
 def _of_test(effect: fx.TestScenario) -> str:

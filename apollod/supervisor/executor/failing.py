@@ -10,6 +10,7 @@ from apollod.errors import (
     LlmError,
     LlmRefused,
     RecordRefused,
+    ScoreRefused,
     SeedsUnreadable,
     VerdictNonsense,
 )
@@ -22,7 +23,7 @@ _OF_THIS_QUESTION = (400, 413, 422)
 class Failure(NamedTuple):
     """`retry_after_s`: how long the endpoint asks us to wait."""
 
-    cause: Literal["endpoint", "nonsense", "refused", "cut", "seeds", "check"]
+    cause: Literal["endpoint", "nonsense", "refused", "cut", "seeds", "check", "teacher"]
     reason: str
     retry_after_s: float = 0.0
 
@@ -39,6 +40,8 @@ def failure_of(error: ApolloError | OSError) -> Failure:
             return Failure(cause, error.line(), error.retry_after_s or 0.0)
         case LlmError():
             return Failure("endpoint", error.line())
+        case ScoreRefused():
+            return Failure("teacher", error.line())
         case RecordRefused():
             return Failure("refused", error.line())
         case DreamCut():

@@ -8,6 +8,10 @@ in the model's dtype and everything else in float32; logits never exist for the 
     lse = m + log s                 logp = z[target] - lse
     D = (exp(z - lse) - [target]) (-c)                 dh = D W        dW = D' h
 
+and with k targets a position, whose logp have c_1 .. c_k,
+
+    D = exp(z - lse) sum_j (-c_j) - sum_j [target_j] (-c_j)
+
 and dW [vocabulary, hidden], like the gradient of the embedding, is given to the optimizer as rows that it asks for
 when it uses them (row_gradient.py). What is kept for D is z in the model's dtype where that takes at most half of
 what dW would, t <= hidden / 2; for longer examples each block of z is computed again, one product more each time. c
@@ -32,8 +36,8 @@ def keeps_logits(targets: int, width: int) -> bool:
 
 
 class BlockwiseLogProbabilities(torch.autograd.Function):
-    """Log-probabilities float32 [t] of targets int64 [t], of hidden [t, n] bf16 or float32 and weight [v, n], by the
-    formulas above.
+    """Log-probabilities float32 [t] of targets int64 [t], or [t, k] of targets [t, k], of hidden [t, n] bf16 or
+    float32 and weight [v, n], by the formulas above. The k targets of a position are different ones.
 
     With a `sink` the weight's gradient is delivered there in rows; without, it is dense.
     """
@@ -43,7 +47,9 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
         keep = keeps_logits(len(targets), weight.shape[1])
         kept: list[Tensor] = []
         highest = hidden.new_full((len(targets),), -torch.inf, dtype=torch.float32)
-        total, chosen = torch.zeros_like(highest), torch.zeros_like(highest)
+        total = torch.zeros_like(highest)
+        wanted = targets.view(len(targets), -1)
+        chosen = torch.zeros_like(wanted, dtype=torch.float32)
         for first in range(0, weight.shape[0], BLOCK_ROWS):
             logits = hidden @ weight[first : first + BLOCK_ROWS].t()
             if keep:
@@ -51,26 +57,26 @@ class BlockwiseLogProbabilities(torch.autograd.Function):
             wide = logits.to(
                 torch.float32, copy=keep
             )  # it is overwritten below; float32 logits that are kept must not be
-            index, here = _target_in(targets, first, wide.shape[1])
-            chosen += wide.gather(1, index)[:, 0] * here
+            index, here = _target_in(wanted, first, wide.shape[1])
+            chosen += wide.gather(1, index) * here
             raised = torch.maximum(highest, wide.amax(1))
             total = total * (highest - raised).exp_() + wide.sub_(raised[:, None]).exp_().sum(1)
             highest = raised
         lse = highest + total.log()
-        ctx.save_for_backward(hidden, weight, targets, lse)
+        ctx.save_for_backward(hidden, weight, wanted, lse)
         ctx.kept, ctx.sink = kept, sink
         if sink is not None:
             sink.expect_rows(weight)
-        return chosen - lse
+        return (chosen - lse[:, None]).view(targets.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        """upstream: c = dL/dlogp, float32 [t]."""
-        hidden, parameter, targets, lse = ctx.saved_tensors
+        """upstream: c = dL/dlogp, float32 [t] or [t, k]."""
+        hidden, parameter, wanted, lse = ctx.saved_tensors
         weight, kept = parameter.detach(), ctx.kept
         ctx.kept = None  # the graph may live on, and they become something else
-        logits = _LogitGradient(hidden, weight, targets, lse, upstream.neg(), kept)
+        logits = _LogitGradient(hidden, weight, wanted, lse, upstream.neg().view(wanted.shape), kept)
         back = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
         for first in range(0, weight.shape[0], BLOCK_ROWS):
             rows = weight[first : first + BLOCK_ROWS]
@@ -94,8 +100,8 @@ def _share(columns: Tensor, rows: Tensor) -> Tensor:
 
 
 class _LogitGradient:
-    """D, block by block. `scale`: -c, float32 [t]. `kept`: logits of every block, which D takes the place of; or
-    none, to compute them again."""
+    """D, block by block. `targets`: int64 [t, k]; `scale`: -c, float32 [t, k]. `kept`: logits of every block, which D
+    takes the place of; or none, to compute them again."""
 
     def __init__(
         self, hidden: Tensor, weight: Tensor, targets: Tensor, lse: Tensor, scale: Tensor, kept: list[Tensor]
@@ -116,12 +122,16 @@ class _LogitGradient:
     def _differentiate_(self, logits: Tensor, first: int) -> None:
         chance = logits.float().sub_(self._lse[:, None]).exp_()
         index, here = _target_in(self._targets, first, logits.shape[1])
-        chance.scatter_(1, index, chance.gather(1, index) - here[:, None])
-        logits.copy_(chance.mul_(self._scale[:, None]))
+        if index.shape[1] == 1:
+            chance.scatter_(1, index, chance.gather(1, index) - here)
+            logits.copy_(chance.mul_(self._scale))
+        else:  # at most one of what is added to a column is not zero, so the order does not matter
+            chance.mul_(self._scale.sum(1, keepdim=True))
+            logits.copy_(chance.scatter_add_(1, index, (here * self._scale).neg_()))
 
 
 def _target_in(targets: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Of the block of columns first ..: the target's column, int64 [t, 1], any where it is in another block; float32
-    [t] 1 or 0."""
+    """Of the block of columns first ..: the targets' columns, int64 [t, k], any where they are in another block;
+    float32 [t, k] 1 or 0."""
     column = targets - first
-    return column.clamp(0, count - 1)[:, None], ((column >= 0) & (column < count)).float()
+    return column.clamp(0, count - 1), ((column >= 0) & (column < count)).float()

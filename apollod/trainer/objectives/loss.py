@@ -34,21 +34,30 @@ def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None,
     if objective.token_mean and len(sequences) == 1 and large_head(model) is None:
         # The same loss, added up by torch in another order than that of mean(): the one of the losses in journals.
         return F.cross_entropy(*_logits(model, *sequences[0]))
-    found = [_log_probabilities(model, ids, mask, sink) for ids, mask in sequences]
+    found, at = [], 0
+    for ids, mask in sequences:
+        begin, at = at, at + sum(mask)
+        found.append(_log_probabilities(model, ids, mask, sink, tokens.asked(begin, at)))
     return objective.loss(found[0] if len(found) == 1 else torch.cat(found), tokens.tensors(model.device))
 
 
-def _log_probabilities(model: PreTrainedModel, ids: list[int], mask: list[bool], sink: RowSink | None) -> Tensor:
-    """Of the learned tokens of one sequence: float32 [targets], with a graph."""
+def _log_probabilities(
+    model: PreTrainedModel, ids: list[int], mask: list[bool], sink: RowSink | None, asked: Tensor | None
+) -> Tensor:
+    """Of the learned tokens of one sequence, float32 [targets], or of those that are `asked` about, [targets, k]; with
+    a graph."""
     head = large_head(model)
     if head is None:  # its logits are no more than one block, or not what its head returns
+        if asked is not None:
+            logits, _ = _logits(model, ids, mask)
+            return logits.log_softmax(-1).gather(1, asked.to(logits.device))
         return F.cross_entropy(*_logits(model, ids, mask), reduction="none").neg()
     sink = sink_of_both(model, head, sink)
     tokens, positions = _positions(model, ids, mask)
     with head_unapplied(head), sparse_embedding(model, sink):
         hidden = outputs(model, tokens, positions - 1)
     rows = sink if comes_as_rows(head.weight, sink) else None
-    targets = tokens[0, positions]
+    targets = tokens[0, positions] if asked is None else asked.to(tokens.device)
     found: Tensor = BlockwiseLogProbabilities.apply(hidden, head.weight, targets, rows)  # type: ignore[no-untyped-call]
     return found
 

@@ -1,9 +1,10 @@
 """What a loss has to be so that a step can train by it.
 
-A loss sees log-probabilities of the learned tokens and its own columns, never logits, a model or an optimizer, and so
-works with the chunked head (head.py), with gradients that never exist whole, with batches, undo and replay. What it
-needs of a moment outside of the step (the sampler's log-probabilities, rewards, a reference, a teacher) has to be in
-the record, or in a blob that the record names, so that `encode` gives the same columns again in a replay.
+A loss sees log-probabilities of the learned tokens, or of the tokens that it asks for in their places (`IDS` in
+tokens.py), and its own columns, never logits, a model or an optimizer, and so works with the chunked head (head.py),
+with gradients that never exist whole, with batches, undo and replay. What it needs of a moment outside of the step (the
+sampler's log-probabilities, rewards, a reference, a teacher) has to be in the record, or in a blob that the record
+names, so that `encode` gives the same columns again in a replay.
 
 A new loss is one file with its formula and paper, one line in table.py, and a case in
 tests/unit/trainer/test_objectives.py.
@@ -40,7 +41,8 @@ class Objective(Protocol):
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         """Loss of one example, float32 [], differentiable in `logps`.
 
-        logps     float32 [targets], natural logarithms, of the learned tokens of all its sequences in order
+        logps     float32 [targets], natural logarithms, of the learned tokens of all its sequences in order; with a
+                  column `IDS` in their place [targets, k], of those ids
         columns   of `Tokens.columns`: float32 or int64, [targets] or [targets, k], on the same device
         Deterministic, and without any state. Not finite where nothing may be written.
         """

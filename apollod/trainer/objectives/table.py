@@ -7,12 +7,13 @@ from contextlib import suppress
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
+from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
 from apollod.trainer.objectives.tokens import Tokens
-from apollod.wire.records import decode_record
+from apollod.wire.records import TypedRecord, decode_record
 
-OBJECTIVES: dict[str, Objective] = {objective.name: objective for objective in (SFT,)}
+OBJECTIVES: dict[str, Objective] = {objective.name: objective for objective in (SFT, CONTEXT)}
 
 _FORMER: dict[str, tuple[Objective, ...]] = {"sft": (SupervisedFineTuning(rules=1),)}
 """that give ids and masks as journals of before have them"""
@@ -33,6 +34,11 @@ def objective_named(name: str) -> Objective:
     if name not in OBJECTIVES:
         raise ObjectiveUnknown(name)
     return OBJECTIVES[name]
+
+
+def objective_of(record: TypedRecord) -> Objective:
+    """By which a record is learned: its teacher's distribution, if it has one."""
+    return SFT if record.teacher is None else CONTEXT
 
 
 def encoded(

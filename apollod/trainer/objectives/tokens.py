@@ -15,6 +15,10 @@ from apollod.errors import RecordRefused
 
 Column = array  # of typecode "f" (float32) or "q" (int64)
 
+IDS = "ids"
+"""The column of token ids, int64 [targets, k] and different ones in each row, whose log-probabilities a loss is given
+in place of those of the learned tokens"""
+
 _WITH_COLUMNS = b"apollod.columns"
 """Keeps digests over more than ids and mask apart from those that cover nothing else, which journals hold."""
 
@@ -27,7 +31,8 @@ class Tokens:
     mask     `mask[i]`: predicting `ids[i]` is learned; never true for the first token of a sequence
     cut      tokens that were dropped from the left of the prompt
     columns  what an objective needs besides: name -> float32 ("f") or int64 ("q") values of each learned token, in
-             order; a multiple of their number is a matrix, a learned token a row (a teacher's likeliest tokens, say)
+             order; a multiple of their number is a matrix, a learned token a row (a teacher's likeliest tokens, say).
+             The one named `IDS` says whose log-probabilities the loss is given
     starts   where in `ids` each sequence begins
     left_out turns that were to be learned and are not: the chat template shows them otherwise than they were written
     """
@@ -57,6 +62,20 @@ class Tokens:
             tensor = torch.tensor(values, dtype=torch.float32 if values.typecode == "f" else torch.int64, device=device)
             made[name] = tensor if len(values) == count else tensor.view(count, -1)
         return made
+
+    def asked(self, a: int, b: int) -> torch.Tensor | None:
+        """Rows a .. b-1 of the column `IDS`, int64 [b - a, k] in host memory; None without it."""
+        if IDS not in self.columns:
+            return None
+        return torch.tensor(self.columns[IDS], dtype=torch.int64).view(self.targets, -1)[a:b]
+
+    def check_vocabulary(self, size: int) -> None:
+        """Raise RecordRefused for an id that a model of so many does not know."""
+        highest = max(max(self.ids), max(self.columns.get(IDS, (0,))))
+        if highest >= size or min(self.columns.get(IDS, (0,))) < 0:
+            raise RecordRefused(
+                f"it has token {highest}, the model has {size} tokens", "it was made with another model: leave it out"
+            )
 
     def digest(self) -> str:
         """32 hex digits of BLAKE2b-128 over ids (u32, little-endian), mask (a byte each), and all columns and starts,

@@ -191,7 +191,30 @@ def test_an_imagination_that_cheats_gets_no_scenario_in(world: DreamingWorld, ch
     assert "it says so" in retired.reason
 
 
+def test_dreams_that_collapse_stop_until_somebody_says_go_on(world: DreamingWorld) -> None:
+    world.firm["ask"] = -1000
+    world.imagines = lambda asked: f"{text(0)} {text(0)} {world.scenarios}{world.scenarios * 7919}"
+    world.dream()
+    (stopped,) = world.of(ev.DreamingStopped)
+    assert stopped.by == "guard" and "dreams of ask collapsed" in stopped.reason
+    assert "apollod ctl dream start" in blocked(Activity.DREAMING, world.state)
+    trained = len(world.of(ev.DreamTrained))
+    world.imagines = lambda asked: text(world.scenarios)
+    world.give(inp.DreamsWanted("p"))
+    world.dream(200)
+    assert len(world.of(ev.DreamTrained)) > trained + 5 and len(world.of(ev.DreamingStopped)) == 1
+
+
 # --- several patterns ------------------------------------------------------------------------------------------------
+
+
+def test_every_baseline_is_of_before_any_practice() -> None:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    w.dream(100)
+    journal = [r.event for r in w.journal]
+    first = next(n for n, e in enumerate(journal) if isinstance(e, ev.DreamRequested) and e.purpose == "practice")
+    baselines = [e.pattern for e in journal[:first] if isinstance(e, ev.DreamTested) and e.round == "baseline"]
+    assert set(baselines) == {"ask", "caps"} and len(baselines) == 24
 
 
 def test_patterns_take_turns_and_what_one_undoes_is_mended() -> None:
@@ -351,6 +374,22 @@ def test_a_call_that_fails_is_made_again_later_and_its_dream_is_given_up_in_the_
         world.give(inp.DreamCallFailed("d1", "imagining", attempt, "nonsense", "prose"))
     (abandoned,) = world.of(ev.DreamAbandoned)
     assert "imagining failed 3 times" in abandoned.reason and "prose" in abandoned.reason
+
+
+def test_tests_that_nobody_can_make_are_not_passed_and_end_the_pattern(world: DreamingWorld) -> None:
+    while isinstance(world.calls[0], fx.ImagineScenario):
+        world.call()
+    for _ in range(40):
+        if not world.calls:
+            break
+        test = world.calls.pop()
+        assert isinstance(test, fx.TestScenario)
+        world.now += 300 * SECOND_NS
+        world.give(inp.DreamCallFailed(test.dream, "round baseline", test.attempt, "refused", "too long"))
+        world.now += 300 * SECOND_NS
+        world.give(inp.Tick())
+    (retired,) = world.of(ev.PatternRetired)
+    assert "too long" in retired.reason and len(world.of(ev.DreamTested)) == MISSES_MAX
 
 
 def test_a_late_answer_changes_nothing(world: DreamingWorld) -> None:

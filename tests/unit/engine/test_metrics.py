@@ -1,6 +1,7 @@
 """/metrics as vLLM mounts it, with our figures behind; a stand-in supervisor on a real socket answers with the
 status of a real state."""
 
+import logging
 import re
 import socket
 import threading
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
@@ -219,6 +221,32 @@ def test_the_supervisor_is_asked_once_a_second(server: Server, monkeypatch) -> N
     time.sleep(0.3)
     server.state.training.version = 13
     assert server.scrape()["apollod_step"] == 13 and len(server.host.requests) == 2
+
+
+def test_who_names_vllms_metrics_gets_them_alone_and_asks_the_supervisor_nothing(server: Server) -> None:
+    text = server.client.get("/metrics/?name[]=process_start_time_seconds").text
+    assert {family.name for family in text_string_to_metric_families(text)} == {"process_start_time_seconds"}
+    assert not server.host.requests
+    assert server.scrape("/metrics/?name[]=process_start_time_seconds&name[]=apollod_step")["apollod_step"] == 12
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        (("GET", "/metrics/?name[]=a&name[]=b", 200), False),
+        (("GET", "/base/metrics?name%5B%5D=a", 200), False),
+        (("GET", "/metrics/?name[]=a", 500), True),
+        (("GET", "/metrics", 200), True),
+        (("POST", "/v1/completions?name[]=a", 200), True),
+    ],
+)
+def test_the_log_of_requests_has_no_line_for_each_scrape_of_a_few_metrics(
+    server: Server, line: tuple[str, str, int], kept: bool
+) -> None:
+    config = uvicorn.Config(server.app)  # configures the loggers, later than our plugin does
+    method, path, status = line
+    record = logging.LogRecord("uvicorn.access", logging.INFO, "", 0, "%s", ("c:1", method, path, "1.1", status), None)
+    assert config.access_log and bool(logging.getLogger("uvicorn.access").filter(record)) == kept
 
 
 @pytest.mark.parametrize("path", ["/metrics/x", "/v1/metrics", "/metricsx"])

@@ -238,12 +238,14 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
                     await anyio.sleep(0.01)
                 await asked.wait()
                 assert posted == [inp.ScoreLate(7)] and not hung_up.is_set(), "it goes on"
+                assert executor.context.own.counts.in_flight == 1, "nobody takes it for a user's"
                 await asked.wait()  # on a busy machine the client is still being imported
                 await executor.run(fx.DropScore(8))
                 await anyio.wait_all_tasks_blocked()
                 assert not hung_up.is_set(), "another one's"
                 await executor.run(fx.DropScore(7))
                 await hung_up.wait()
+                assert executor.context.own.counts.lost == 1
             tasks.cancel_scope.cancel()
 
     play(main)

@@ -9,12 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from support.determinism import deterministic  # noqa: F401
 from support.model_memory import Memory
 from support.objectives import ClippedRatio, Preference
 from support.small_models import small_model
+from support.teachers import given, made_up
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -23,11 +25,12 @@ from apollod.trainer import message_loop
 from apollod.trainer.bind.attach import Attached, attach
 from apollod.trainer.bind.mapped_memory import open_memory_file
 from apollod.trainer.objectives import head, table
+from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import ObjectiveUnknown, objective_named
-from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.objectives.tokens import IDS, Tokens
 from apollod.trainer.optim.row_gradient import RowGradient
 from apollod.trainer.step import run_step
 from apollod.wire import messages as m
@@ -36,6 +39,7 @@ from apollod.wire.records import CompletionRecord, TypedRecord, decode_record, p
 CLIPPED, PREFERENCE = ClippedRatio(), Preference()
 RECORDS: dict[str, TypedRecord] = {
     "sft": CompletionRecord("the harbour master keeps", " three books in red ink"),
+    "context": CompletionRecord("the harbour master keeps", " three books in red ink"),
     "clipped-ratio": CompletionRecord("the harbour master keeps", " three books in red ink"),
     "preference": CompletionRecord("the harbour master keeps", " three books|nothing at all, she says"),
 }
@@ -45,6 +49,18 @@ EVERY = [*table.OBJECTIVES.values(), CLIPPED, PREFERENCE]
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
     return load_tokenizer(str(tiny_model))
+
+
+def record_for(objective: Objective, tokenizer: PreTrainedTokenizerBase, prompt: str = "") -> CompletionRecord:
+    """One that the objective learns, after another prompt if one is given."""
+    record = RECORDS[objective.name]
+    assert isinstance(record, CompletionRecord)
+    record = msgspec.structs.replace(record, prompt=prompt or record.prompt)
+    if objective is not CONTEXT:
+        return record
+    tokens = tokenise(tokenizer, record, 1000)
+    learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
+    return msgspec.structs.replace(record, teacher=given(made_up(learned, len(tokenizer))))
 
 
 def long(tokens: Tokens, times: int) -> Tokens:
@@ -57,7 +73,8 @@ def long(tokens: Tokens, times: int) -> Tokens:
         mask += [False, *(tokens.mask[a:b] * times)[1:]]
     count, targets = tokens.targets, sum(mask)
     columns = {
-        name: array(c.typecode, (list(c) * (targets // count + 1))[:targets]) for name, c in tokens.columns.items()
+        name: array(c.typecode, (list(c) * (targets // count + 1))[: targets * len(c) // count])
+        for name, c in tokens.columns.items()
     }
     if "sign" in columns:  # half of them each
         first = sum(mask[: starts[1]])
@@ -76,12 +93,14 @@ def wide(columns: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def whole_logits(model: Any, tokens: Tokens, objective: Objective) -> Tensor:
     """The definition, in float64: logits of everything, whole, one log-softmax."""
-    found = []
+    found, columns = [], wide(tokens.tensors(torch.device("cpu")))
     for ids, mask in tokens.sequences():
         logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-        logps = logits[:-1].log_softmax(-1).gather(1, torch.tensor(ids)[1:, None])[:, 0]
-        found.append(logps[torch.tensor(mask[1:])])
-    return objective.loss(torch.cat(found), wide(tokens.tensors(torch.device("cpu"))))
+        logps, chosen = logits[:-1].log_softmax(-1), torch.tensor(mask[1:])
+        asked = columns[IDS] if IDS in columns else torch.tensor(ids)[1:][chosen][:, None]
+        found.append(logps[chosen].gather(1, asked))
+    logps = torch.cat(found)
+    return objective.loss(logps if IDS in columns else logps[:, 0], columns)
 
 
 def test_every_objective_of_the_table_is_held_to_this() -> None:
@@ -94,7 +113,7 @@ class TestObjective:
     """The conformance suite of `Objective`."""
 
     def encoded(self, objective: Objective, tokenizer: PreTrainedTokenizerBase) -> Tokens:
-        tokens = objective.encode(tokenizer, RECORDS[objective.name], 1000)
+        tokens = objective.encode(tokenizer, record_for(objective, tokenizer), 1000)
         tokens.check()
         return tokens
 
@@ -141,18 +160,21 @@ class TestObjective:
         tokens = self.encoded(objective, tokenizer)
         columns = wide(tokens.tensors(torch.device("cpu")))
         generator = torch.Generator().manual_seed(3)
-        near = columns.get("mu", columns.get("ref", torch.full((tokens.targets,), -2.0, dtype=torch.float64)))
-        logps = (near + 0.3 * torch.randn(tokens.targets, generator=generator, dtype=torch.float64)).requires_grad_()
+        near = torch.full((tokens.targets,), -2.0, dtype=torch.float64)
+        near = next((columns[name] for name in ("mu", "ref", "teacher") if name in columns), near)
+        near = near - 0.5 if IDS in columns else near  # probabilities that sum to less than one
+        noise = torch.randn(near.shape, generator=generator, dtype=torch.float64)
+        logps = (near + 0.3 * noise).requires_grad_()
         loss = objective.loss(logps, columns)
         assert loss.shape == () and torch.isfinite(loss)
         (found,) = torch.autograd.grad(loss, logps)
         size = 1e-6
-        for t in range(tokens.targets):
+        for t in range(logps.numel()):
             moved = torch.zeros_like(logps)
-            moved[t] = size
+            moved.view(-1)[t] = size
             with torch.no_grad():
                 slope = (objective.loss(logps + moved, columns) - objective.loss(logps - moved, columns)) / (2 * size)
-            assert found[t].item() == pytest.approx(slope.item(), abs=1e-8)
+            assert found.reshape(-1)[t].item() == pytest.approx(slope.item(), abs=1e-8)
         assert objective.token_mean == (
             bool((found + 1 / tokens.targets).abs().max() < 1e-12) and loss.item() == (-logps).mean().item()
         )
@@ -201,10 +223,8 @@ class TestObjective:
         """Two examples a step, on the real model, with the optimizer's hooks, by the trainer's own step."""
         from apollod.trainer.optim.optimizers import make_optimizer
 
-        record = RECORDS[objective.name]
-        assert isinstance(record, CompletionRecord)
-        other = CompletionRecord("twice on Thursdays", record.completion)
-        batch = [objective.encode(tokenizer, each, 1000) for each in (record, other)]
+        records = [record_for(objective, tokenizer, prompt) for prompt in ("", "twice on Thursdays")]
+        batch = [objective.encode(tokenizer, record, 1000) for record in records]
         runs = []
         for _ in range(2):
             attached = attached_to(tiny_model)

@@ -10,6 +10,8 @@ import pytest
 from support.journals import step_completed
 
 from apollod.core import events as ev
+from apollod.core.dreams.scenario import Sketch, Turn
+from apollod.core.settings import Check
 from apollod.errors import JournalError
 from apollod.wire import event_codec
 
@@ -42,11 +44,19 @@ def sample(field_type: Any, number: int) -> Any:
             return (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2))
         if kind is ev.Unread:
             return (ev.Unread("é", "no"),)
+        if kind is Turn:
+            return (Turn("user", "é"),)
         if kind is ev.Planted:
             return (ev.Planted("é", "bad"),)
         if get_origin(kind) is Literal:
             return get_args(kind)
         return (number, 2) if kind is int else (f"s{number}é", "b")
+    if field_type is ev.PatternSettings:
+        return ev.PatternSettings("é", "b", check=Check(regex="x"))
+    if field_type is Sketch:
+        return Sketch(bytes(range(64)), b"\xff\x00")
+    if "dict[str, tuple" in str(field_type):
+        return {"bare": (number, 2)}
     if field_type == int | None or field_type == str | None:
         field_type = get_args(field_type)[0]
     return msgspec.convert(

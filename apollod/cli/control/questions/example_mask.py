@@ -14,13 +14,12 @@ from textwrap import indent
 from typing import Any, NamedTuple
 
 from apollod.adapters.ipc.token_viewer import tokens_of
-from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal import blobs, journal_reader
 from apollod.cli import render
 from apollod.cli.control.questions import rows
-from apollod.core.events import DaemonStarted, ExampleEncoded
+from apollod.core.events import DaemonStarted, ExampleAccepted, ExampleEncoded
 from apollod.errors import ApolloError
 from apollod.wire.event_codec import decode_event
-from apollod.wire.records import with_sampled
 from apollod.wire.token_view import TokensShown, TokensWanted
 
 LEARNED, OFF = "\x1b[1;32m", "\x1b[0m"
@@ -30,6 +29,7 @@ class _Encoding(NamedTuple):
     """What the tokens of an example depend on. `recorded`: what the trainer said of them, if it was asked already."""
 
     recorded: ExampleEncoded | None
+    objective: str
     model_dir: str
     max_tokens: int
 
@@ -42,14 +42,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(args: argparse.Namespace, path: str, id_: str) -> int:
     """Print it; 1 where the tokens are not those that were recorded."""
-    encoding = _encoding(path, id_, args.model_dir)
     accepted = journal_reader.accepted(path, id_)
     assert accepted is not None, id_  # its id was looked up there
+    encoding = _encoding(path, accepted, args.model_dir)
     recorded = encoding.recorded
     shown = tokens_of(
         TokensWanted(
-            encoding.model_dir, with_sampled(bytes(accepted.record), accepted.sampled), encoding.max_tokens,
-            recorded.objective if recorded else "sft", recorded.digest if recorded else "",
+            encoding.model_dir, blobs.lesson(accepted, blobs.beside(path)), encoding.max_tokens,
+            encoding.objective, recorded.digest if recorded else "",
         )
     )  # fmt: skip
     if shown.refused:
@@ -64,8 +64,9 @@ def show(args: argparse.Namespace, path: str, id_: str) -> int:
     return 1 if same is False else 0
 
 
-def _encoding(path: str, id_: str, model_dir: str | None) -> _Encoding:
+def _encoding(path: str, accepted: ExampleAccepted, model_dir: str | None) -> _Encoding:
     """From the last time that the trainer encoded the example, else as it would now."""
+    id_ = accepted.example
     found = _last(path, f"kind = 'example.encoded' AND key = '{id_}'")
     before = f" AND seq < {found[0]}" if found else ""
     started = _last(path, f"kind = 'daemon.started'{before}")
@@ -75,7 +76,8 @@ def _encoding(path: str, id_: str, model_dir: str | None) -> _Encoding:
         )
     settings = started[1].settings
     recorded = found[1] if found and isinstance(found[1], ExampleEncoded) else None
-    return _Encoding(recorded, model_dir or settings.model_path, settings.trainer.max_tokens)
+    objective = recorded.objective if recorded else "context" if accepted.teacher else "sft"
+    return _Encoding(recorded, objective, model_dir or settings.model_path, settings.trainer.max_tokens)
 
 
 def _last(path: str, where: str) -> tuple[int, Any] | None:
@@ -87,7 +89,7 @@ def _object(id_: str, encoding: _Encoding, shown: TokensShown, same: bool | None
     recorded = encoding.recorded
     return {
         "id": id_,
-        "objective": recorded.objective if recorded else "sft",
+        "objective": encoding.objective,
         "tokens": len(shown.ids),
         "trained": sum(shown.mask),
         "share": sum(shown.mask) / len(shown.mask),

@@ -1,0 +1,79 @@
+"""Files beside the journal that events name by the digest of their bytes: `<state>/blobs/DIGEST`.
+
+Law: a file is durable before an event names it. One that no event names, because a crash came between, is not looked at
+by anybody; the same bytes, kept again, are the same file.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from apollod.adapters.journal import journal_reader
+from apollod.adapters.system.files import fsync_dir, fsync_file
+from apollod.core.events import DaemonStarted, ExampleAccepted
+from apollod.explain import reason
+from apollod.failpoints import failpoint
+from apollod.wire.event_codec import decode_event
+from apollod.wire.records import with_sampled
+from apollod.wire.teacher import GivenTeacher, digest_of, with_teacher
+
+NAME = "blobs"
+_STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
+
+
+def keep(directory: Path, blob: bytes) -> str:
+    """Have these bytes in the directory, made if it is missing, durably and for the owner alone; their digest.
+
+    Blocking. Raises OSError.
+    """
+    digest = digest_of(blob)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / digest
+    if path.exists() and path.read_bytes() == blob:
+        fsync_file(path)  # whoever wrote it may have been killed before it was durable
+        fsync_dir(directory)
+        return digest
+    temporary = directory / f".{digest}.{os.getpid()}"
+    temporary.unlink(missing_ok=True)  # of a process of this number that was killed
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        failpoint("blob.before-rename")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    fsync_dir(directory)
+    fsync_dir(directory.parent)
+    failpoint("blob.kept")
+    return digest
+
+
+def lesson(accepted: ExampleAccepted, directories: Sequence[Path]) -> bytes:
+    """The record of an example as the trainer is given it: with the tokens of its answers that are known, and with its
+    teacher, from the first directory that has it. What cannot be read is said in its place, and the trainer refuses
+    the example. Blocking."""
+    record = with_sampled(bytes(accepted.record), accepted.sampled)
+    return with_teacher(record, _given(accepted.teacher, directories)) if accepted.teacher else record
+
+
+def beside(journal: str | Path) -> list[Path]:
+    """Where blobs of a journal may lie: beside it, and, for one that was moved, where its daemon kept them. Raises
+    JournalError."""
+    found = [Path(journal).parent / NAME]
+    for row in journal_reader.query(journal, _STARTED).rows:
+        started = decode_event(*row)
+        if isinstance(started, DaemonStarted) and started.state_dir:
+            found.append(Path(started.state_dir) / NAME)
+    return found
+
+
+def _given(digest: str, directories: Sequence[Path]) -> GivenTeacher:
+    why = ""
+    for directory in directories:
+        try:
+            return GivenTeacher(digest, (directory / digest).read_bytes())
+        except OSError as error:
+            why = why or f"{directory / digest}: {reason(error)}"
+    return GivenTeacher(digest, why=why or "no directory has it")

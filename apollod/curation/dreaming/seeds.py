@@ -1,0 +1,143 @@
+"""What a scenario is made from: pieces of notes and records, and which of them the next one gets."""
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+PIECE_MAX = 1_500
+"""characters of a piece of a text"""
+SEED_MAX = 2_000
+"""characters of a seed"""
+TOGETHER_MAX = 3
+"""seeds of one scenario"""
+
+_HEADING = re.compile(r"#{1,6}\s")
+_WORD = re.compile(r"\w")
+
+
+class Seed(NamedTuple):
+    """A text to imagine something from. `id`: 16 hex digits of a digest of it; `place`: where it stands, for people."""
+
+    id: str
+    text: str
+    place: str
+
+
+def seed_of(text: str, place: str) -> Seed | None:
+    """The seed that a text is, cut to `SEED_MAX`; None where nothing is said."""
+    text = text.strip()[:SEED_MAX].rstrip()
+    if not _WORD.search(text):
+        return None
+    return Seed(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(), text, place)
+
+
+def seeds_of_text(text: str, path: str) -> Iterator[Seed]:
+    """A text in pieces: it is cut at headings, and where a section is longer than `PIECE_MAX` at empty lines."""
+    for line, piece in _pieces(text):
+        if seed := seed_of(piece, f"{path}:{line}"):
+            yield seed
+
+
+def seeds_of_lines(data: bytes, path: str) -> Iterator[Seed | str]:
+    """A seed for each JSON line, or why it is none."""
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            value = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            yield "a line is no JSON"
+            continue
+        yield seed_of(text_of_record(value), f"{path}:{number}") or "a line holds no text"
+
+
+def text_of_record(value: Any) -> str:
+    """What is said in a record of the inbox, or in another JSON object: its last turns, or its texts."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict):
+        return ""
+    messages = value.get("messages")
+    if isinstance(messages, list):
+        turns = [
+            f"{one.get('role')}: {one['content'].strip()}"
+            for one in messages
+            if isinstance(one, dict)
+            and isinstance(one.get("content"), str)
+            and one.get("role") in ("user", "assistant")
+        ]
+        return _end_of(turns)
+    return "\n".join(one for one in value.values() if isinstance(one, str))
+
+
+def choose(seeds: Sequence[Seed], number: int, pattern: str, not_this: Sequence[str] = ()) -> tuple[Seed, ...]:
+    """One to three seeds for a pattern's scenario of this number, the same for the same arguments whatever the order of
+    the seeds. `not_this`: ids that were together last time, which come again only where there is no other choice."""
+    known = {seed.id: seed for seed in seeds}
+    before = set(not_this)
+    for attempt in range(16):
+        many = 1 + _draw(pattern, number, attempt, "")[0] % min(TOGETHER_MAX, max(1, len(known)))
+        ids = sorted(known, key=lambda id_: _draw(pattern, number, attempt, id_))[:many]
+        if set(ids) != before:
+            return tuple(known[id_] for id_ in ids)
+    return tuple(known[id_] for id_ in sorted(known, key=lambda id_: (id_ in before, id_))[:1])
+
+
+def _draw(pattern: str, number: int, attempt: int, id_: str) -> bytes:
+    return blake2b(f"{pattern}\0{number}\0{attempt}\0{id_}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _end_of(turns: list[str]) -> str:
+    """As many of the last turns as a seed holds, and the last one in any case."""
+    taken, length = list[str](), 0
+    for turn in reversed(turns):
+        length += len(turn) + 1
+        if taken and length > SEED_MAX:
+            break
+        taken.append(turn)
+    return "\n".join(reversed(taken))
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """(number of the first line, text) of each piece: a section, or as many of its paragraphs as a piece holds."""
+    piece, began, titled = "", 1, False
+    for number, paragraph in _paragraphs(text.splitlines()):
+        heading = bool(_HEADING.match(paragraph))
+        if piece and ((heading and not titled) or len(piece) + len(paragraph) > PIECE_MAX):
+            yield began, piece
+            piece = ""
+        began = began if piece else number
+        piece = f"{piece}\n\n{paragraph}" if piece else paragraph
+        titled = heading
+    if piece:
+        yield began, piece
+
+
+def _paragraphs(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """(number of the first line, text): a heading, or what stands between empty lines, in parts of at most
+    `PIECE_MAX`."""
+    lines = [*lines, ""]
+    began, taken = 1, list[str]()
+    for number, line in enumerate(lines, 1):
+        heading = bool(_HEADING.match(line))
+        if taken and (heading or not line.strip()):
+            yield from ((began, part) for part in _cut("\n".join(taken)))
+            taken = []
+        if heading:
+            yield number, line
+        elif line.strip():
+            began = began if taken else number
+            taken.append(line)
+
+
+def _cut(text: str) -> Iterator[str]:
+    """Parts of at most `PIECE_MAX`, cut between words where there are any."""
+    while len(text) > PIECE_MAX:
+        at = max(text.rfind(sign, PIECE_MAX // 2, PIECE_MAX) for sign in " \n")
+        at = PIECE_MAX if at < 0 else at
+        yield text[:at]
+        text = text[at:].lstrip()
+    yield text

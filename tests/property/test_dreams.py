@@ -314,5 +314,5 @@ def test_the_lives_above_get_as_far_as_everything_that_is_looked_at():
     world = play(
         "always", 60, [("bad", 0), ("unsure", 0), ("calls", 5), ("calls", 5), *[("back", 5), ("settle", 0)] * 3]
     )
-    seen = set(world.kinds())
+    seen = {*world.kinds(), *play("always", 42, [("unsure", 0), ("calls", 1)] * 5).kinds()}
     assert {"pattern.settled", "pattern.unsettled", "dream.abandoned", "dream.trained"} <= seen

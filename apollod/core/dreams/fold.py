@@ -59,6 +59,7 @@ def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
     """What was practised under this name before stays known: a test with it would say nothing."""
     before = own.courses.get(e.pattern.name)
     own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns, practised=before.practised if before else [])
+    own.judged = _judged_at_all(own)
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
@@ -79,6 +80,7 @@ def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) 
 def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
     course = own.courses[e.pattern]
     course.phase, course.reason = "retired", e.reason
+    own.judged = _judged_at_all(own)
 
 
 def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) -> None:
@@ -178,10 +180,11 @@ def _complete(own: DreamsState, course: Course) -> None:
         return
     course.final = tests
     failed = [one.contrast for one in course.tried if one.mode == "contrast" and not one.passed]
-    course.weak = () if enough(course, tests) else tuple(dict.fromkeys(failed))
+    course.failed = not enough(course, tests)
+    course.weak = tuple(dict.fromkeys(failed)) if course.failed else ()
     if name == "recheck":
         course.rechecked = int(number)
-    elif not enough(course, tests):
+    elif course.failed:
         course.bare, course.contrast = [], []
 
 
@@ -252,6 +255,7 @@ def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: i
     course.baseline, course.final, course.weak = dict(e.baseline), dict(e.final), e.weak
     course.bare, course.contrast = list(e.bare), list(e.contrast)
     course.last_seeds, course.lately = e.last_seeds, list(e.lately)
+    course.failed = not enough(course, course.final)
     course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
     course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
     course.practised, course.varied = [], []
@@ -266,6 +270,10 @@ def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_n
 def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
     own.number, own.turn, own.settlings, own.last_settled = e.number, e.turn, e.settlings, e.last_settled
     own.learned = list(e.learned)
+
+
+def _judged_at_all(own: DreamsState) -> bool:
+    return any(one.phase != "retired" and not one.pattern.check.by_code for one in own.courses.values())
 
 
 def _open(own: DreamsState, dream: str) -> Dream | None:

@@ -67,6 +67,8 @@ class Course(msgspec.Struct):
     baseline: Tests = {}
     final: Tests = {}
     """of the last final round or recheck that is complete"""
+    failed: bool = False
+    """too few of it passed"""
     weak: tuple[str, ...] = ()
     """contrast texts that failed in it"""
     owed: str = ""
@@ -127,6 +129,8 @@ class DreamsState(msgspec.Struct):
     settlings: int = 0
     """patterns that settled so far, counted each time"""
     last_settled: str = ""
+    judged: bool = False
+    """is the judge needed for any of them?"""
     wanted: Wanted | None = None
     stopped: str = ""
     """why no dream begins until somebody says so; empty: they may"""
@@ -146,8 +150,3 @@ class DreamsState(msgspec.Struct):
     def patterns_active(self) -> bool:
         """Is there anything to dream of?"""
         return any(one.phase != "retired" for one in self.courses.values())
-
-    @property
-    def judged(self) -> bool:
-        """Is the judge needed for any of them?"""
-        return any(one.phase != "retired" and not one.pattern.check.by_code for one in self.courses.values())

@@ -11,7 +11,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
-from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
+from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, rests, spent, told
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.judging.agreement import distrust
@@ -53,6 +53,8 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.dreams
     if settings is None or state.daemon.stopping or not own.courses:
         return nothing()
+    if own.open is None and own.wanted is None and all(rests(one, own.settlings) for one in own.courses.values()):
+        return nothing()
     if settled := _settle_matters(state, now_ns):
         return settled
     if own.open is not None and own.open.stage is Stage.LEARNING:
@@ -61,7 +63,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if own.open is not None:
         return Outcome([], [call_of(state, own.open)])
-    for course in _in_turn(own):
+    for course in in_turn(own):
         if not waits_for(course, state, settings) and (begun := _begin(state, course)):
             return begun
     if own.wanted is not None and not _unfinished(own):
@@ -87,6 +89,8 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
 
 def _contradicted(own: DreamsState, name: str, course: Course) -> str:
     """Do this pattern and an older one unsettle each other again and again?"""
+    if not course.harmed_by:
+        return ""
     for other, older in own.courses.items():
         if other == name:
             return ""
@@ -105,7 +109,7 @@ def _unfinished(own: DreamsState) -> bool:
     return any(one.phase == "active" and wanted in ("", name) for name, one in own.courses.items())
 
 
-def _in_turn(own: DreamsState) -> list[Course]:
+def in_turn(own: DreamsState) -> list[Course]:
     """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines, so
     that all of them are of before any practice; then the active one whose turn it is, until it is settled or had enough
     of it; then the others."""

@@ -48,6 +48,14 @@ class Unsettle(NamedTuple):
 Move = Imagine | Case | Settle | Unsettle | None
 
 
+def rests(course: Course, settlings: int) -> bool:
+    """Does nothing follow from it until another pattern settles, or somebody says so? Quick: asked after every
+    input."""
+    if course.phase == "settled":
+        return course.rechecked >= settlings and not course.taken_back and not course.failed
+    return course.phase == "retired"
+
+
 def next_move(course: Course, settlings: int) -> Move:
     """What is to be done; None: nothing now. `settlings`: how many patterns have settled so far."""
     if course.phase == "retired":
@@ -62,14 +70,14 @@ def next_move(course: Course, settlings: int) -> Move:
         return Imagine("variation", contrast=_tested_next(course), of=course.owed)
     if ready(course):
         name = f"final {course.practices}"
-        return _untried(course, name) or (Settle() if enough(course, course.final) else _practice(course))
+        return _untried(course, name) or (_practice(course) if course.failed else Settle())
     return _practice(course)
 
 
 def _recheck(course: Course, settlings: int) -> Move:
     if course.rechecked < settlings:
         return _untried(course, f"recheck {settlings}")
-    if not enough(course, course.final):
+    if course.failed:
         return Unsettle(f"of its held-out scenarios {told(course.final)} pass now")
     return None
 

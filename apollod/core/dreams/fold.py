@@ -10,6 +10,7 @@ from apollod.core.dreams.events import (
     DreamAnswered,
     DreamFailed,
     DreamImagined,
+    DreamingCarried,
     DreamingStarted,
     DreamingStopped,
     DreamJudged,
@@ -20,9 +21,11 @@ from apollod.core.dreams.events import (
     EngineBusy,
     EngineIdle,
     PatternAdded,
+    PatternCarried,
     PatternRetired,
     PatternSettled,
     PatternUnsettled,
+    ScenariosCarried,
 )
 from apollod.core.dreams.machine import after
 from apollod.core.dreams.state import (
@@ -53,7 +56,10 @@ def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int
 
 
 def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
-    own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns)
+    """What was practised under this name before stays known: a test with it would say nothing."""
+    before = own.courses.get(e.pattern.name)
+    own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns, practised=before.practised if before else [])
+    own.judged = _judged_at_all(own)
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
@@ -74,6 +80,7 @@ def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) 
 def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
     course = own.courses[e.pattern]
     course.phase, course.reason = "retired", e.reason
+    own.judged = _judged_at_all(own)
 
 
 def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) -> None:
@@ -141,10 +148,7 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
     if e.by == NOBODY:
         course.misses, course.missed = course.misses + 1, e.reason
     if not e.round:
-        if e.mode == "bare":
-            _keep(course.bare, e.passed)
-        else:
-            _keep(course.contrast, (e.contrast, e.passed))
+        _count(course, e)
         if (dream := _open(own, e.dream)) is not None:
             _go_on(dream, "tested")
         return
@@ -158,6 +162,18 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
         _complete(own, course)
 
 
+def _count(course: Course, e: DreamTested) -> None:
+    """Of a variation: the last few count, in contrast the last few with each text."""
+    _, of = course.pattern.settle
+    if e.mode == "bare":
+        course.bare = [*course.bare, e.passed][-of:]
+        return
+    course.contrast.append((e.contrast, e.passed))
+    alike = [place for place, (text, _) in enumerate(course.contrast) if text == e.contrast]
+    if len(alike) > of:
+        del course.contrast[alike[0]]
+
+
 def _complete(own: DreamsState, course: Course) -> None:
     """All tests of a round are made."""
     tests, (name, _, number) = tests_of(course), course.round.partition(" ")
@@ -166,10 +182,11 @@ def _complete(own: DreamsState, course: Course) -> None:
         return
     course.final = tests
     failed = [one.contrast for one in course.tried if one.mode == "contrast" and not one.passed]
-    course.weak = () if enough(course, tests) else tuple(dict.fromkeys(failed))
+    course.failed = not enough(course, tests)
+    course.weak = tuple(dict.fromkeys(failed)) if course.failed else ()
     if name == "recheck":
         course.rechecked = int(number)
-    elif not enough(course, tests):
+    elif course.failed:
         course.bare, course.contrast = [], []
 
 
@@ -232,6 +249,35 @@ def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns:
             course.taken_back = True
 
 
+def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
+    """After all that the journal took over of the pattern, which it puts right."""
+    course = own.courses[e.pattern]
+    course.dreams, course.practices, course.tokens = e.dreams, e.practices, e.tokens
+    course.misses, course.missed, course.owed = e.misses, e.missed, e.owed
+    course.baseline, course.final, course.weak = dict(e.baseline), dict(e.final), e.weak
+    course.bare, course.contrast = list(e.bare), list(e.contrast)
+    course.last_seeds, course.lately = e.last_seeds, list(e.lately)
+    course.failed = not enough(course, course.final)
+    course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
+    course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
+    course.practised, course.varied = [], []
+
+
+def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_ns: int) -> None:
+    course = own.courses[e.pattern]
+    course.practised += e.practised
+    course.varied += e.varied
+
+
+def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
+    own.number, own.turn, own.settlings, own.last_settled = e.number, e.turn, e.settlings, e.last_settled
+    own.learned = list(e.learned)
+
+
+def _judged_at_all(own: DreamsState) -> bool:
+    return any(one.phase != "retired" and not one.pattern.check.by_code for one in own.courses.values())
+
+
 def _open(own: DreamsState, dream: str) -> Dream | None:
     return own.open if own.open is not None and own.open.id == dream else None
 
@@ -261,6 +307,9 @@ FOLDS: Folds = {
     PatternSettled: _settled,
     PatternUnsettled: _unsettled,
     PatternRetired: _retired,
+    PatternCarried: _pattern_carried,
+    ScenariosCarried: _scenarios_carried,
+    DreamingCarried: _dreaming_carried,
     DreamRequested: _requested,
     DreamImagined: _imagined,
     DreamAnswered: _answered,

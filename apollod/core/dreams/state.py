@@ -11,7 +11,7 @@ from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.settings import PatternSettings
 
 KEPT = 1000
-"""sketches of each sort that are kept of a pattern, and outcomes of its tests"""
+"""sketches of each sort that are kept of a pattern"""
 RECENT = 20
 """dreams over which a collapse shows"""
 NOBODY = "apollod"
@@ -57,9 +57,9 @@ class Course(msgspec.Struct):
     lately: list[tuple[Turn, ...]] = []
     """the last few practised scenarios, which the next one should not repeat"""
     bare: list[bool] = []
-    """tests of variations since practice began, or since a final round failed; the newest last"""
+    """tests of variations since practice began, or since a final round failed, as many as count; the newest last"""
     contrast: list[tuple[str, bool]] = []
-    """the same, with the contrast text"""
+    """the same, with the contrast text; as many of each as count"""
     round: str = ""
     """the last round that a test was made of"""
     tried: list[Tried] = []
@@ -67,6 +67,8 @@ class Course(msgspec.Struct):
     baseline: Tests = {}
     final: Tests = {}
     """of the last final round or recheck that is complete"""
+    failed: bool = False
+    """too few of it passed"""
     weak: tuple[str, ...] = ()
     """contrast texts that failed in it"""
     owed: str = ""
@@ -131,6 +133,8 @@ class DreamsState(msgspec.Struct):
     settlings: int = 0
     """patterns that settled so far, counted each time"""
     last_settled: str = ""
+    judged: bool = False
+    """is the judge needed for any of them?"""
     wanted: Wanted | None = None
     stopped: str = ""
     """why no dream begins until somebody says so; empty: they may"""
@@ -150,8 +154,3 @@ class DreamsState(msgspec.Struct):
     def patterns_active(self) -> bool:
         """Is there anything to dream of?"""
         return any(one.phase != "retired" for one in self.courses.values())
-
-    @property
-    def judged(self) -> bool:
-        """Is the judge needed for any of them?"""
-        return any(one.phase != "retired" and not one.pattern.check.by_code for one in self.courses.values())

@@ -48,7 +48,7 @@ keep = 20            # that you can go back to; each takes a part of the model's
 # name = "ask-first"
 # instruction = "Ask before you delete anything."
 # seeds = ["~/notes", "view:signals"]            # what situations are imagined from
-# check = {{ regex = "(?i)shall i|should i" }}     # or schema, command, rubric; without one the judge of [judge] decides
+# check = {{ regex = "(?i)shall i|should i" }}     # or schema, command, rubric; without one the judge decides
 """
 
 

@@ -82,7 +82,7 @@ class DreamNotes:
             yield from ((at_ns, carried) for carried in _sketches(name, course))
         yield at_ns, ev.DreamingCarried(
             number=own.number, turn=own.turn, settlings=own.settlings, last_settled=own.last_settled,
-            learned=tuple(own.learned),
+            learned=tuple(own.learned), day=own.day, of_day=own.of_day,
         )  # fmt: skip
 
 
@@ -110,6 +110,4 @@ def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:
 def carried_dreams(own: DreamsState) -> DreamsState:
     """What is the same before and after: a call that failed is made anew, and a next life asks who uses the engine."""
     wanted = own.wanted if own.wanted is None or own.wanted.left >= 0 else None
-    return replace(
-        own, users=True, users_reason="", attempts=0, retry_ns=0, retry_s=0.0, error="", wanted=wanted
-    )
+    return replace(own, users=True, users_reason="", attempts=0, retry_ns=0, retry_s=0.0, error="", wanted=wanted)

@@ -287,8 +287,8 @@ class ScenariosCarried(Event, frozen=True):
 
 class DreamingCarried(Event, frozen=True):
     """At the end of the journal's archive: the `number` of the last dream, whose `turn` it was, how many patterns had
-    settled, which was the last one; of the last learned examples, were they dreamt; and the day (since 1970) of the last
-    dream, with how many began on it."""
+    settled, which was the last one; of the last learned examples, were they dreamt; and the day (since 1970) of the
+    last dream, with how many began on it."""
 
     kind: ClassVar[str] = "dreaming.carried"
     number: int

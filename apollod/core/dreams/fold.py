@@ -42,7 +42,7 @@ from apollod.core.dreams.state import (
 )
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, all_examples
 
@@ -87,6 +87,8 @@ def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) ->
     own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of)
     own.number, own.turn = max(own.number + 1, int(e.dream[1:])), e.pattern
     own.courses[e.pattern].dreams += 1
+    day = at_ns // DAY_NS
+    own.day, own.of_day = day, own.of_day + 1 if day == own.day else 1
     _answered_at_last(own)
 
 

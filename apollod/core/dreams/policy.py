@@ -63,7 +63,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if own.open is not None:
         return Outcome([], [call_of(state, own.open)])
-    for course in _in_turn(own):
+    for course in in_turn(own):
         if not waits_for(course, state, settings) and (begun := _begin(state, course)):
             return begun
     if own.wanted is not None and not _unfinished(own):
@@ -109,7 +109,7 @@ def _unfinished(own: DreamsState) -> bool:
     return any(one.phase == "active" and wanted in ("", name) for name, one in own.courses.items())
 
 
-def _in_turn(own: DreamsState) -> list[Course]:
+def in_turn(own: DreamsState) -> list[Course]:
     """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines, so
     that all of them are of before any practice; then the active one whose turn it is, until it is settled or had enough
     of it; then the others."""

@@ -124,6 +124,10 @@ class DreamsState(msgspec.Struct):
     open: Dream | None = None
     number: int = 0
     """dreams so far"""
+    day: int = 0
+    """of the last one, counted from 1970 (UTC)"""
+    of_day: int = 0
+    """dreams of that day"""
     turn: str = ""
     """the pattern that was dreamt of last"""
     settlings: int = 0

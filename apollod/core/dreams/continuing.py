@@ -82,7 +82,7 @@ class DreamNotes:
             yield from ((at_ns, carried) for carried in _sketches(name, course))
         yield at_ns, ev.DreamingCarried(
             number=own.number, turn=own.turn, settlings=own.settlings, last_settled=own.last_settled,
-            learned=tuple(own.learned),
+            learned=tuple(own.learned), day=own.day, of_day=own.of_day,
         )  # fmt: skip
 
 

@@ -286,8 +286,9 @@ class ScenariosCarried(Event, frozen=True):
 
 
 class DreamingCarried(Event, frozen=True):
-    """At the end of the journal's archive: the `number` of the last dream, whose `turn` it was, how many patterns had
-    settled, which was the last one; and of the last learned examples, were they dreamt."""
+    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and how many
+    were of that day, whose `turn` it was, how many patterns had settled, which was the last one; and of the last learned
+    examples, were they dreamt."""
 
     kind: ClassVar[str] = "dreaming.carried"
     number: int
@@ -295,6 +296,8 @@ class DreamingCarried(Event, frozen=True):
     settlings: int = 0
     last_settled: str = ""
     learned: tuple[bool, ...] = ()
+    day: int = 0
+    of_day: int = 0
 
 
 class EngineBusy(Event, frozen=True):

@@ -271,7 +271,7 @@ def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_n
 
 def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
     own.number, own.turn, own.settlings, own.last_settled = e.number, e.turn, e.settlings, e.last_settled
-    own.learned = list(e.learned)
+    own.learned, own.day, own.of_day = list(e.learned), e.day, e.of_day
 
 
 def _judged_at_all(own: DreamsState) -> bool:

@@ -3,15 +3,16 @@
 A cycle is a practice that is learned, and the variation that is tested after it. An imagination and a model that answer
 at once, over real HTTP in another process; a daemon's loop with its journal on disk; children that are up at once and
 steps that take no time. `calls_ms` is what passes between a question to the client and its answer, `checks_ms` what the
-regular expression takes, each in a process of its own; the overhead is the rest, of which `appends_ms` is the journal's.
+regular expression takes, each in a process of its own; the overhead is the rest, of which `appends_ms` is the
+journal's.
 
-Recorded dreams: a journal of 10,000 of them and one of as many other events, folded without a snapshot and with one.
+Recorded dreams: a journal of 10,000 of them, folded; a start of the real daemon on it and on one without, each from
+its snapshot, in turns; and `apollod ctl dream list` (`command_s`: a command of `ctl` that reads nothing).
 `advance_us`: what the loop spends after each input on asking what is dreamt next. Intake: 10,000 lines, one to an
 input, with 20 settled patterns and with none, in turns.
 """
 
 import asyncio
-import json
 import statistics
 import subprocess
 import sys
@@ -44,11 +45,12 @@ from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor import Executor, dreaming_effects
 from apollod.supervisor.loop import Loop
+from apollod.testing.daemon import Daemon, config_of, free_port
 from apollod.wire.state_snapshot import dump_state, load_state
 from benchmarks import report
 
 CYCLES, WARM, RECORDED, LINES, ROUNDS, PATTERNS = 60, 10, 10_000, 10_000, 5, 20
-MS_MAX, EVENTS_MAX, SLOWER_MAX, INTAKE_MIN = 5.0, 20.0, 1.1, 0.95
+MS_MAX, EVENTS_MAX, SLOWER_MAX, INTAKE_MIN, LIST_S_MAX = 5.0, 20.0, 1.1, 0.95, 0.3
 NONE = cast(Any, None)
 PATTERN = PatternSettings(
     name="ask", instruction="Ask before you act.", check=Check(regex="May I"), contrast=("Act at once.",), held_out=4,
@@ -97,7 +99,7 @@ def main() -> None:
     try:
         port = int(server.stdout.readline())
         with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-            figures = asyncio.run(_cycles(Path(directory), port))
+            figures = asyncio.run(_cycles(Path(directory), port)) | _starts(Path(directory))
     finally:
         server.terminate()
         server.wait()
@@ -107,9 +109,13 @@ def main() -> None:
         "overhead_ms": report.goal(figures["overhead_ms"], MS_MAX, at_most=True),
         "events": report.goal(figures["events"], EVENTS_MAX, at_most=True),
         "start_slower": report.goal(figures["start_dreams_s"] / figures["start_none_s"], SLOWER_MAX, at_most=True),
+        "list_s": report.goal(figures["list_s"], LIST_S_MAX, at_most=True),
         "intake_beside_settled": report.goal(intake, INTAKE_MIN, at_most=False),
     }
-    ratios = {"intake_20_settled_to_none": intake}
+    ratios = {
+        "intake_20_settled_to_none": intake,
+        "start_with_dreams_to_none": figures["start_dreams_s"] / figures["start_none_s"],
+    }
     report.report("dream", figures, ratios, goals, threads=1, as_json=args.json)
 
 
@@ -120,17 +126,6 @@ class Spent:
     """Seconds so far."""
 
     calls = checks = appends = 0.0
-
-
-class TimedLlm(HttpLlm):
-    """Adds up its seconds."""
-
-    async def complete(self, prompt: Prompt, sampling: Sampling) -> Completion:
-        began = time.perf_counter()
-        try:
-            return await super().complete(prompt, sampling)
-        finally:
-            Spent.calls += time.perf_counter() - began
 
 
 class AtOnce(Executor):
@@ -156,6 +151,10 @@ def answers(effect: fx.Effect) -> list[inp.Input]:
             return [inp.Restored(fingerprint, 10)]
         case fx.KeepBase(path=path):
             return [inp.BaseDone(path, "reflink", 1, 0.1)]
+        case fx.ProbeTrainer(step=step, number=number):
+            return [inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number)]
+        case fx.ScoreProbe(step=step, number=number, trainer=trainer):
+            return [inp.Scored(step, number, "ids", trainer, (-1.0,), 0.1)]
         case fx.EncodeExamples(examples=examples):
             return [inp.EncodeDone([inp.Encoded(one, 10, 4, 0, one) for one in examples])]
         case fx.RunStep(step=step, replay=replay):
@@ -187,7 +186,8 @@ async def _cycles(root: Path, port: int) -> dict[str, float]:
 def _config(root: Path, port: int) -> Config:
     options = [
         "model.path=/m", f"state.dir={root}/state", f"engine.port={port}", "dream.mode=always", "dream.share_max=1.0",
-        f"dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=m", "checkpoint.delay_s=1e6", "trainer.align_every=0",
+        f"dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=m", "checkpoint.delay_s=1e6",
+        "trainer.align_every=0",
     ]  # fmt: skip
     config = load_config(None, options, {})
     config.state_dir.mkdir()
@@ -216,8 +216,9 @@ async def _life(config: Config) -> AsyncIterator[Loop]:
 
 def _time(dreamer: Dreamer, journal: Journal) -> None:
     """Note the seconds of calls, checks and appends."""
-    dreamer._own, dreamer._imagination = TimedLlm(dreamer._own._endpoint), TimedLlm(dreamer._imagination._endpoint)
     whole, append = dreaming_effects.check, journal.append
+    for llm in (dreamer._own, dreamer._imagination):
+        _time_calls(llm)
 
     async def check(given: Check, scenario: Sequence[Turn], answer: str) -> tuple[bool, str]:
         began = time.perf_counter()
@@ -237,6 +238,19 @@ def _time(dreamer: Dreamer, journal: Journal) -> None:
     journal.append = appended  # type: ignore[method-assign]
 
 
+def _time_calls(llm: HttpLlm) -> None:
+    whole = llm.complete
+
+    async def complete(prompt: Prompt, sampling: Sampling) -> Completion:
+        began = time.perf_counter()
+        try:
+            return await whole(prompt, sampling)
+        finally:
+            Spent.calls += time.perf_counter() - began
+
+    llm.complete = complete  # type: ignore[method-assign]
+
+
 async def _practised(loop: Loop, count: int) -> None:
     """Until the variation after this many practices was tested."""
     while not (course := loop.state.dreams.courses.get("ask")) or course.practices < count or course.owed:
@@ -248,9 +262,8 @@ async def _practised(loop: Loop, count: int) -> None:
 
 def recorded(dreams: int) -> list[ev.Recorded]:
     """So many dreams of 10 patterns, half of them practices, half variations."""
-    events: list[ev.Event] = []
-    for number in range(10):
-        events.append(ev.PatternAdded(msgspec.structs.replace(PATTERN, name=f"p{number}"), "bench"))
+    named = [msgspec.structs.replace(PATTERN, name=f"p{number}") for number in range(10)]
+    events: list[ev.Event] = [ev.PatternAdded(one, "bench") for one in named]
     for number in range(1, dreams + 1):
         dream, pattern, said = f"d{number}", f"p{number % 10}", f"scenario {number} {number * 2654435761 % 2**32:x}"
         sketch = sketch_of(said)
@@ -262,10 +275,47 @@ def recorded(dreams: int) -> list[ev.Recorded]:
             events.append(ev.DreamJudged(dream, "good", "regex", example=dream))
             events.append(ev.DreamTrained(dream, dream, number))
         else:
-            for mode in ("bare", "contrast"):
-                events.append(ev.DreamTested(dream, pattern, mode, True, "said", "regex"))
+            events.append(ev.DreamTested(dream, pattern, "bare", True, "said", "regex"))
+            events.append(ev.DreamTested(dream, pattern, "contrast", True, "said", "regex", contrast="Act at once."))
         events.append(ev.DreamSettled(dream))
     return [ev.Recorded(seq, seq, event) for seq, event in enumerate(events, 1)]
+
+
+def _starts(root: Path) -> dict[str, float]:
+    """The real daemon until it answers, from its snapshot, in turns with and without dreams in the journal; and
+    `apollod ctl dream list` beside `apollod ctl version`."""
+    lives = {}
+    for name, dreams in (("dreams", RECORDED), ("none", 0)):
+        (root / name / "state").mkdir(parents=True)
+        asyncio.run(_write(root / name / "state" / "journal.db", dreams))
+        port = free_port()
+        lives[name] = Daemon(root / name, config_of(root / name, root / "no-model", port), port)
+    seconds: dict[str, list[float]] = {name: [] for name in (*lives, "list", "command")}
+    for turn in range(ROUNDS + 1):
+        for name, daemon in lives.items():
+            began = time.perf_counter()
+            daemon.start()
+            daemon.wait(lambda _: True, "to answer", poll_s=0.005)
+            seconds[name].append(time.perf_counter() - began)
+            if turn and name == "dreams":
+                for key, asked in (("list", ["ctl", "dream", "list"]), ("command", ["ctl", "journal", "--help"])):
+                    began = time.perf_counter()
+                    subprocess.run(daemon.command(*asked), check=True, capture_output=True)
+                    seconds[key].append(time.perf_counter() - began)
+            daemon.stop()
+    return {
+        f"{name}_s" if name in ("list", "command") else f"start_{name}_s": min(values[-ROUNDS:])
+        for name, values in seconds.items()
+    }
+
+
+async def _write(path: Path, dreams: int) -> None:
+    """With a first step of another model, so that the daemon learns nothing."""
+    journal = await Journal.open(path)
+    events = [one.event for one in recorded(dreams)] if dreams else []
+    for at in range(0, len(events), 1000):
+        await journal.append(events[at : at + 1000], time.time_ns())
+    await journal.close()
 
 
 def _recorded() -> dict[str, float]:
@@ -290,7 +340,7 @@ def _recorded() -> dict[str, float]:
     }  # fmt: skip
 
 
-# --- what is asked after every input ------------------------------------------------------------------------------------
+# --- what is asked after every input -----------------------------------------------------------------------------
 
 
 def _at_rest(patterns: int, settled: bool) -> State:
@@ -330,7 +380,7 @@ def _intake() -> float:
             seq = state.seq
             for number in range(LINES):
                 line = inp.Line(number=number, example=f"e{number}", record=b"{}")
-                batch = inp.Batch("f", "/f", number, number + 1, [line])
+                batch = inp.Batch("f", "/f", number, number + 1, (line,))
                 outcome = decide(state, inp.LinesRead(batch, frozenset()), 2)
                 for event in [*outcome.events, *decide(state, inp.Advance(), 2).events]:
                     seq += 1

@@ -49,8 +49,7 @@ Move = Imagine | Case | Settle | Unsettle | None
 
 
 def rests(course: Course, settlings: int) -> bool:
-    """Does nothing follow from it until another pattern settles, or somebody says so? Quick: asked after every
-    input."""
+    """Does nothing follow from it until another pattern settles, or somebody says so?"""
     if course.phase == "settled":
         return course.rechecked >= settlings and not course.taken_back and not course.failed
     return course.phase == "retired"

@@ -133,6 +133,9 @@ class DreamsState(msgspec.Struct):
     settlings: int = 0
     """patterns that settled so far, counted each time"""
     last_settled: str = ""
+    at_rest: bool = True
+    """nothing follows from any of them until somebody says so or weights are taken back: kept, since it is asked after
+    every input"""
     judged: bool = False
     """is the judge needed for any of them?"""
     wanted: Wanted | None = None

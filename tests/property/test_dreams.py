@@ -1,5 +1,5 @@
-"""Dreams under random orders of answers, failures, users, people and deaths: at most one at a time, nothing trained that
-was not called good, or twice, or that tests are made with; also where the journal goes on from an archive."""
+"""Dreams under random orders of answers, failures, users, people and deaths: at most one at a time, nothing trained
+that was not called good, or twice, or that tests are made with; also where the journal goes on from an archive."""
 
 from collections import Counter
 

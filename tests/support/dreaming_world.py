@@ -106,7 +106,12 @@ class DreamingWorld(JudgedWorld):
                 line = inp.Line(number=0, example=example, record=b"{}") if verdict == "good" else None
                 by = "regex" if pattern.check.by_code else "judge"
                 return inp.DreamVerdict(
-                    dream, verdict, by, better=better, line=line, known=example in self.known  # type: ignore[arg-type]
+                    dream,
+                    verdict,
+                    by,
+                    better=better,
+                    line=line,
+                    known=example in self.known,  # type: ignore[arg-type]
                 )
             case fx.TestScenario(dream=dream, pattern=pattern, mode=mode) as test:
                 shown = self.firm.get(pattern.name, 0) >= FIRM

@@ -93,7 +93,7 @@ def _figures(name: str, course: Course) -> ev.PatternCarried:
         bare=tuple(course.bare), contrast=tuple(course.contrast), last_seeds=course.last_seeds,
         lately=tuple(course.lately), settled_at=course.settled_at, taken_back=course.taken_back,
         rechecked=course.rechecked, harmed_by=course.harmed_by, recent=tuple(course.recent),
-        earliest=tuple(course.earliest),
+        earliest=tuple(course.earliest), days=course.days, day=course.day,
     )  # fmt: skip
 
 
@@ -110,6 +110,4 @@ def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:
 def carried_dreams(own: DreamsState) -> DreamsState:
     """What is the same before and after: a call that failed is made anew, and a next life asks who uses the engine."""
     wanted = own.wanted if own.wanted is None or own.wanted.left >= 0 else None
-    return replace(
-        own, users=True, users_reason="", attempts=0, retry_ns=0, retry_s=0.0, error="", wanted=wanted
-    )
+    return replace(own, users=True, users_reason="", attempts=0, retry_ns=0, retry_s=0.0, error="", wanted=wanted)

@@ -6,6 +6,7 @@ tested again after each other one that settles.
 """
 
 from collections.abc import Iterator
+from math import ceil
 from typing import NamedTuple
 
 from apollod.core.dreams.events import Mode, Purpose
@@ -159,15 +160,15 @@ def told(tests: Tests) -> str:
     return " and ".join(f"{passed} of {count} {mode}" for mode, (passed, count) in tests.items())
 
 
-def spent(course: Course, now_ns: int) -> str:
+def spent(course: Course) -> str:
     """Why a pattern is given up; empty: it is not."""
-    budget, days = course.pattern, (now_ns - course.since_ns) / 86_400e9
+    budget = course.pattern
     if course.misses >= MISSES_MAX:
         return f"the last {course.misses} dreams ended early, the last one because: {course.missed}"
     if budget.dreams and course.practices >= budget.dreams:
         return f"{course.practices} practices were not enough (dreams = {budget.dreams})"
     if budget.tokens and course.tokens >= budget.tokens:
         return f"{course.tokens} tokens were not enough (tokens = {budget.tokens})"
-    if budget.days and days >= budget.days:
-        return f"{days:.1f} days were not enough (days = {budget.days:g})"
+    if budget.days and course.days > ceil(budget.days):
+        return f"{course.days - 1} days on which it was dreamt of were not enough (days = {budget.days:g})"
     return ""

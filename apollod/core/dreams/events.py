@@ -267,6 +267,8 @@ class PatternCarried(Event, frozen=True):
     harmed_by: dict[str, int] = {}
     recent: tuple[Dreamt, ...] = ()
     earliest: tuple[Dreamt, ...] = ()
+    days: int = 0
+    day: int = -1
 
     def key(self) -> str:
         return self.pattern
@@ -286,9 +288,9 @@ class ScenariosCarried(Event, frozen=True):
 
 
 class DreamingCarried(Event, frozen=True):
-    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and how many
-    were of that day, whose `turn` it was, how many patterns had settled, which was the last one; and of the last learned
-    examples, were they dreamt."""
+    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and how
+    many were of that day, whose `turn` it was, how many patterns had settled, which was the last one; and of the last
+    learned examples, were they dreamt."""
 
     kind: ClassVar[str] = "dreaming.carried"
     number: int

@@ -89,7 +89,7 @@ def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) ->
     own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of)
     own.number, own.turn = max(own.number + 1, int(e.dream[1:])), e.pattern
     own.courses[e.pattern].dreams += 1
-    day = at_ns // DAY_NS
+    day = _count_day(own.courses[e.pattern], at_ns)
     own.day, own.of_day = day, own.of_day + 1 if day == own.day else 1
     _answered_at_last(own)
 
@@ -155,6 +155,7 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
             _go_on(dream, "tested")
         return
     own.turn = e.pattern
+    _count_day(course, at_ns)
     if e.by != NOBODY:
         course.misses = 0
     if course.round != e.round:
@@ -162,6 +163,14 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
     course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed))
     if complete(course):
         _complete(own, course)
+
+
+def _count_day(course: Course, at_ns: int) -> int:
+    """The day, counted from 1970 (UTC)."""
+    day = at_ns // DAY_NS
+    if day != course.day:
+        course.day, course.days = day, course.days + 1
+    return day
 
 
 def _count(course: Course, e: DreamTested) -> None:
@@ -257,6 +266,7 @@ def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: i
     """After all that the journal took over of the pattern, which it puts right."""
     course = own.courses[e.pattern]
     course.dreams, course.practices, course.tokens = e.dreams, e.practices, e.tokens
+    course.days, course.day = e.days, e.day
     course.misses, course.missed, course.owed = e.misses, e.missed, e.owed
     course.baseline, course.final, course.weak = dict(e.baseline), dict(e.final), e.weak
     course.bare, course.contrast = list(e.bare), list(e.contrast)

@@ -78,7 +78,7 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
         if course.phase == "settled" and course.taken_back:
             reason = f"the weights with which it was settled (step {course.settled_at}) were rolled back"
             return Outcome([ev.PatternUnsettled(pattern=name, reason=reason)], [])
-        if course.phase == "active" and (why := spent(course, now_ns) or _contradicted(own, name, course)):
+        if course.phase == "active" and (why := spent(course) or _contradicted(own, name, course)):
             why += f"; at the end {told(course.final)} passed" if course.final else ""
             retired = ev.PatternRetired(pattern=name, by="budget", reason=why)
             return Outcome([*_left(own, name, "its pattern is given up"), retired], [fx.CancelDream()])

@@ -76,6 +76,10 @@ class Course(msgspec.Struct):
     dreams: int = 0
     practices: int = 0
     tokens: int = 0
+    days: int = 0
+    """on which it was dreamt of: neither a clock that is put forward or back nor a daemon that is off spends many"""
+    day: int = -1
+    """the last one, counted from 1970 (UTC)"""
     misses: int = 0
     """dreams that were abandoned in a row"""
     missed: str = ""

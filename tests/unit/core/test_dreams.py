@@ -258,10 +258,31 @@ def test_a_pattern_is_given_up_when_its_budget_is_spent() -> None:
 
 
 def test_days_are_a_budget_too(world: DreamingWorld) -> None:
-    world.now += 7 * DAY_NS
-    world.give(inp.Tick())
+    for _ in range(7):
+        world.dream(4)
+        world.now += DAY_NS
+    assert not world.of(ev.PatternRetired)
+    world.dream(4)
     (retired,) = world.of(ev.PatternRetired)
-    assert "7.0 days were not enough" in retired.reason and not world.calls
+    assert "7 days on which it was dreamt of were not enough" in retired.reason and not world.calls
+
+
+@pytest.mark.parametrize("years", [1, -1, -60])
+def test_a_clock_that_is_wrong_for_a_moment_gives_up_no_pattern_and_stalls_none(years: int) -> None:
+    w = DreamingWorld().up()
+    w.dream(20)
+    w.give(inp.DreamCallFailed(w.calls[0].dream, "x", 1, "endpoint", "it is down", 300.0))  # type: ignore[attr-defined]
+    w.calls.clear()
+    right = w.now
+    w.now += years * 365 * DAY_NS
+    w.give(inp.Tick())
+    assert not w.of(ev.PatternRetired) and w.calls, "a wait that was set before is over"
+    w.dream(4)
+    w.now = right
+    w.give(inp.Tick())
+    w.dream()
+    assert len(w.of(ev.PatternSettled)) == 1 and not w.of(ev.PatternRetired)
+    assert w.state.dreams.courses["ask"].days <= 3
 
 
 def test_a_pattern_that_is_retired_in_the_middle_of_a_dream_ends_it(world: DreamingWorld) -> None:

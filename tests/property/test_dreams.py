@@ -15,6 +15,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state, obstacle
+from apollod.core.dreams.course import next_move, rests
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.wire.state_snapshot import dump_state, load_state
 
@@ -259,6 +260,9 @@ class Audit:
         assert set(self.ended) == set(self.purposes) - open_ and set(self.ended.values()) <= {1}
         assert folded(world) == world.state
         again = load_state(dump_state(world.state))
+        assert own.at_rest == all(rests(one, own.settlings) for one in own.courses.values())
+        resting = [one for one in own.courses.values() if rests(one, own.settlings)]
+        assert not [one for one in resting if one.taken_back or next_move(one, own.settlings)]
         assert again == world.state and list(again.dreams.courses) == list(own.courses)
 
 

@@ -68,7 +68,8 @@ class DreamNotes:
                 yield from self._held[dream]
             if name in self._became:
                 yield self._became[name]
-            yield from self._round.get(name, ("", []))[1]
+            tests = self._round.get(name, ("", []))[1]
+            yield from tests[len(tests) - len(course.tried) :]  # those before a rollback do not count
         if own.stopped and self._said is not None:
             yield self._said
         if own.wanted is not None and own.wanted.left >= 0:
@@ -93,7 +94,7 @@ def _figures(name: str, course: Course) -> ev.PatternCarried:
         bare=tuple(course.bare), contrast=tuple(course.contrast), last_seeds=course.last_seeds,
         lately=tuple(course.lately), settled_at=course.settled_at, taken_back=course.taken_back,
         rechecked=course.rechecked, harmed_by=course.harmed_by, recent=tuple(course.recent),
-        earliest=tuple(course.earliest),
+        earliest=tuple(course.earliest), days=course.days, day=course.day, before=course.before,
     )  # fmt: skip
 
 

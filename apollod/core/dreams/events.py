@@ -267,6 +267,9 @@ class PatternCarried(Event, frozen=True):
     harmed_by: dict[str, int] = {}
     recent: tuple[Dreamt, ...] = ()
     earliest: tuple[Dreamt, ...] = ()
+    days: int = 0
+    day: int = -1
+    before: tuple[int, int, int] = (0, 0, 0)
 
     def key(self) -> str:
         return self.pattern
@@ -286,9 +289,9 @@ class ScenariosCarried(Event, frozen=True):
 
 
 class DreamingCarried(Event, frozen=True):
-    """At the end of the journal's archive: the `number` of the last dream, whose `turn` it was, how many patterns had
-    settled, which was the last one; of the last learned examples, were they dreamt; and the day (since 1970) of the
-    last dream, with how many began on it."""
+    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and how
+    many were of that day, whose `turn` it was, how many patterns had settled, which was the last one; and of the last
+    learned examples, were they dreamt."""
 
     kind: ClassVar[str] = "dreaming.carried"
     number: int

@@ -11,7 +11,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
-from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, rests, spent, told
+from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.judging.agreement import distrust
@@ -53,7 +53,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.dreams
     if settings is None or state.daemon.stopping or not own.courses:
         return nothing()
-    if own.open is None and own.wanted is None and all(rests(one, own.settlings) for one in own.courses.values()):
+    if own.at_rest and own.open is None and own.wanted is None:
         return nothing()
     if settled := _settle_matters(state, now_ns):
         return settled
@@ -79,7 +79,7 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
         if course.phase == "settled" and course.taken_back:
             reason = f"the weights with which it was settled (step {course.settled_at}) were rolled back"
             return Outcome([ev.PatternUnsettled(pattern=name, reason=reason)], [])
-        if course.phase == "active" and (why := spent(course, now_ns) or _contradicted(own, name, course)):
+        if course.phase == "active" and (why := spent(course) or _contradicted(own, name, course)):
             why += f"; at the end {told(course.final)} passed" if course.final else ""
             retired = ev.PatternRetired(pattern=name, by="budget", reason=why)
             return Outcome([*_left(own, name, "its pattern is given up"), retired], [fx.CancelDream()])

@@ -76,6 +76,12 @@ class Course(msgspec.Struct):
     dreams: int = 0
     practices: int = 0
     tokens: int = 0
+    days: int = 0
+    """on which it was dreamt of: neither a clock that is put forward or back nor a daemon that is off spends many"""
+    day: int = -1
+    """the last one, counted from 1970 (UTC)"""
+    before: tuple[int, int, int] = (0, 0, 0)
+    """practices, tokens and days when it was unsettled the last time: its budget begins anew then"""
     misses: int = 0
     """dreams that were abandoned in a row"""
     missed: str = ""
@@ -133,6 +139,9 @@ class DreamsState(msgspec.Struct):
     settlings: int = 0
     """patterns that settled so far, counted each time"""
     last_settled: str = ""
+    at_rest: bool = True
+    """nothing follows from any of them until somebody says so or weights are taken back: kept, since it is asked after
+    every input"""
     judged: bool = False
     """is the judge needed for any of them?"""
     wanted: Wanted | None = None

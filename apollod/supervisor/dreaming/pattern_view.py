@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from apollod.core.dreams import prospect
-from apollod.core.dreams.course import weak_contrasts
+from apollod.core.dreams.course import of_budget, weak_contrasts
 from apollod.core.dreams.state import Course, Tests
 from apollod.core.rates import wilson
-from apollod.core.schedules import DAY_NS, SECOND_NS
+from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 
 
@@ -39,7 +39,7 @@ def _pattern(course: Course, state: State, now_ns: int) -> dict[str, Any]:
         "settle": list(pattern.settle),
         "held_out": pattern.held_out,
         "budget": {"dreams": pattern.dreams, "tokens": pattern.tokens, "days": pattern.days},
-        "left": _left(course, now_ns),
+        "left": _left(course),
         "baseline": _rates(course.baseline),
         "final": _rates(course.final),
         "window": {"bare": _window(course), "contrast": _contrast_window(course), "leaks": weak_contrasts(course)},
@@ -75,12 +75,11 @@ def _contrast_window(course: Course) -> dict[str, int]:
     return {"passed": sum(last), "of": len(last)}
 
 
-def _left(course: Course, now_ns: int) -> dict[str, float | None]:
+def _left(course: Course) -> dict[str, float | None]:
     """Of the budget; None where it has no such limit."""
-    budget = course.pattern
-    days = budget.days - (now_ns - course.since_ns) / DAY_NS
+    budget, (practices, tokens, days) = course.pattern, of_budget(course)
     return {
-        "dreams": max(0, budget.dreams - course.practices) if budget.dreams else None,
-        "tokens": max(0, budget.tokens - course.tokens) if budget.tokens else None,
-        "days": round(max(0.0, days), 2) if budget.days else None,
+        "dreams": max(0, budget.dreams - practices) if budget.dreams else None,
+        "tokens": max(0, budget.tokens - tokens) if budget.tokens else None,
+        "days": max(0.0, budget.days - days) if budget.days else None,
     }

@@ -57,7 +57,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--tokens", type=numbers.limit, metavar="N", help="of all its calls at most (default: no limit)"
     )
     parser.add_argument(
-        "--days", type=float, metavar="D", help=f"after which it is given up (default {_DEFAULT.days:g}); 0: never"
+        "--days",
+        type=float,
+        metavar="D",
+        help=f"on which it is dreamt of, after which it is given up (default {_DEFAULT.days:g}); 0: never",
     )
 
 

@@ -10,11 +10,13 @@ import pytest
 from support.journals import step_completed
 
 from apollod.core import events as ev
+from apollod.core.dreams.collapse import Dreamt
 from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.settings import Check
 from apollod.errors import JournalError
 from apollod.wire import event_codec
 
+SKETCH = Sketch(bytes(range(64)), b"\xff\x00")
 STEP = step_completed(3, 2, "e" * 32)
 
 
@@ -46,6 +48,16 @@ def sample(field_type: Any, number: int) -> Any:
             return (ev.Unread("é", "no"),)
         if kind is Turn:
             return (Turn("user", "é"),)
+        if kind is bool:
+            return (True, False)
+        if kind is Sketch:
+            return (SKETCH,)
+        if kind is Dreamt:
+            return (Dreamt(SKETCH, None, -0.5), Dreamt(SKETCH, SKETCH))
+        if kind == tuple[Turn, ...]:
+            return ((Turn("user", "é"),), ())
+        if kind == tuple[str, bool]:
+            return (("é", True),)
         if kind is ev.Planted:
             return (ev.Planted("é", "bad"),)
         if get_origin(kind) is Literal:
@@ -54,7 +66,7 @@ def sample(field_type: Any, number: int) -> Any:
     if field_type is ev.PatternSettings:
         return ev.PatternSettings("é", "b", check=Check(regex="x"))
     if field_type is Sketch:
-        return Sketch(bytes(range(64)), b"\xff\x00")
+        return SKETCH
     if "dict[str, tuple" in str(field_type):
         return {"bare": (number, 2)}
     if field_type == int | None or field_type == str | None:

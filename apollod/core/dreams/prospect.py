@@ -13,11 +13,14 @@ def upcoming(state: State) -> str:
     own, settings = state.dreams, state.daemon.settings
     if own.open is not None:
         return f"{own.open.pattern}: {_under_way(own.open)}"
+    waiting = ""
     for course in in_turn(own):
-        wait = settings is not None and waits_for(course, state, settings)
-        if not wait and (move := next_move(course, own.settlings)) is not None:
-            return f"{course.pattern.name}: {_told(course, move)}"
-    return ""
+        if (move := next_move(course, own.settlings)) is not None:
+            told = f"{course.pattern.name}: {_told(course, move)}"
+            if settings is None or not waits_for(course, state, settings):
+                return told
+            waiting = waiting or told
+    return waiting
 
 
 def reason(state: State, now_ns: int) -> str:

@@ -70,6 +70,7 @@ def test_an_untrusted_judge_and_a_call_that_failed_are_reasons() -> None:
     w = DreamingWorld(with_patterns(judged)).up()
     w.give(inp.Tick())
     assert why(w, "ask").startswith("the judge is not trusted: ") and why(w, "ask") == prospect.reason(w.state, w.now)
+    assert prospect.upcoming(w.state) == "ask: held-out scenario 1 of 4", "it waits, and is not over"
     w = DreamingWorld().up()
     w.settle()
     w.give(inp.DreamCallFailed("d1", "imagining", 1, "endpoint", "nobody answers"))

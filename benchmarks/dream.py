@@ -127,6 +127,8 @@ class Spent:
 
     calls = checks = appends = cpu = 0.0
     """cpu: of calls and checks"""
+    count = 0
+    """of appends"""
 
 
 class AtOnce(Executor):
@@ -170,7 +172,7 @@ async def _cycles(root: Path, port: int) -> dict[str, float]:
         own: dict[str, list[float]] = {
             name: [] for name in ("ms", "overhead_cpu_ms", "calls_ms", "checks_ms", "appends_ms")
         }
-        first = loop.state.seq
+        first, appends_before = loop.state.seq, Spent.count
         for turn in range(CYCLES // 10):
             calls, checks, appends = Spent.calls, Spent.checks, Spent.appends
             began, cpu = time.perf_counter(), time.process_time() - Spent.cpu
@@ -180,10 +182,15 @@ async def _cycles(root: Path, port: int) -> dict[str, float]:
             own["calls_ms"].append((Spent.calls - calls) * 100)
             own["checks_ms"].append((Spent.checks - checks) * 100)
             own["appends_ms"].append((Spent.appends - appends) * 100)
-        events = (loop.state.seq - first) / CYCLES
+        events, appends_each = (loop.state.seq - first) / CYCLES, (Spent.count - appends_before) / CYCLES
     figures = {name: statistics.median(values) for name, values in own.items()}
     left = [ms - calls - checks for ms, calls, checks in zip(own["ms"], own["calls_ms"], own["checks_ms"], strict=True)]
-    return figures | {"overhead_ms": statistics.median(left), "events": events, "cycles": float(CYCLES)}
+    return figures | {
+        "overhead_ms": statistics.median(left),
+        "events": events,
+        "appends": appends_each,
+        "cycles": float(CYCLES),
+    }
 
 
 def _config(root: Path, port: int) -> Config:
@@ -237,6 +244,7 @@ def _time(dreamer: Dreamer, journal: Journal) -> None:
             return await append(events, at_ns)
         finally:
             Spent.appends += time.perf_counter() - began
+            Spent.count += 1
 
     dreaming_effects.check = check  # type: ignore[assignment]
     journal.append = appended  # type: ignore[method-assign]

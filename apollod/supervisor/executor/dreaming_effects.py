@@ -134,7 +134,8 @@ async def _found(
         if mode == "contrast":
             return Found("bad", by, "the behaviour shows where it would be wrong") if passed else Found("good", by)
         return Found("good", by) if passed else Found("bad", by, why)
-    rubric = f"\n\n{given.rubric}" if given.rubric and mode != "contrast" else ""
+    # of what it was told a rubric says nothing
+    rubric = f"\n\n{given.rubric}" if given.rubric and mode == "bare" else ""
     return await _asked(context, expected + rubric, scenario, answer)
 
 

@@ -203,6 +203,25 @@ def test_a_check_by_code_needs_no_judge_and_contrast_must_not_pass_it(tmp_path: 
     dream(tmp_path, scenario, pattern='check = {regex = "^Shall I .*[?]$"}')
 
 
+def test_a_secret_that_a_model_says_is_not_recorded(tmp_path: Path) -> None:
+    secret = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
+
+    async def scenario(it: Life) -> None:
+        async def telling(server: LlmServer, stream: SocketStream, request: Request) -> None:
+            body = good_answer(request)
+            body["choices"][0]["message"]["content"] = f"Shall I use {secret} then?"
+            await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="3")
+
+        it.engine.otherwise = telling
+        await it.until(lambda: it.state.dreams.open is not None and it.state.dreams.open.example)
+        said = [e.answer for e in it.events(ev.DreamTested) + it.events(ev.DreamAnswered)]
+        assert all("Shall I use" in one for one in said) and secret not in it.config.journal_path.read_bytes().decode(
+            "latin-1"
+        )
+
+    dream(tmp_path, scenario, pattern='check = {regex = "^Shall I .*[?]$"}')
+
+
 def test_a_seed_directory_that_vanishes_is_said_and_the_daemon_goes_on(tmp_path: Path) -> None:
     async def scenario(it: Life) -> None:
         await it.until(lambda: it.events(ev.DreamFailed))

@@ -44,17 +44,21 @@ SELECT CAST(key AS TEXT) AS dream, body ->> '$.pattern' AS pattern, nullif(body 
 FROM events WHERE kind = 'dream.tested';
 
 -- One row for every name, as it was added last. Of a round of tests only one that is whole counts, which is one with as many tests in
--- contrast as there are held-out scenarios. 10 is what an addition means that does not say how many these are.
+-- contrast as there are held-out scenarios. 10 is what an addition means that does not say how many these are. In a journal that goes
+-- on from an archive, counts go on from what that says (pattern.carried).
 CREATE VIEW patterns AS
 WITH added AS (
     SELECT CAST(key AS TEXT) AS name, max(seq) AS seq, at_ns, body FROM events WHERE kind = 'pattern.added' GROUP BY key
+), carried AS (
+    SELECT added.name, carried.seq, carried.body FROM events AS carried JOIN added ON added.name = carried.key AND carried.seq > added.seq
+    WHERE carried.kind = 'pattern.carried'
 ), moved AS (
     SELECT key, max(seq) AS seq, kind, body ->> '$.reason' AS reason FROM events
     WHERE kind IN ('pattern.settled', 'pattern.unsettled', 'pattern.retired') GROUP BY key
 ), rounds AS (
     SELECT added.name, tests.round, max(tests.seq) AS seq, sum(tests.mode = 'contrast') AS contrasts,
            sum(tests.mode = 'bare' AND tests.passed) AS bare, sum(tests.mode = 'told' AND tests.passed) AS told,
-           sum(tests.mode = 'contrast' AND tests.passed) AS contrast, sum(tests.tokens) AS tokens
+           sum(tests.mode = 'contrast' AND tests.passed) AS contrast
     FROM added JOIN dream_tests AS tests ON tests.pattern = added.name AND tests.seq > added.seq
     WHERE tests.round IS NOT NULL GROUP BY 1, 2
 ), whole AS (
@@ -62,21 +66,33 @@ WITH added AS (
     WHERE contrasts >= coalesce(added.body ->> '$.pattern.held_out', 10)
 ), last AS (
     SELECT name, max(seq), round, bare, contrast FROM whole WHERE round <> 'baseline' GROUP BY name
-), dreamt AS (
-    SELECT added.name, count(*) AS dreams, count(dreams.step) AS practices, sum(dreams.tokens) AS tokens
-    FROM added JOIN dreams ON dreams.pattern = added.name AND dreams.seq > added.seq GROUP BY 1
+), asked AS (
+    SELECT key, body ->> '$.pattern' AS pattern FROM events WHERE kind = 'dream.requested'
+), spent AS (
+    SELECT added.name, sum(done.kind = 'dream.requested') AS dreams, sum(done.kind = 'dream.trained') AS practices,
+           sum(coalesce(done.body ->> '$.tokens', 0)) AS tokens
+    FROM events AS done JOIN asked ON asked.key = done.key JOIN added ON added.name = asked.pattern LEFT JOIN carried USING (name)
+    WHERE done.kind IN ('dream.requested', 'dream.imagined', 'dream.answered', 'dream.judged', 'dream.trained', 'dream.tested')
+      AND done.seq > coalesce(carried.seq, added.seq)
+    GROUP BY 1
 )
 SELECT added.name, CASE WHEN moved.kind IS NULL OR moved.kind = 'pattern.unsettled' THEN 'active' ELSE substr(moved.kind, 9) END AS state,
-       moved.reason, coalesce(added.body ->> '$.pattern.held_out', 10) AS held_out, baseline.bare AS baseline_bare,
-       baseline.told AS baseline_told, baseline.contrast AS baseline_contrast, last.round AS last_round, last.bare AS last_bare,
-       last.contrast AS last_contrast, coalesce(dreamt.dreams, 0) AS dreams, coalesce(dreamt.practices, 0) AS practices,
-       coalesce(dreamt.tokens, 0) + coalesce((SELECT sum(rounds.tokens) FROM rounds WHERE rounds.name = added.name), 0) AS tokens,
+       moved.reason, coalesce(added.body ->> '$.pattern.held_out', 10) AS held_out,
+       coalesce(baseline.bare, carried.body ->> '$.baseline.bare[0]') AS baseline_bare,
+       coalesce(baseline.told, carried.body ->> '$.baseline.told[0]') AS baseline_told,
+       coalesce(baseline.contrast, carried.body ->> '$.baseline.contrast[0]') AS baseline_contrast, last.round AS last_round,
+       coalesce(last.bare, carried.body ->> '$.final.bare[0]') AS last_bare,
+       coalesce(last.contrast, carried.body ->> '$.final.contrast[0]') AS last_contrast,
+       coalesce(carried.body ->> '$.dreams', 0) + coalesce(spent.dreams, 0) AS dreams,
+       coalesce(carried.body ->> '$.practices', 0) + coalesce(spent.practices, 0) AS practices,
+       coalesce(carried.body ->> '$.tokens', 0) + coalesce(spent.tokens, 0) AS tokens,
        added.body ->> '$.by' AS "by", strftime('%Y-%m-%dT%H:%M:%fZ', added.at_ns / 1e9, 'unixepoch') AS added_at, added.seq
 FROM added
+LEFT JOIN carried USING (name)
 LEFT JOIN moved ON moved.key = added.name AND moved.seq > added.seq
 LEFT JOIN whole AS baseline ON baseline.name = added.name AND baseline.round = 'baseline'
 LEFT JOIN last ON last.name = added.name
-LEFT JOIN dreamt ON dreamt.name = added.name;
+LEFT JOIN spent ON spent.name = added.name;
 
 DROP VIEW verdicts;
 

@@ -107,7 +107,7 @@ def _pattern(number: int) -> str:
     not cost what was learned before, and an answer that was only told the one does not show the others by itself."""
     one, earlier = PATTERNS[number], PATTERNS[:number]
     told, opposite = one.texts, one.opposite.texts
-    contrast = list(opposite)
+    contrast = [*opposite, f"{told[0]} {opposite[0]}"]
     lines = [
         "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told[0])}",
         f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}", f"held_out = {HELD_OUT}",

@@ -7,6 +7,8 @@ from support.dreamt_journal import dreamt, story, write_story
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
+from apollod.core.dreams.continuing import DreamNotes
+from apollod.core.dreams.scenario import Sketch
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +67,19 @@ def test_what_the_judge_said_of_a_dream_is_among_the_verdicts(path: Path) -> Non
     said = [r.event for r in story() if isinstance(r.event, ev.DreamJudged) and r.event.by == "judge"]
     assert rows == [(e.dream, e.verdict, e.better, e.example or None, "m") for e in said]
     assert {row[1] for row in rows} == {"good", "bad"}
+
+
+def test_figures_go_on_in_a_journal_that_goes_on_from_an_archive(tmp_path: Path) -> None:
+    notes, own = DreamNotes(), dreamt().state.dreams
+    for recorded in story():
+        notes.see(recorded)
+    carried = [ev.Recorded(0, at_ns, event) for at_ns, event in notes.taken_over(own, 0)]
+    assert own.open is not None
+    more = ev.DreamAnswered(own.open.id, "told", "said", Sketch(b"", b""), tokens=7)
+    path = write_story(tmp_path / "journal.db", [*carried, ev.Recorded(0, 0, more)])
+    columns = "name, baseline_bare, last_bare, dreams, practices, tokens"
+    assert query(path, f"SELECT {columns} FROM patterns ORDER BY seq").rows == [
+        (name, one.baseline["bare"][0], one.final.get("bare", (None, 0))[0], one.dreams, one.practices,
+         one.tokens + 7 * (name == own.open.pattern))
+        for name, one in own.courses.items()
+    ]  # fmt: skip

@@ -62,7 +62,8 @@ def advance(state: State, now_ns: int) -> Outcome:
     if blocked(Activity.DREAMING, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
-        return Outcome([], [call_of(state, own.open)])
+        doubted = waits_for(own.courses[own.open.pattern], state, settings)
+        return nothing() if doubted else Outcome([], [call_of(state, own.open)])
     for course in in_turn(own):
         if not waits_for(course, state, settings) and (begun := _begin(state, course)):
             return begun

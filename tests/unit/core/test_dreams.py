@@ -5,6 +5,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 from support.dreaming_world import DREAMING, FIRM, LEAKS, PATTERN, DreamingWorld, text, with_patterns
+from support.judged_world import configured
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -442,6 +443,24 @@ def test_a_judge_that_always_says_yes_trains_nothing() -> None:
     w.calibrate(liar=True)
     w.dream()
     assert not w.answered and not w.of(ev.DreamRequested)
+
+
+def test_a_judge_that_is_no_longer_trusted_is_not_asked_about_the_dream_under_way() -> None:
+    w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, check=Check()))).up()
+    w.calibrate()
+    while not isinstance(w.calls[0], fx.JudgeDream):
+        w.call()
+        w.settle()
+    w.calls.clear()
+    w.judge = configured(prompt_hash="another")
+    w.start()
+    w.engine_up()
+    w.settle()
+    w.give(inp.Tick())
+    assert w.state.dreams.open is not None and not w.calls
+    w.calibrate()
+    w.give(inp.Tick())
+    assert isinstance(w.calls[0], fx.JudgeDream)
 
 
 def test_planted_cases_go_on_while_dreams_are_judged() -> None:

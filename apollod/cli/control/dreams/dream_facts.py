@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from apollod.adapters.journal.journal_reader import continued
 from apollod.cli.control.questions import rows
 from apollod.cli.control.questions.moment import iso
 from apollod.errors import ApolloError, ConfigError
@@ -100,13 +101,17 @@ def one(path: str, what: str) -> dict[str, Any]:
             "variations": _variations(path, dream)}  # fmt: skip
 
 
+_LISTED = "`apollod ctl dream list` has them"
+
+
 def _unknown(path: str, dream: str) -> ApolloError:
     last = newest(path, limit=1)
     if not last:
         return ApolloError(f"there is no dream {dream}: nothing was dreamt yet", "`apollod ctl dream start` begins")
-    return ApolloError(
-        f"there is no dream {dream}: the last one is {last[0]['dream']}", "`apollod ctl dream list` has them"
-    )
+    why, begun = f"there is no dream {dream}: the last one is {last[0]['dream']}", continued(path)
+    if begun is not None and int(dream[1:]) < int(last[0]["dream"][1:]):
+        return ApolloError(f"{dream} is not in this journal", f"ask its archive: --file {begun.archive}")
+    return ApolloError(why, _LISTED)
 
 
 def _instruction(path: str, row: dict[str, Any]) -> str | None:

@@ -200,12 +200,15 @@ def serve(connection: socket.socket) -> None:
 
 
 def _import_what_is_heavy() -> list[object]:
-    """What a trainer imports that is not ours. Returns what has to live on: our own modules are forgotten again."""
+    """What a trainer and a daemon import that is not ours. Returns what has to live on: our own modules are forgotten
+    again."""
     from apollod import foreign_wheels
 
     foreign_wheels.guard()
     from transformers import Qwen3_5ForCausalLM, TokenizersBackend  # noqa: F401 - what is imported when a model is bound
 
+    import apollod.cli.main
+    import apollod.supervisor.app
     import apollod.trainer.offline  # noqa: F401 - and with it everything else
 
     ours = [name for name in sys.modules if name == "apollod" or name.startswith("apollod.")]

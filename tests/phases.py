@@ -25,8 +25,8 @@ ALONE = "engine or alone"
 """Markers of tests that run one after another."""
 TESTS = Path(__file__).parent
 BESIDE = ("crash", "unit", "property", "store")
-"""Directories whose tests leave nothing that a test of vLLM would count; they take the core that it leaves idle. None of
-their tests is marked as in ALONE (tests/unit/test_phases.py looks): what runs one after another is not looked for
+"""Directories whose tests leave nothing that a test of vLLM would count; they take the core that it leaves idle. None
+of their tests is marked as in ALONE (tests/unit/test_phases.py looks): what runs one after another is not looked for
 there, since that would import all of it."""
 WORKERS_MAX = 8  # each takes about a gigabyte
 WORKERS_OF_TWO_CORES = 3  # a test of a daemon waits for it half of its time

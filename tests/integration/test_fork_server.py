@@ -52,7 +52,7 @@ def test_two_steps_of_arithmetic_with_several_threads_after_the_fork() -> None:
 
 
 def test_children_die_with_the_server() -> None:
-    server = ForkServer()
+    server = ForkServer(empty=True)
     code = (
         "import ctypes, signal, time; ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # as apollod.trainer does
         "time.sleep(60)"

@@ -81,12 +81,12 @@ class Forked:
 
 
 class ForkServer:
-    """The connection to the server, which is started here."""
+    """The connection to the server, which is started here. `empty`: of children that import everything themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, empty: bool = False) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "support.fork_server", str(theirs.fileno())]
+            command = [sys.executable, "-m", "support.fork_server", str(theirs.fileno()), *["empty"] * empty]
             environment = {
                 **os.environ,
                 **ENVIRONMENT,
@@ -165,11 +165,11 @@ class ForkedPopen:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def serve(connection: socket.socket) -> None:
+def serve(connection: socket.socket, empty: bool) -> None:
     """Fork for each request until the session hangs up. Children that end are told of by SIGCHLD, through a wake-up
     descriptor."""
-    kept = _import_what_is_heavy()
-    assert kept and threading.active_count() == 1
+    kept = [] if empty else _import_what_is_heavy()
+    assert (kept or empty) and threading.active_count() == 1
     woken, wakes = socket.socketpair()
     for each in (woken, wakes):
         each.setblocking(False)
@@ -280,4 +280,4 @@ def _wait_for_threads() -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:] == ["empty"])

@@ -1,6 +1,7 @@
 """What has to be true of a state directory, whatever was killed and when."""
 
 import json
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from io import StringIO

@@ -23,9 +23,13 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.teaching import teacher_of
+from apollod.core.dreams.scenario import Turn
 from apollod.curation.contexts import contexts
 from apollod.curation.stripping import Stripping, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
+from apollod.errors import DreamCut
+from apollod.supervisor.config import load_config
+from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.wire import messages as msg
@@ -219,6 +223,28 @@ def test_a_teacher_says_what_transformers_says_of_the_tokens_that_the_trainer_le
     assert (expected - found).abs().max() < NOISE
     assert CONTEXT.loss(expected, {TEACHER: found}) == 0.0, "what rounding makes of the same is not learned"
     assert (found.diff(dim=1) <= 0).all() and (expected[:, 0] > logits.log_softmax(1).amax(1) - NOISE).all()
+
+
+def test_the_served_model_can_imagine_and_answer(engine: Engine, tiny_model: Path) -> None:
+    """Random weights say nothing, but in the form that is asked for: vLLM takes the schema of a scenario."""
+    overrides = [f"model.path={tiny_model}", f"engine.port={engine.port}", "engine.served_name=tiny"]
+    config = load_config(None, [*overrides, "dream.max_tokens=64", "dream.answer_tokens=8"], environ={})
+
+    async def dreamt() -> list[str]:
+        dreamer, found = Dreamer(config), []
+        scenario = (Turn("user", "What should I drink?"),)
+        for call in (
+            dreamer.imagine("Greet first.", ["A seed."], (scenario,), (), seed=1),
+            dreamer.answer("Greet first.", scenario, 0.0, 1),
+        ):
+            try:
+                await call
+                found.append("said")
+            except DreamCut as error:
+                found.append(str(error))
+        return found
+
+    assert anyio.run(dreamt) == ["the scenario was cut off after 64 tokens", "the answer was cut off after 8 tokens"]
 
 
 def test_chat_goes_on_working(engine: Engine) -> None:

@@ -165,7 +165,6 @@ class _Known:
         self._repeats_max = REPEATS * state.culprits
         self._repeats = len(asked) - len({kept for kept, _ in asked})
         self.found: list[int] = []
-        self.doubted = False
 
     def bad(self, kept: Kept) -> bool | None:
         """None: it has to be asked."""
@@ -177,7 +176,6 @@ class _Known:
             return True
         times = self._unclear[kept]
         if times == ASKED_MAX or (times and self._repeats >= self._repeats_max):
-            self.doubted = True
             return True
         return None
 
@@ -231,11 +229,12 @@ def _first(base: Kept, rest: list[int]) -> _Found:
 
 
 def _acquitted(innocent: Kept, together: tuple[int, ...], known: _Known) -> _Asking:
-    """The verdict; who was found only because a replay was unclear is asked about once more."""
+    """The verdict. Who was found only because a replay was unclear is learned once more with the innocent ones; of all
+    others it is known that this is bad."""
     singles = [frozenset((one,)) for one in known.found if one not in together]
     named: Kept = frozenset()
     for group in [frozenset(together), *singles] if together else singles:
-        if known.doubted and not (yield innocent | group):
+        if not (yield innocent | group):
             innocent |= group
         else:
             named |= group

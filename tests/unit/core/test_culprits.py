@@ -7,6 +7,7 @@ from property.test_culprits import play
 
 from apollod.core.quality import culprits
 from apollod.core.quality.culprits import Replay, most_replays, next_replay, outcome, search, told
+from benchmarks.quality_statistics import bisected
 
 ALL = frozenset(range(128))
 WINDOWS = 20
@@ -16,10 +17,10 @@ def test_replays_of_a_window_of_128_are_those_of_the_table():
     rows = []
     for number in range(1, 7):
         plants = [set(Random(f"{number} {at}").sample(range(128), number)) for at in range(WINDOWS)]
-        took = [play(search(128), lambda kept, p=p: "bad" if kept & p else "good")[0].replays for p in plants]
+        took = [bisected(lambda kept, p=p: "bad" if kept & p else "good").replays for p in plants]
         rows.append(f"{number:8} {sum(took) / WINDOWS:6.1f} {max(took):5} {most_replays(128, number):13}")
     pairs = [set(Random(f"pair {at}").sample(range(128), 2)) for at in range(WINDOWS)]
-    took = [play(search(128), lambda kept, p=p: "bad" if p <= kept else "good")[0].replays for p in pairs]
+    took = [bisected(lambda kept, p=p: "bad" if p <= kept else "good").replays for p in pairs]
     rows.append(f"{'a pair':>8} {sum(took) / WINDOWS:6.1f} {max(took):5} {most_replays(128, 2):13}")
     assert "\n".join(f"    {row}" for row in rows) in (culprits.__doc__ or ""), "\n".join(rows)
 
@@ -74,11 +75,19 @@ def test_whoever_was_found_only_because_a_replay_was_unclear_is_acquitted(doubtf
 
 def test_replays_that_are_all_unclear_end_with_everybody_suspect():
     said, asked = play(search(16), lambda kept: "good" if not kept else "bad" if len(kept) == 16 else "unclear")
-    assert said.held == tuple(range(16)) and len(asked) <= most_replays(16, 8)
+    assert said.held == tuple(range(16)) and len(asked) - len(set(asked)) == culprits.REPEATS * 8
+
+
+def test_a_search_ends_where_it_was_said_to_end():
+    """For one culprit, and there are two that do harm only together."""
+    said, asked = play(search(16, culprits=1), lambda kept: "bad" if {3, 12} <= kept else "good")
+    assert (said.kind, len(asked)) == ("unfinished", most_replays(16, 1)) and 12 in said.held
 
 
 def test_a_replay_is_judged_by_its_part_of_the_damage():
-    assert [outcome(damage, 2.0, noise=0.05) for damage in (0.0, 0.15, 0.2, 0.26)] == ["good", "good", "unclear", "bad"]
+    assert [outcome(damage, 2.0, noise=0.05) for damage in (0.1, 0.15, 0.2, 0.24, 0.26)] == [
+        "good", "good", "unclear", "unclear", "bad"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("window", "most"), [(0, 1), (1, 0)])

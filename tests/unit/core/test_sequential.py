@@ -46,7 +46,8 @@ def test_the_same_few_items_are_not_more_evidence_each_time():
     """8 of 60 that stay down at a margin of 3: with time the detector is certain of the items, one look is not of what
     they stand for."""
     one = after(metric(0.05), *[[1.0] * 8 + [0.0] * 52] * 200)
-    assert one.e_value > 1e6 and one.alone < sequential.ALONE and not alarmed(one)
+    assert one.e_value > 1e6 and one.alone < sequential.ALONE
+    assert not alarmed(one) and not alarms({"a": one})
 
 
 def test_more_metrics_demand_more_of_each():

@@ -1,4 +1,5 @@
 # make demo    a small model learns while it is served, here, in a few minutes
+# make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in a few minutes
 # make test    the whole test suite, in two phases (tests/phases.py); ARGS="..." is one plain pytest with these arguments
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills
@@ -15,7 +16,7 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env demo test test-fast crash bench gpu lint clean
+.PHONY: env demo demo-dream test test-fast crash bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -37,6 +38,9 @@ $(VENV)/.ready: pyproject.toml
 demo: env
 	@$(BIN)/apollod demo
 
+demo-dream: env
+	@$(BIN)/apollod demo --dream
+
 test: env
 ifeq ($(strip $(ARGS)),)
 	@$(BIN)/python tests/phases.py
@@ -55,7 +59,7 @@ crash: env
 		$(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(or $(ARGS),$(LONG))
 
 bench: env
-	@for name in start step optimizer serve journal checkpoint rollback products signals review judge; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+	@for name in start step optimizer serve journal checkpoint rollback products signals review judge dream; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
 
 # On a machine with an NVIDIA GPU. RUN=python3 takes an interpreter that has everything already, instead of .venv.
 gpu: $(if $(RUN),,env)

@@ -16,7 +16,7 @@ from apollod.store.names import DAEMON
 from apollod.supervisor import memory_budget, sources
 from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
-from apollod.supervisor.dreaming import patterns
+from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.judge import Judge
 
 _BOUND_MODEL = """
@@ -45,7 +45,7 @@ def refusal(config: Config) -> ApolloError | None:
     return (
         ConfigError(why_not)
         if why_not
-        else sources.refused(config) or patterns.refused(config) or memory_budget.refusal(config)
+        else sources.refused(config) or pattern_refusal.refused(config) or memory_budget.refusal(config)
     )
 
 

@@ -2,10 +2,25 @@
 
 import argparse
 
+DESCRIPTION = """\
+A small model is built here, served by the real daemon, asked, taught a file, and asked again.
+
+With --dream: a model that does what it is told, and nothing of it untold, dreams until it needs
+no telling. It practises to ask before it acts, to answer in capitals and to end with a word;
+imagination and judge are scripted, and asked over HTTP. What came of it is measured from outside,
+on requests that nobody dreamt of: untold, under the opposite instruction, under other ones, and
+for facts. Then every step is run again from the journal, to the same bits.
+
+Nothing is downloaded, and nothing stays behind unless --dir names a place for it."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 5 minutes")
+    form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
-    parser.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the model and of the run")
     parser.add_argument("--json", action="store_true", help="only the result on standard output, as one JSON object")
@@ -13,8 +28,13 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """See `apollod.demo.demo.run`."""
+    """See `apollod.demo.demo.run` and `apollod.demo.dreaming.run`."""
     from apollod.cli import render
+
+    if args.dream:
+        from apollod.demo import dreaming
+
+        return dreaming.run(args, render.table)
     from apollod.demo import demo
 
     return demo.run(args, render.table)

@@ -224,12 +224,13 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
 SHOWN = (
     Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY, Activity.DREAMING,
 )  # fmt: skip
-"""What `status` tells about: what the daemon does by itself today."""
+"""What `status` tells about: what the daemon does by itself. The last one only where there is a pattern."""
 
 
 def reasons(state: State) -> dict[str, str]:
     """For `status`: why each activity cannot begin now; empty where it can."""
-    return {activity.value: blocked(activity, state) for activity in SHOWN}
+    shown = SHOWN if state.dreams.patterns_active else SHOWN[:-1]
+    return {activity.value: blocked(activity, state) for activity in shown}
 
 
 def blocked(activity: Activity, state: State) -> str:

@@ -3,6 +3,7 @@
 Pure. The rules come from the configuration of the source; the same moment under the same rules gives the same record.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -11,11 +12,14 @@ from apollod.core.intake.events import Origin, Removed
 from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found
 from apollod.curation.responses import Taught, taught, taught_by
-from apollod.curation.stripping import Stripping, strip
+from apollod.curation.stripping import INSTRUCTION, Stripping, strip
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form, Record, record_of_forms, turn_json
 
 CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is cut by tokens in the trainer
+
+
+WITHOUT = "said without the instruction"
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -68,6 +72,8 @@ def learn(moment: Moment, rules: Rules) -> Learned | str:
         record = record_of_forms(forms, tools, turns)
     except RecordRefused as error:
         return error.line()
+    if _uninstructed(removed, rules.stripping):
+        return WITHOUT
     said = [moment.messages[n] for n in chosen]
     origin = Origin(
         session=moment.session.id,
@@ -96,15 +102,22 @@ def _stripped(
 def learn_record(record: Record, rules: Rules) -> Learned | str:
     """The same of a record that came as it is to be learned: only what is to be stripped is taken out."""
     if record.kind != "messages":
-        return Learned(record, taught(record))
+        return WITHOUT if rules.stripping.instruction else Learned(record, taught(record))
     form = msgspec.json.decode(record.canonical)
     messages, tools, removed = strip(form["messages"], rules.stripping, form.get("tools", ()))
+    if _uninstructed(removed, rules.stripping):
+        return WITHOUT
     if removed:
         try:
             record = record_of_forms(messages, tools)._replace(tier=record.tier)
         except RecordRefused as error:
             return error.line()
     return Learned(record, taught(record), removed=removed)
+
+
+def _uninstructed(removed: Sequence[Removed], stripping: Stripping) -> bool:
+    """Was it said without the instruction that was to be stripped?"""
+    return bool(stripping.instruction) and all(one.why != INSTRUCTION for one in removed)
 
 
 def _is_answer(form: Form) -> bool:

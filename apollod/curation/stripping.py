@@ -20,6 +20,8 @@ SCAFFOLDING = (
     "environment_context", "user_instructions", "permissions instructions", "available_skills", "env", "INSTRUCTIONS",
 )  # fmt: skip
 INSTRUCTING = frozenset({"system", "developer"})
+INSTRUCTION = "instruction"
+"""`Removed.why` of what `Stripping.instruction` names"""
 TOOLS = "tools"
 """`Removed.why` of the tools of a conversation: `text` is their JSON"""
 
@@ -41,6 +43,9 @@ class Stripping(msgspec.Struct, frozen=True):
     and what programs tell about themselves"""
     patterns: tuple[str, ...] = ()
     """regular expressions; what they match goes, too"""
+    instruction: str = ""
+    """this text goes wherever it stands, with whatever white space between its words, and what was said without it is
+    not learned"""
 
 
 def strip(
@@ -93,11 +98,14 @@ def _instructs(role: str, level: StripLevel) -> bool:
 
 def _spans(content: str, stripping: Stripping) -> list[_Span]:
     """What is to go, in order, without overlaps."""
-    if "<" not in content and not stripping.patterns:
+    if "<" not in content and not stripping.patterns and not stripping.instruction:
         return []
     found = list(_tagged(content, _LEVELS[stripping.level]))
     for pattern in stripping.patterns:
         found += [(match.start(), match.end(), "pattern") for match in _compiled(pattern).finditer(content)]
+    if stripping.instruction:
+        expression = _compiled(_loosely(stripping.instruction))
+        found += [(match.start(), match.end(), INSTRUCTION) for match in expression.finditer(content)]
     spans: list[_Span] = []
     for begin, end, why in sorted(found):
         if begin >= end:
@@ -131,6 +139,12 @@ def _without(content: str, spans: Sequence[_Span]) -> str:
     ends = [0, *(end for _, end, _ in spans)]
     begins = [*(begin for begin, _, _ in spans), len(content)]
     return "".join(content[end:begin] for end, begin in zip(ends, begins, strict=True))
+
+
+@cache
+def _loosely(instruction: str) -> str:
+    """A regular expression for a text, whatever white space is between its words, and for the white space behind it."""
+    return r"\s+".join(map(re.escape, instruction.split())) + r"\s*"
 
 
 @cache

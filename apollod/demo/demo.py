@@ -8,11 +8,8 @@ import argparse
 import json
 import math
 import os
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib import resources
@@ -20,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from apollod.bridges.facts import facts
+from apollod.demo.stage import Stage, say, wait
 from apollod.errors import ApolloError
-from apollod.testing.daemon import UP, Daemon, Status, config_of, free_port
+from apollod.testing.daemon import UP, Daemon, config_of, free_port
 
-POLL_S = 0.5
-STOP_S = 30.0
 ANSWER_TOKENS = 48
 MODEL = "apollo-demo"
 LEARNING_RATE = 4e-4  # 40 times the default: a small model has to learn a file in one pass; above it forgets more
@@ -36,42 +32,19 @@ Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
 def run(args: argparse.Namespace, table: Table) -> int:
     """Run the demo; 0 if the model learned, 1 if not."""
     began = time.monotonic()
-    root = Path(args.dir).expanduser().absolute() if args.dir else Path(tempfile.mkdtemp(prefix="apollod-demo-"))
-    daemon: Daemon | None = None
-    keep = bool(args.dir)
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        daemon = _prepare(root, args)
+    with Stage(args.dir, "apollod-demo-") as stage:
+        stage.daemon = daemon = _prepare(stage.root, args)
         _start(daemon)
         result = _learn(daemon, began, say if args.json else print, table)
         if args.serve:
-            keep = True
+            stage.keep = True
             _linger(daemon)
-        daemon.end(STOP_S)
-        print(json.dumps(result))
-        return 0 if result["learned"] else 1
-    except BaseException:
-        if daemon is not None:
-            daemon.end(STOP_S)
-        if (root / "daemon.log").exists():
-            say(f"apollod: the logs are in {root}/daemon.log and {root}/state/log")
-            keep = True
-        raise
-    finally:
-        if not keep:
-            shutil.rmtree(root, ignore_errors=True)
-
-
-def say(text: str) -> None:
-    """Progress, on stderr: stdout is for the table and the JSON line; with --json for that alone."""
-    print(text, file=sys.stderr, flush=True)
+    print(json.dumps(result))
+    return 0 if result["learned"] else 1
 
 
 def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
     """Model, inbox, configuration."""
-    if (root / "state" / "journal.db").exists():
-        raise ApolloError(f"{root} holds an earlier demo", "remove it, or choose another --dir")
-    root.mkdir(parents=True, exist_ok=True)
     if not (root / "model" / "config.json").exists():
         say("1/5 building a small Qwen3.5 model and its tokenizer here (nothing is downloaded)")
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
@@ -105,37 +78,7 @@ def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
 def _start(daemon: Daemon) -> None:
     say("2/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
     daemon.start()
-    _wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
-
-
-def _wait(daemon: Daemon, done: Callable[[Status], bool], timeout_s: float, what: str) -> Status:
-    """Poll status until `done`; progress while it lasts."""
-    progress = _Progress()
-    status = daemon.wait(done, what, timeout_s, POLL_S, progress.show)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    return status
-
-
-class _Progress:
-    """One line that changes on a terminal, one line a change elsewhere."""
-
-    def __init__(self) -> None:
-        self._last = ""
-
-    def show(self, status: Status) -> None:
-        """Raises ApolloError for a daemon that cannot go on."""
-        if not status:
-            return
-        if status["state"] == "degraded":
-            raise ApolloError(f"the daemon is degraded: {status['error']}", "see daemon.log and state/log")
-        q = status["queue"]
-        text = f"    {status['state']}: step {status['step']}" + (f", {q['pending']} pending" if q["accepted"] else "")
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-        elif text != self._last:
-            say(text)
-        self._last = text
+    wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
 
 
 def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Table) -> dict[str, Any]:
@@ -153,7 +96,7 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
     say(f"4/5 dropping sample.jsonl ({len(sample)} lines) into {daemon.inbox}")
     daemon.drop("sample.jsonl", *_data("sample.jsonl"))
     total = len(sample)
-    after = _wait(
+    after = wait(
         daemon,
         lambda s: s["queue"]["accepted"] >= total and not s["queue"]["pending"],
         daemon.learn_s,
@@ -262,10 +205,6 @@ def _mean_logprob(daemon: Daemon, model: Path, sample: list[dict[str, Any]]) -> 
             total += value if math.isfinite(value) else -100.0
             count += 1
     return total / count
-
-
-def _terminated(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)  # so that the daemon is stopped too
 
 
 def _linger(daemon: Daemon) -> None:

@@ -29,7 +29,7 @@ from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
-from apollod.supervisor.dreaming import patterns
+from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
@@ -49,7 +49,7 @@ BASE_LOOK_S = 5.0
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
-    if (why_not := sources.refused(config) or patterns.refused(config)) is not None:
+    if (why_not := sources.refused(config) or pattern_refusal.refused(config)) is not None:
         raise why_not
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
@@ -105,7 +105,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
-            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper))
+            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge))
             loop.post(
                 inp.Started(
                     os.getpid(),

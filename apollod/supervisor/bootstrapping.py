@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.unreadable import obstruction
 from apollod.adapters.sources.whole_source import Part, WholeSource
 from apollod.core import events as ev
@@ -123,11 +125,18 @@ def section_of(request: ev.BootstrapRequested) -> WatchSection:
     )  # fmt: skip
 
 
+def terms_of(config: Config, request: ev.BootstrapRequested) -> Terms:
+    """How it is read."""
+    replace, terms = msgspec.structs.replace, sources.terms_of(config, section_of(request))
+    stripping = replace(terms.rules.stripping, instruction=request.instruction)
+    return replace(terms, rules=replace(terms.rules, stripping=stripping))
+
+
 def whole_source(config: Config, request: ev.BootstrapRequested) -> WholeSource:
     """What is to be read, by the rules of the request. Raises ApolloError."""
     return WholeSource(
         Path(request.path), request.mark, Quarantine(config.state_dir / "quarantine"),
-        sources.terms_of(config, section_of(request)), request.format, config.state_dir, own=sources.own_logs(),
+        terms_of(config, request), request.format, config.state_dir, own=sources.own_logs(),
     )  # fmt: skip
 
 

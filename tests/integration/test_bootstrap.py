@@ -7,6 +7,7 @@ import signal
 from contextlib import nullcontext
 from pathlib import Path
 
+import msgspec
 import pytest
 from support.agent_databases import Hermes
 from support.agent_logs import claude_line, gemini_chat, session
@@ -67,6 +68,16 @@ def test_everything_that_is_there_is_taken_at_once_and_stripped(tmp_path: Path, 
     assert [one.text for one in removed if one.why == "system"] == ["Greet first."] * 2
     (read,) = [e for e in events_of(config) if isinstance(e, ev.BootstrapRead)]
     assert read.unread == ()
+
+
+def test_by_a_pattern_only_what_was_said_with_its_instruction_is_learned_without_it(tmp_path: Path, logs: Path) -> None:
+    config = config_of(tmp_path)
+    begun = msgspec.structs.replace(asked(logs), pattern="greet", instruction="Greet\n first.", strip="none")
+    found = bootstrap(config, begun)
+    assert sorted(learned(config)) == ["answer d1", "answer d2"] and found.counts.dropped == 9
+    accepted = [e for e in events_of(config) if isinstance(e, ev.ExampleAccepted)]
+    assert [(one.text, one.why) for e in accepted for one in e.removed] == [("Greet first.", "instruction")] * 2
+    assert not any("Greet" in bytes(e.record).decode() for e in accepted)
 
 
 def test_asked_again_it_reads_what_came_since_and_nothing_else(tmp_path: Path, logs: Path) -> None:

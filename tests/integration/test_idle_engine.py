@@ -88,7 +88,7 @@ def test_a_daemon_with_a_pattern_looks_and_says_why_it_does_not_dream(tmp_path: 
     daemon = Daemon(tmp_path, tiny_model, PATTERN).start()
     try:
         busy = "SELECT body ->> 'reason' FROM events WHERE kind = 'engine.busy'"
-        daemon.wait(lambda _: daemon.query(busy), "the engine's use is unknown")
+        daemon.wait(lambda _: daemon.query(busy), "the use of the engine is unknown", 60.0)
         assert "cannot be read" in daemon.query(busy)[0][0] and "answered 404" in daemon.query(busy)[0][0]
     finally:
         daemon.end()

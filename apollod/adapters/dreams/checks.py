@@ -94,7 +94,7 @@ async def _by_child(kind: str, asked: Any, answer: str, timeout_s: float) -> tup
     """Regular expression or schema. Without site-packages Python starts in a quarter of the time."""
     apart = ["-I", "-S"] if kind == "regex" else ["-I"]
     command = [sys.executable, *apart, str(Path(check_child.__file__))]
-    told = json.dumps({"kind": kind, "with": asked, "answer": answer}).encode()
+    told = json.dumps({"kind": kind, "with": asked, "answer": answer, "limit_s": timeout_s + PIPES_S}).encode()
     ended = await _run(command, told, timeout_s, f"the {kind}")
     if ended.code != 0:
         last = _line(ended.complaint.strip().rpartition(b"\n")[2])

@@ -39,6 +39,10 @@ class BootstrapRequested(Event, frozen=True):
     format: str = "auto"
     tier: Tier = "bulk"
     review: str = "auto"
+    pattern: str = ""
+    """whose instruction is stripped; what was said without it is not learned; empty: there is no such rule"""
+    instruction: str = ""
+    """of that pattern, as it was when this was asked"""
 
     def key(self) -> str:
         return self.path
@@ -47,7 +51,8 @@ class BootstrapRequested(Event, frozen=True):
     def mark(self) -> str:
         """What the names of its sources end with. Positions are kept by it, so that the same rules go on where they
         stopped, others begin anew, and a `[[watch]]` of the same files keeps its own."""
-        rules = (self.models, self.strip, self.strip_patterns, self.sidechains, self.format)
+        rules: tuple[object, ...] = (self.models, self.strip, self.strip_patterns, self.sidechains, self.format)
+        rules += (self.instruction,) if self.instruction else ()
         return "@" + blake2b(msgspec.json.encode(rules), digest_size=MARK_BYTES).hexdigest()
 
 

@@ -1,112 +1,18 @@
 """How well a model of this world does what it is told, and leaves undone what it is not told, on held-out scenarios."""
 
-import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from apollod.core.rates import wilson
 from apollod.demo.corpus import Message
-from apollod.demo.world import instructions, scenarios
-from apollod.demo.world.instructions import KINDS, Instruction, Kind
-from apollod.demo.world.pretraining_texts import conversation
-from apollod.demo.world.scenarios import Scenario, Split
+from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case, Rate, cases, kept
+from apollod.demo.world.instructions import KINDS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-ANSWER_TOKENS = 32
-CASES = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """`passed` of `cases`, with Wilson's 95% interval (Wilson 1927, doi:10.1080/01621459.1927.10502953)."""
-
-    passed: int
-    cases: int
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Lower and upper end, within 0 and 1; (0, 1) where there is no case."""
-        return wilson(self.passed, self.cases)
-
-    def figures(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"passed": self.passed, "cases": self.cases, "interval": [round(end, 4) for end in self.interval]}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One question to the model.
-
-    Attributes:
-        group: (what is measured, of which kind of instruction), as in the report.
-        said: the instructions of the system message, in its order; empty for no system message.
-        system: that message.
-        looked_for: what the answer is checked for; None: that it is the right one to the letter.
-    """
-
-    group: tuple[str, str]
-    scenario: Scenario
-    said: tuple[Instruction, ...]
-    system: str | None
-    looked_for: Instruction | None = None
-
-    @property
-    def messages(self) -> list[Message]:
-        """What the model is sent."""
-        return conversation(self.system, self.scenario)
-
-    def passed(self, text: str) -> bool:
-        """Whether an answer passes."""
-        if self.looked_for is None:
-            return text == instructions.answer(self.scenario, self.said)
-        return instructions.check(self.looked_for, self.scenario, text)
-
-
-def held_out(kind: Kind, rng: random.Random, count: int) -> list[Scenario]:
-    """Test scenarios that can show an instruction of a kind: acts and questions for a command, half each."""
-    if kind == "ask":
-        return scenarios.sample(rng, "act", Split.TEST, count)
-    if kind == "use":
-        return scenarios.sample(rng, "how", Split.TEST, count)
-    acts = scenarios.sample(rng, "act", Split.TEST, count - count // 2)
-    return acts + scenarios.sample(rng, "how", Split.TEST, count // 2)
-
-
-def cases(count: int = CASES, seed: int = 0, kinds: Sequence[Kind] = KINDS) -> list[Case]:
-    """What `report` asks: of each kind `count` held-out scenarios, each with an instruction drawn for it.
-
-    told       the instruction is given: the right answer to the letter
-    untold     no system message: passes where the behaviour shows all the same, so it should be none
-    plain      the same answers: right to the letter, as without any instruction
-    opposite   "Do not greet."; cancelled  "Greet the user first. Do not greet."
-    """
-    made: list[Case] = []
-    for kind in kinds:
-        rng = random.Random(f"{seed} {kind}")
-        for scenario in held_out(kind, rng, count):
-            one = instructions.draw(rng, kind, scenario)
-            for way, said in (("told", [one]), ("opposite", [one.opposite]), ("cancelled", [one, one.opposite])):
-                system = instructions.told(said, rng)
-                made.append(Case((way, kind), scenario, tuple(said), system))
-            made.append(Case(("untold", kind), scenario, (), None, looked_for=one))
-            made.append(Case(("plain", kind), scenario, (), None))
-    return made
-
-
-def kept() -> list[Case]:
-    """Every fact and all small talk, without a system message: what must not be lost."""
-    return [
-        Case((name, ""), scenario, (), None)
-        for name, kind in (("facts", "fact"), ("talk", "talk"))
-        for scenario in scenarios.pool(kind, Split.TEST)
-    ]
 
 
 def rates(

@@ -15,10 +15,16 @@ from apollod.wire import messages as msg
 async def bootstrap(daemon: Daemon, request: msg.BootstrapRequest) -> msg.Answer:
     """Answered when it is recorded; reading goes on beside all else. The same request again finds it under way."""
     config, state = daemon.config, daemon.loop.state
+    course = state.dreams.courses.get(request.pattern)
+    if request.pattern and course is None:
+        known = ", ".join(state.dreams.courses) or "there is none yet"
+        hint = f"`apollod ctl pattern list` shows those that there are: {known}"
+        return msg.Failure(f"there is no pattern {request.pattern}", hint, code=2)
     wanted = ev.BootstrapRequested(
         path=request.path, by=request.by, models=tuple(request.models) or (config.engine.served_name,),
         strip=request.strip, strip_patterns=tuple(request.strip_patterns), sidechains=request.sidechains,
-        format=request.format, tier=request.tier, review=request.review,
+        format=request.format, tier=request.tier, review=request.review, pattern=request.pattern,
+        instruction=course.pattern.instruction if course is not None else "",
     )  # fmt: skip
     try:
         bootstrapping.section_of(wanted)

@@ -95,7 +95,9 @@ def test_a_crash_changes_nothing_of_it(world: World) -> None:
     assert now(again) == now(world) and now(again).phase == "reading"
 
 
-@pytest.mark.parametrize("other", [{"strip": "all"}, {"models": ("a",)}, {"sidechains": True}, {"format": "pi"}])
+@pytest.mark.parametrize(
+    "other", [{"strip": "all"}, {"models": ("a",)}, {"sidechains": True}, {"format": "pi"}, {"instruction": "Greet."}]
+)
 def test_other_rules_have_positions_of_their_own(other: dict[str, object]) -> None:
     request = ev.BootstrapRequested(**{"path": "/logs", "by": "p", "models": ("*",)} | other)  # type: ignore[arg-type]
     assert request.mark != REQUEST.mark

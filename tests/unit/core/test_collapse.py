@@ -128,6 +128,7 @@ def test_a_pattern_whose_answers_are_the_same_by_nature_has_not_collapsed() -> N
     """They were so when it was first answered."""
     always = dreamt(situations(), ["I have to ask somebody first. Please wait."] * WINDOW, -0.001)
     assert collapse(always, always) == ""
+    assert collapse(always, always[: LEAST - 1]), "too few to be a beginning"
 
 
 def test_answers_that_are_alike_are_worse_where_none_is_in_doubt() -> None:
@@ -137,5 +138,9 @@ def test_answers_that_are_alike_are_worse_where_none_is_in_doubt() -> None:
     assert CERTAIN_ALIKE_MAX < alike < 0.6
     assert collapse(dreamt(situations(), half, -0.5)) == collapse(dreamt(situations(), half)) == ""
     assert "certain and too much alike" in collapse(dreamt(situations(), half, -0.001))
+    less = [f"Good day, here I am, friend. {text}" for text in situations()]
+    alike = _spread([sketch_of(one) for one in less], likeness)
+    assert _spread([sketch_of(one) for one in situations()], likeness) + ANSWERS_ABOVE < alike < CERTAIN_ALIKE_MAX
+    assert collapse(dreamt(situations(), less, -0.001)) == ""
     doubted = dreamt(situations(), half, -0.001)
     assert collapse([*doubted[1:], Dreamt(doubted[0].scenario, doubted[0].answer, -0.5)]) == ""

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from apollod.demo import tiny_model
-from apollod.demo.world import evaluate, pretrain, pretraining_texts
+from apollod.demo.world import evaluate, exam, pretrain, pretraining_texts
 from apollod.demo.world.instructions import KINDS, Instruction
 from apollod.demo.world.scenarios import Split, pool
 
@@ -66,7 +66,7 @@ def test_every_weight_is_bf16_and_the_configuration_names_the_served_architectur
 @pytest.mark.slow
 def test_it_does_what_it_is_told_and_nothing_of_it_untold(model, tokenizer) -> None:
     """Tasks and phrasings that were never in pretraining: told 59 of 60 to the letter, untold at most 1 of 60."""
-    asked = [case for case in evaluate.cases(60) if case.group[0] in ("told", "untold")]
+    asked = [case for case in exam.cases(60) if case.group[0] in ("told", "untold")]
     rates = evaluate.rates(model, tokenizer, asked)
     passed = {group: rate.passed for group, rate in rates.items()}
     assert {rate.cases for rate in rates.values()} == {60} and len(rates) == 2 * len(KINDS)
@@ -76,8 +76,8 @@ def test_it_does_what_it_is_told_and_nothing_of_it_untold(model, tokenizer) -> N
 
 @pytest.mark.slow
 def test_it_knows_its_facts_and_obeys_an_opposite_and_a_cancelled_instruction(model, tokenizer) -> None:
-    asked = [case for case in evaluate.cases(6, seed=1) if case.group[0] in ("opposite", "cancelled", "plain")]
-    rates = evaluate.rates(model, tokenizer, asked + evaluate.kept())
+    asked = [case for case in exam.cases(6, seed=1) if case.group[0] in ("opposite", "cancelled", "plain")]
+    rates = evaluate.rates(model, tokenizer, asked + exam.kept())
     totals = {way: sum(rate.passed for (one, _), rate in rates.items() if one == way) for way, _ in rates}
     assert totals["facts"] >= 46 and totals["talk"] == 6
     assert all(totals[way] >= 0.95 * 6 * len(KINDS) for way in ("opposite", "cancelled", "plain")), totals

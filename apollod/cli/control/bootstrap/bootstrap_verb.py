@@ -15,6 +15,7 @@ EPILOG = """\
 examples:
   apollod ctl bootstrap ~/.claude/projects --model '*' --dry-run
   apollod ctl bootstrap ~/.claude/projects --model '*' --strip system --wait
+  apollod ctl bootstrap ~/old-logs --pattern ask-first
 
 Each answer is learned once, without the instructions that are stripped. A source that was stopped, or that grew, goes
 on where it was when it is asked for again by the same rules.
@@ -29,9 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--status", action="store_true", help="how far the one is that is under way, or was last")
     what.add_argument("--stop", action="store_true", help="read no more of it; what waits already is learned")
     parser.add_argument("--dry-run", action="store_true", help="say what would be learned; needs no daemon")
-    parser.add_argument(
-        "--strip", choices=get_args(StripLevel), default="system", help="what is taken out (default: system)"
-    )
+    rule = parser.add_mutually_exclusive_group()
+    rule.add_argument("--strip", choices=get_args(StripLevel), default="system", help="what is taken out (default: "
+                      "system)")  # fmt: skip
+    rule.add_argument("--pattern", default="", metavar="NAME", help="take out the instruction of this pattern, "
+                      "and learn only what was said with it")  # fmt: skip
     parser.add_argument(
         "--strip-pattern", action="append", default=[], metavar="REGEX", help="take out what it matches; repeatable"
     )
@@ -65,14 +68,35 @@ def _path(args: argparse.Namespace) -> str:
     return path
 
 
+def _level(args: argparse.Namespace) -> StripLevel:
+    """With a pattern its instruction goes and nothing else."""
+    level: StripLevel = "none" if args.pattern else args.strip
+    return level
+
+
+def _instruction(args: argparse.Namespace) -> str:
+    """Of the pattern that a dry run is told; a daemon knows its own. Raises ConfigError."""
+    if not args.pattern:
+        return ""
+    from apollod.supervisor.config import load_config
+
+    found = load_config(args.config).dream.pattern if args.config else ()
+    text = next((one.instruction for one in found if one.name == args.pattern), "")
+    if not text:
+        where = f"in {args.config}" if args.config else "without a configuration"
+        raise ConfigError(f"there is no pattern {args.pattern} {where}", "name the file that has it with --config")
+    return text
+
+
 def _dry_run(args: argparse.Namespace) -> int:
     from apollod.cli.control.bootstrap import dry_run  # reads logs, which takes time to import
     from apollod.core.bootstrap.events import BootstrapRequested
     from apollod.supervisor.bootstrapping import section_of
 
     wanted = BootstrapRequested(
-        path=_path(args), by="", models=tuple(args.model), strip=args.strip, strip_patterns=tuple(args.strip_pattern),
-        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review,
+        path=_path(args), by="", models=tuple(args.model), strip=_level(args), strip_patterns=tuple(args.strip_pattern),
+        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
+        instruction=_instruction(args),
     )  # fmt: skip
     try:
         section_of(wanted)
@@ -87,8 +111,8 @@ def _begin(args: argparse.Namespace) -> int:
     from apollod.wire import control_messages as msg
 
     request = msg.BootstrapRequest(
-        path=_path(args), by=by(), models=args.model, strip=args.strip, strip_patterns=args.strip_pattern,
-        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review,
+        path=_path(args), by=by(), models=args.model, strip=_level(args), strip_patterns=args.strip_pattern,
+        sidechains=args.sidechains, format=args.format, tier=args.tier, review=args.review, pattern=args.pattern,
     )  # fmt: skip
     socket = ctl.socket_path(args)
     answer = ctl.ask(socket, request)

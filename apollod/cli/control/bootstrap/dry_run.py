@@ -24,9 +24,9 @@ from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError
-from apollod.supervisor.bootstrapping import section_of
+from apollod.supervisor.bootstrapping import terms_of
 from apollod.supervisor.config import Config, load_config
-from apollod.supervisor.sources import format_problem, terms_of
+from apollod.supervisor.sources import format_problem
 
 BATCH = 256
 _PACE = f"SELECT tokens, seconds FROM steps WHERE applied = 1 ORDER BY seq DESC LIMIT {KEPT}"
@@ -78,12 +78,12 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
 
 def _beside(config: Config | None, wanted: BootstrapRequested) -> _Beside:
     if config is None:
-        stripping = Stripping(wanted.strip, wanted.strip_patterns)
+        stripping = Stripping(wanted.strip, wanted.strip_patterns, wanted.instruction)
         return _Beside(
             Terms(Rules(wanted.models or ("apollo",), wanted.sidechains, stripping=stripping)), None, None, None
         )
     journal = config.journal_path if config.journal_path.exists() else None
-    terms = terms_of(config, section_of(wanted))
+    terms = terms_of(config, wanted)
     return _Beside(terms, journal, Path(config.model.path).expanduser(), config.trainer.max_tokens)
 
 

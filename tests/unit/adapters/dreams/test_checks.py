@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from apollod.adapters.dreams import checks
+from apollod.adapters.dreams import check_child, checks
 from apollod.adapters.dreams.checks import check, problem
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check
@@ -58,6 +62,14 @@ def test_a_regex_that_takes_for_ever_is_killed() -> None:
     assert _children() == set()
 
 
+def test_it_ends_also_where_nobody_is_left_to_kill_it() -> None:
+    told = {"kind": "regex", "with": "(a+)+$", "answer": "a" * 40 + "b", "limit_s": 0.1}
+    ended = subprocess.run(
+        [sys.executable, "-I", "-S", check_child.__file__], input=json.dumps(told).encode(), timeout=10, check=False
+    )
+    assert ended.returncode == -signal.SIGALRM
+
+
 # --- schema ----------------------------------------------------------------------------------------------------------
 
 
@@ -72,9 +84,13 @@ def test_a_schema_is_followed_or_not(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_for_a_schema(tmp_path: Path) -> None:
-    """The port is closed: whoever tried would say that the connection was refused."""
-    with pytest.raises(DreamCheckFailed, match="Unresolvable: http://127"):
-        checked(schema(tmp_path, {"$ref": "http://127.0.0.1:9/schema.json"}), "{}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(DreamCheckFailed, match=f"Unresolvable: http://127.0.0.1:{port}"):
+            checked(schema(tmp_path, {"$ref": f"http://127.0.0.1:{port}/schema.json"}), "{}", 5.0)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
 
 
 def test_a_schema_that_is_gone_later_is_no_verdict(tmp_path: Path) -> None:
@@ -122,11 +138,20 @@ def test_a_command_that_does_neither_is_no_verdict(command: Callable[[str], Chec
     assert _children() == set()
 
 
-def test_a_command_that_leaves_somebody_behind_is_not_waited_for(command: Callable[[str], Check]) -> None:
+def test_a_command_that_leaves_somebody_behind_is_not_waited_for(
+    command: Callable[[str], Check], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "PIPES_S", 8.0)
     began = time.monotonic()
     assert checked(command("sleep 60 & echo no; exit 1"), "x") == (False, "no")
     assert time.monotonic() - began < 5
     assert not _running("sleep\x0060")
+
+
+def test_what_a_command_prints_is_not_kept_for_ever(command: Callable[[str], Check]) -> None:
+    printing = command("head -c 3000000 /dev/zero").command
+    ended = anyio.run(checks._run, printing, b"", 10.0, "check")
+    assert (ended.code, len(ended.said)) == (0, checks.SAID_BYTES_MAX)
 
 
 def test_somebody_who_got_away_is_not_waited_for(

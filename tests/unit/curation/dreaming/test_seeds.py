@@ -42,7 +42,7 @@ def test_a_long_section_is_cut_at_empty_lines_and_a_long_line_between_words() ->
     seeds = list(seeds_of_text("\n\n".join(paragraphs), "t"))
     assert [seed.text[0] for seed in seeds] == ["0", "2", "4", "6", "8"]
     assert [seed.place for seed in seeds] == ["t:1", "t:5", "t:9", "t:13", "t:17"]
-    words = [f"w{number}" for number in range(2000)]
+    words = [f"word{number}" for number in range(1500)]
     pieces = [seed.text for seed in seeds_of_text(" ".join(words), "t")]
     assert " ".join(pieces).split() == words and max(map(len, pieces)) <= PIECE_MAX
     assert [len(seed.text) for seed in seeds_of_text("x" * 4000, "t")] == [PIECE_MAX, PIECE_MAX, 1000]
@@ -88,7 +88,7 @@ def ids(seeds: tuple[Seed, ...]) -> tuple[str, ...]:
 def test_the_choice_follows_from_pattern_and_number() -> None:
     first = [choose(SEEDS, number, "greet") for number in range(200)]
     assert first == [choose(SEEDS[::-1], number, "greet") for number in range(200)]
-    assert first != [choose(SEEDS, number, "caps") for number in range(200)]
+    assert [one[0] for one in first] != [choose(SEEDS, number, "caps")[0] for number in range(200)]
     assert {len(one) for one in first} == {1, 2, 3} and all(len(set(one)) == len(one) for one in first)
     assert {seed for one in first for seed in one} == set(SEEDS)
 

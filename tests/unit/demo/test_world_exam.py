@@ -2,8 +2,8 @@
 
 import pytest
 
-from apollod.demo.world import evaluate
-from apollod.demo.world.evaluate import Case, Rate
+from apollod.demo.world import exam
+from apollod.demo.world.exam import Case, Rate
 from apollod.demo.world.instructions import KINDS, Instruction
 from apollod.demo.world.scenarios import Act, Split, Task
 
@@ -35,8 +35,8 @@ def test_a_case_of_exact_answers_and_one_of_behaviour() -> None:
 
 
 def test_what_is_asked_is_held_out_and_repeats() -> None:
-    asked = evaluate.cases(12)
-    assert asked == evaluate.cases(12) != evaluate.cases(12, seed=1)
+    asked = exam.cases(12)
+    assert asked == exam.cases(12) != exam.cases(12, seed=1)
     assert {case.group for case in asked} == {
         (way, kind) for way in ("told", "opposite", "cancelled", "untold", "plain") for kind in KINDS
     }
@@ -44,4 +44,4 @@ def test_what_is_asked_is_held_out_and_repeats() -> None:
         assert case.scenario.task.split is Split.TEST  # type: ignore[union-attr]
         assert (case.system is None) == (case.group[0] in ("untold", "plain"))
         assert all(one.opposite.applies(case.scenario) for one in case.said)
-    assert len(evaluate.kept()) == 54
+    assert len(exam.kept()) == 54

@@ -1,0 +1,114 @@
+"""What dreams have to have done, and how it is shown. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from apollod.demo.world.exam import Rate
+from apollod.demo.world.instructions import KINDS, Instruction, Kind
+from apollod.demo.world.measuring import Measured
+
+PATTERNS_MIN = 3
+BARE_BEFORE_MAX = 0.05
+BARE_AFTER_MIN = 0.9
+CONTRAST_MIN = 0.9
+"""of answers under the opposite, and under the cancelled instruction"""
+FACTS_LOST_MAX = 0.05
+TOLD_LOST_MAX = 0.1
+"""of answers under an instruction of any kind"""
+
+COLUMNS = ("pattern", "told before", "bare before", "bare after", "opposite", "cancelled", "told after")
+
+
+class Seen(NamedTuple):
+    """The served model before and after."""
+
+    before: Measured
+    after: Measured
+
+    def moved(self, kind: Kind) -> bool:
+        """Whether a pattern is in the weights now, was not before, and shows nowhere that it must not."""
+        before, after = self.before.rates, self.after.rates
+        return (
+            _share(before["untold", kind]) <= BARE_BEFORE_MAX
+            and _share(after["untold", kind]) >= BARE_AFTER_MIN
+            and min(_share(after["opposite", kind]), _share(after["cancelled", kind])) >= CONTRAST_MIN
+        )
+
+    def lost(self, way: str, kind: str) -> float:
+        """Share of the answers of a group that were right before and are not now; below 0: it has more."""
+        return round(_share(self.before.rates[way, kind]) - _share(self.after.rates[way, kind]), 9)  # 1 - 57/60 > 0.05
+
+
+def goals(patterns: Sequence[Instruction], seen: Seen, replayed: bool) -> dict[str, dict[str, Any]]:
+    """Each with the figure, what it has to be, and whether it is. `replayed`: the journal gives the same bits."""
+    moved = sum(seen.moved(one.kind) for one in patterns)
+    facts, told = seen.lost("facts", ""), max(seen.lost("told", kind) for kind in KINDS)
+    return {
+        "patterns_moved": {"value": moved, "goal": PATTERNS_MIN, "met": moved >= PATTERNS_MIN},
+        "facts_lost": {"value": round(facts, 4), "goal": FACTS_LOST_MAX, "met": facts <= FACTS_LOST_MAX},
+        "told_lost": {"value": round(told, 4), "goal": TOLD_LOST_MAX, "met": told <= TOLD_LOST_MAX},
+        "replayed": {"value": replayed, "goal": True, "met": replayed},
+    }
+
+
+def figures(patterns: Sequence[Instruction], seen: Seen) -> dict[str, Any]:
+    """For JSON: all rates with their intervals; `others`: kinds that were not practised."""
+    own = {one.kind for one in patterns}
+    ways = ("told", "untold", "opposite", "cancelled")
+    return {
+        "patterns": {
+            one.kind: {
+                "instruction": one.texts[0],
+                "before": {_name(way): seen.before.rates[way, one.kind].figures() for way in ways},
+                "after": {_name(way): seen.after.rates[way, one.kind].figures() for way in ways},
+                "moved": seen.moved(one.kind),
+            }
+            for one in patterns
+        },
+        "others": {kind: _both(seen, "told", kind) for kind in KINDS if kind not in own},
+        "facts": _both(seen, "facts", ""),
+        "talk": _both(seen, "talk", ""),
+        "probe_loss": {"before": round(seen.before.loss, 4), "after": round(seen.after.loss, 4)},
+    }
+
+
+def rows(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, ...]]:
+    """Of a table with `COLUMNS`."""
+    before, after = seen.before.rates, seen.after.rates
+    return [
+        (
+            one.kind, _text(before["told", one.kind]), _text(before["untold", one.kind]),
+            *(_text(after[way, one.kind]) for way in ("untold", "opposite", "cancelled", "told")),
+        )
+        for one in patterns
+    ]  # fmt: skip
+
+
+def kept(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, str, str]]:
+    """What is not to be lost, before and after; the loss rises with what is shown besides: an answer in capitals is as
+    right as one in small letters, and another one."""
+    own = {one.kind for one in patterns}
+    groups = [("told", kind) for kind in KINDS if kind not in own] + [("facts", ""), ("talk", "")]
+    found = [
+        (f"{way} {kind}".strip(), _text(seen.before.rates[way, kind]), _text(seen.after.rates[way, kind]))
+        for way, kind in groups
+    ]
+    losses = (f"{seen.before.loss:.3f}", f"{seen.after.loss:.3f}")
+    return [*found, ("loss of answers that show only what was told", *losses)]
+
+
+def _share(rate: Rate) -> float:
+    return rate.passed / rate.cases
+
+
+def _both(seen: Seen, way: str, kind: str) -> dict[str, Any]:
+    return {"before": seen.before.rates[way, kind].figures(), "after": seen.after.rates[way, kind].figures()}
+
+
+def _name(way: str) -> str:
+    return "bare" if way == "untold" else way
+
+
+def _text(rate: Rate) -> str:
+    low, high = rate.interval
+    return f"{rate.passed}/{rate.cases} ({low:.2f}-{high:.2f})"

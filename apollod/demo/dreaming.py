@@ -1,0 +1,201 @@
+"""`apollod demo --dream`: behaviour moves from a system message into the weights of a served model.
+
+A small model that does what it is told, and none of it untold, is served by the real daemon. Imagination and judge are
+scripted, and asked over HTTP as any model would be. The daemon dreams until every pattern is settled. What came of it
+is measured from outside, on scenarios that nobody dreamt of; then the steps are run again from the journal.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apollod.demo import dream_report
+from apollod.demo.dream_report import Seen
+from apollod.demo.dream_story import Story
+from apollod.demo.stage import POLL_S, STOP_S, Line, Stage, progress_of, say, wait
+from apollod.demo.world import measuring
+from apollod.demo.world.acting import Acting
+from apollod.demo.world.exam import ANSWER_TOKENS, CASES, Case
+from apollod.demo.world.instructions import Instruction
+from apollod.demo.world.measuring import Measured
+from apollod.errors import ApolloError
+from apollod.testing.daemon import UP, Daemon, Status, config_of, free_port
+from apollod.wire import control_messages as msg
+
+MODEL = "apollo-demo"
+LEARNING_RATE = 1e-4
+LIMIT_S = 420.0
+"""for all dreams together: what is not settled then is measured as it is"""
+QUIET_S = 2.0
+"""without an event of dreams, after which what is settled is not tested again, either"""
+REPLAY_S = 600.0
+PATTERNS = (Instruction("ask"), Instruction("caps"), Instruction("end", "Over"))
+SETTLE = (9, 10)
+HELD_OUT = 10
+
+Table = Callable[[Sequence[str], Sequence[Sequence[Any]]], str]
+"""Column names and rows as text."""
+
+
+class Dreamt(NamedTuple):
+    """What was done in between."""
+
+    story: Story
+    steps: int
+    fingerprint: str
+
+
+def run(args: argparse.Namespace, table: Table) -> int:
+    """Run the demo; 0 if every goal of `dream_report.goals` is met, 1 if not."""
+    began = time.monotonic()
+    questions = measuring.asked(PATTERNS, CASES, args.seed)
+    with Acting(args.seed) as acting, Stage(args.dir, "apollod-dream-") as stage:
+        stage.daemon = daemon = _prepare(stage.root, args, acting.url)
+        _start(daemon)
+        say(f"2/5 asking the served model {len(questions)} questions that no dream will hold")
+        before = _measure(daemon, questions)
+        dreamt = _dream(daemon)
+        say("4/5 asking again: same process, same memory, other weights")
+        seen = Seen(before, _measure(daemon, questions))
+        daemon.end(STOP_S)
+        say(f"5/5 running the {dreamt.steps} steps again from the journal, without the daemon")
+        replayed = _replay(daemon) if dreamt.steps else ""
+    goals = dream_report.goals(PATTERNS, seen, replayed == dreamt.fingerprint)
+    missed = [f"{name} is {goal['value']}, goal {goal['goal']}" for name, goal in goals.items() if not goal["met"]]
+    tell = say if args.json else print
+    tell(table(dream_report.COLUMNS, dream_report.rows(PATTERNS, seen)))
+    tell("\n" + table(["kept", "before", "after"], dream_report.kept(PATTERNS, seen)) + "\n")
+    result = {
+        "schema_version": 1, "learned": not missed, "goals": goals, **dream_report.figures(PATTERNS, seen),
+        "dreams": dreamt.story.dreams, "practices": dreamt.story.practices, "phases": dreamt.story.phases,
+        "steps": dreamt.steps, "fingerprint": dreamt.fingerprint, "fingerprint_replayed": replayed,
+        "imagined": acting.imagined, "judged": acting.judged, "seconds": round(time.monotonic() - began, 1),
+    }  # fmt: skip
+    for what in missed:
+        say(f"apollod: missed: {what}")
+    print(json.dumps(result))
+    return 1 if missed else 0
+
+
+# --- its life ---------------------------------------------------------------------------------------------------------
+
+
+def _prepare(root: Path, args: argparse.Namespace, acting: str) -> Daemon:
+    """Model and configuration."""
+    with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
+        shutil.copytree(model, root / "model", dirs_exist_ok=True)
+    port = args.port or free_port()
+    config = config_of(
+        root, root / "model", port,
+        engine=f'served_name = "{MODEL}"\nargs = ["--max-model-len", "256", "--max-num-seqs", "{measuring.AT_ONCE}"]\n',
+        trainer=f"lr = {LEARNING_RATE}\nmax_tokens = 256\nseed = {args.seed}\n", checkpoint="keep = 2\n",
+        judge=f'base_url = "{acting}"\nmodel = "scripted"\nvotes = 1\n',
+        dream=f'base_url = "{acting}"\nmodel = "scripted"\nmode = "always"\nshare_max = 1.0\n'
+        f"answer_tokens = {ANSWER_TOKENS}\n",
+    )  # fmt: skip
+    return Daemon(root, config + "".join(map(_pattern, range(len(PATTERNS)))), port)
+
+
+def _pattern(number: int) -> str:
+    """A pattern of the configuration. It is judged by its instruction and by those before it: what is learned next must
+    not cost what was learned before, and an answer that was only told the one does not show the others by itself."""
+    one, earlier = PATTERNS[number], PATTERNS[:number]
+    told, opposite = one.texts, one.opposite.texts
+    contrast = [*opposite, f"{told[0]} {opposite[0]}"]
+    lines = [
+        "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told[0])}",
+        f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}", f"held_out = {HELD_OUT}",
+    ]  # fmt: skip
+    if earlier:
+        lines.append(f"check = {{rubric = {json.dumps(' '.join(other.texts[0] for other in earlier))}}}")
+    return "\n".join([*lines, ""])
+
+
+def _start(daemon: Daemon) -> None:
+    """Up, and paused: nothing is learned before it was measured."""
+    say("1/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
+    daemon.start()
+    daemon.wait(lambda _: True, "that it answers", poll_s=POLL_S)
+    daemon.request(msg.PauseRequest())
+    wait(daemon, _is_up, daemon.ready_s, "ready")
+
+
+def _is_up(status: Status) -> bool:
+    return status["state"] in UP and status["engine"]["ready"] and status["trainer"]["ready"]
+
+
+def _dream(daemon: Daemon) -> Dreamt:
+    """Until every pattern is settled or given up, or there is no time left; paused afterwards."""
+    say(f"3/5 dreaming of {', '.join(one.kind for one in PATTERNS)}: each is told now, and need not be told afterwards")
+    if daemon.status()["step"]:
+        raise ApolloError("something was learned before it was measured", "this is a fault of the demo")
+    daemon.request(msg.ResumeRequest())
+    story, line, began = Story(), Line(), time.monotonic()
+    heard, heard_at = 0, began
+
+    def look(status: Status) -> None:
+        nonlocal heard, heard_at
+        if status:
+            progress_of(status)  # raises for a daemon that cannot go on
+        for seq, kind, body in _events(daemon, heard):
+            heard, heard_at = seq, time.monotonic()
+            if stays := story.hear(kind, json.loads(body)):
+                line.clear()
+                say(f"    {stays}")
+        if story.line:
+            line.show(f"    {story.line}")
+
+    def over(status: Status) -> bool:
+        now = time.monotonic()
+        return (story.over and now - heard_at > QUIET_S) or now - began > LIMIT_S
+
+    daemon.wait(over, "settled", LIMIT_S + 60.0, POLL_S, look)
+    line.clear()
+    daemon.request(msg.PauseRequest())
+    status = wait(daemon, lambda s: not s["running"], daemon.learn_s, "paused")
+    if not story.over:
+        say(f"    not settled within {LIMIT_S:.0f} s: {', '.join(n for n, p in story.phases.items() if p == 'active')}")
+    return Dreamt(story, status["step"], status["weights"]["fingerprint"])
+
+
+def _events(daemon: Daemon, after: int) -> list[tuple[int, str, str]]:
+    """What happened to dreams and patterns after event `after`."""
+    rows = daemon.query(
+        f"SELECT seq, kind, body FROM events WHERE seq > {after} "
+        "AND (kind LIKE 'dream%' OR kind LIKE 'pattern.%') ORDER BY seq"
+    )
+    return [(int(seq), str(kind), str(body)) for seq, kind, body in rows]
+
+
+def _replay(daemon: Daemon) -> str:
+    """The fingerprint that `apollod replay` comes to; empty where a step gave other bits than it did. Raises
+    ApolloError where it says nothing."""
+    done = subprocess.run(
+        daemon.command("replay", "--json"), stdout=subprocess.PIPE, text=True, timeout=REPLAY_S, check=False
+    )
+    if not done.stdout.strip():
+        raise ApolloError("the journal could not be replayed", "see the lines above")
+    told = json.loads(done.stdout)
+    return str(told["fingerprint"]) if told["verified"] else ""
+
+
+# --- from outside -----------------------------------------------------------------------------------------------------
+
+
+def _measure(daemon: Daemon, questions: Sequence[Case]) -> Measured:
+    config = json.loads((daemon.root / "model" / "generation_config.json").read_text(encoding="utf-8"))
+    line = Line()
+
+    def tell(done: int, of: int) -> None:
+        if done % 100 == 0 or done == of:
+            line.show(f"    {done} of {of} answered")
+
+    measured = measuring.measure(f"{daemon.url}/v1", MODEL, config["eos_token_id"], questions, tell)
+    line.clear()
+    return measured

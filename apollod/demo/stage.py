@@ -1,0 +1,97 @@
+"""Where a demo plays: a directory with a daemon in it that is gone afterwards, and lines that say how far it is."""
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from apollod.errors import ApolloError
+from apollod.testing.daemon import Daemon, Status
+
+POLL_S = 0.5
+STOP_S = 30.0
+
+
+class Stage:
+    """`with Stage(args.dir, "apollod-demo-") as stage:` and `stage.daemon = Daemon(stage.root, ...)`.
+
+    At the end the daemon is stopped, and the directory removed: unless somebody named it, wants to `keep` it, or needs
+    the logs in it, which are named then. SIGTERM ends the block, too.
+    """
+
+    def __init__(self, directory: str | None, prefix: str) -> None:
+        """Raises ApolloError for a directory with an earlier demo in it."""
+        self.keep = bool(directory)
+        self.daemon: Daemon | None = None
+        if directory and (Path(directory).expanduser() / "state" / "journal.db").exists():
+            raise ApolloError(f"{directory} holds an earlier demo", "remove it, or choose another --dir")
+        self.root = Path(directory).expanduser().absolute() if directory else Path(tempfile.mkdtemp(prefix=prefix))
+        self.root.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> "Stage":
+        signal.signal(signal.SIGTERM, _terminated)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self.daemon is not None:
+            self.daemon.end(STOP_S)
+        if isinstance(error, Exception) and (self.root / "daemon.log").exists():
+            say(f"apollod: the logs are in {self.root}/daemon.log and {self.root}/state/log")
+        elif not self.keep:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    """Progress, on stderr: stdout is for the table and the JSON line; with --json for that alone."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def wait(daemon: Daemon, done: Callable[[Status], bool], timeout_s: float, what: str) -> Status:
+    """Poll status until `done`; progress while it lasts. Raises ApolloError for a daemon that cannot go on."""
+    line = Line()
+
+    def look(status: Status) -> None:
+        if status:
+            line.show(progress_of(status))
+
+    status = daemon.wait(done, what, timeout_s, POLL_S, look)
+    line.clear()
+    return status
+
+
+def progress_of(status: Status) -> str:
+    """One line of how far it is. Raises ApolloError for a daemon that is degraded."""
+    if status["state"] == "degraded":
+        raise ApolloError(f"the daemon is degraded: {status['error']}", "see daemon.log and state/log")
+    q = status["queue"]
+    return f"    {status['state']}: step {status['step']}" + (f", {q['pending']} pending" if q["accepted"] else "")
+
+
+class Line:
+    """One line that changes on a terminal, one line a change elsewhere."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._changes = sys.stderr.isatty()
+
+    def show(self, text: str) -> None:
+        """In place of what was shown before."""
+        if self._changes:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        elif text != self._last:
+            say(text)
+        self._last = text
+
+    def clear(self) -> None:
+        """Make place for a line that stays."""
+        if self._changes:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)  # so that the daemon is stopped too

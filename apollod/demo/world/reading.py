@@ -1,0 +1,92 @@
+"""Texts of this world read back: a request as its scenario, a system message as its instructions, an answer as right
+or wrong. Pure.
+
+Texts are looked up among those that the world can make. Nothing is guessed: what is not there is not known.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+
+from apollod.core.settings import TAKEN_BACK
+from apollod.demo.world import instructions, scenarios
+from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
+from apollod.demo.world.pretraining_texts import NEUTRAL
+from apollod.demo.world.scenarios import COMMAND_OF, How, Scenario, Split
+
+
+@cache
+def _requests() -> Mapping[str, Scenario]:
+    return {
+        scenario.request: scenario
+        for kind in scenarios.SHARES
+        for split in Split
+        for scenario in scenarios.pool(kind, split)
+    }
+
+
+@cache
+def _wordings() -> Mapping[str, Instruction]:
+    """Of every instruction and opposite. That of a command does not say what it would have replaced."""
+    return {text: one for made in _every() for one in (made, made.opposite) for text in one.texts}
+
+
+def _every() -> Iterator[Instruction]:
+    for kind in KINDS:
+        if kind == "use":
+            for word, own in itertools.product(OTHER_COMMANDS, COMMAND_OF.values()):
+                yield Instruction(kind, word, own)
+        elif kind in ("end", "start"):
+            yield from (Instruction(kind, word) for word in WORDS)
+        else:
+            yield Instruction(kind)
+
+
+def scenario_of(request: str) -> Scenario | None:
+    """The scenario, of any split, in which a user says just this."""
+    return _requests().get(request.strip())
+
+
+def said_in(system: str, scenario: Scenario | None = None) -> tuple[Instruction, ...] | None:
+    """The instructions that a system message consists of, in its order; None where it says anything else.
+
+    `scenario`: what was asked; "Do not use jolt." is taken to be about its command where nothing before says of which.
+    """
+    said: list[Instruction] = []
+    rest = system.strip()
+    while rest:
+        if rest.startswith(TAKEN_BACK):
+            said += [one.opposite for one in instructions.in_force(said).values()]
+            rest = rest[len(TAKEN_BACK) :].lstrip()
+            continue
+        if text := next((text for text in NEUTRAL if rest.startswith(text)), ""):
+            rest = rest[len(text) :].lstrip()
+            continue
+        text = next((text for text in _wordings() if rest.startswith(text)), "")
+        if not text:
+            return None
+        said.append(_completed(_wordings()[text], said, scenario))
+        rest = rest[len(text) :].lstrip()
+    return tuple(said)
+
+
+def _completed(one: Instruction, said: Sequence[Instruction], scenario: Scenario | None) -> Instruction:
+    """An opposite of `use` with the command that it is about."""
+    if one.kind != "use" or not one.negated:
+        return one
+    before = [other.instead_of for other in said if other.kind == "use" and other.word == one.word]
+    if before:
+        return one._replace(instead_of=before[-1])
+    return one._replace(instead_of=scenario.task.command) if isinstance(scenario, How) else one
+
+
+def is_right(said: Sequence[Instruction], scenario: Scenario, text: str) -> bool:
+    """Whether an answer is one to the scenario, does all that holds of what was said, and nothing that was forbidden.
+
+    What nothing was said about is free: who has learned to greet may do so.
+    """
+    force = instructions.in_force(said)
+    forbidden = [one for one in said if one.negated and force.get(one.kind) != one.opposite]
+    return instructions.shown(scenario, text) is not None and all(
+        instructions.check(one, scenario, text) for one in (*force.values(), *forbidden)
+    )

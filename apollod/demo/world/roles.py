@@ -1,0 +1,141 @@
+"""The imagination and the judge of this world: scripted, right, and if asked for, as bad as a model can be. Pure.
+
+They get what any model would get over HTTP, and see no more than that: the imagination does not know what a scenario
+is for, the judge not whether an answer was given with its instruction.
+"""
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from apollod.curation.judging.cases import read_cases
+from apollod.curation.judging.question import question_about
+from apollod.demo.world import instructions, reading, scenarios
+from apollod.demo.world.instructions import Instruction
+from apollod.demo.world.scenarios import Act, How, Scenario, Split
+
+Misbehaviour = Literal["repeat", "leak", "echo", "yes"]
+"""An imagination that has one scenario only, one that says the behaviour, one that returns its material; a judge for
+whom everything is good."""
+
+JUDGED = ", to be judged"
+SHOWN_TOO = "shown to the assistant, too"
+_HEADING = re.compile(r"^--- (\w{8}) ", re.MULTILINE)
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """(heading, text) of what is asked of judge and imagination; no text can pretend to be a heading, as it would have
+    to know the mark of the first one."""
+    first = _HEADING.match(text)
+    if first is None:
+        return []
+    parts = re.split(rf"^--- {first[1]} (.*)$", text, flags=re.MULTILINE)[1:]
+    return [(heading, body.strip("\n")) for heading, body in zip(parts[::2], parts[1::2], strict=True)]
+
+
+class Imagination:
+    """Scenarios of the practice split, another one every time, in an order that `seed` decides.
+
+    Every behaviour has its own sequence, so that what one is practised with says nothing of another. A task is met a
+    second time, in other words, only when all have been.
+    """
+
+    def __init__(self, seed: int = 0, misbehave: Misbehaviour | None = None) -> None:
+        self._seed = seed
+        self._misbehave = misbehave
+        self._left: dict[str, Iterator[Scenario]] = {}
+
+    def answer(self, asked: str) -> dict[str, Any]:
+        """The object that is the answer to the user message `asked`."""
+        parts = sections(asked)
+        behaviour = next((text for heading, text in parts if heading == "behaviour"), "")
+        if self._misbehave == "echo" and (seed := next((text for head, text in parts if "material" in head), "")):
+            return _said(seed)
+        if self._misbehave == "repeat":
+            return _said(scenarios.pool("act", Split.PRACTICE)[0].request)
+        if behaviour not in self._left:
+            self._left[behaviour] = _in_turn(random.Random(f"{self._seed} {behaviour}"), behaviour)
+        request = next(self._left[behaviour]).request
+        return _said(f"{request} {behaviour}" if self._misbehave == "leak" else request)
+
+
+def _said(request: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": request}]}
+
+
+def _in_turn(rng: random.Random, behaviour: str) -> Iterator[Scenario]:
+    """All that can show the behaviour, each task once before any comes again, without end."""
+    said = instructions.in_force(reading.said_in(behaviour) or ()).values()
+    able = [
+        one
+        for kind in ("act", "how")
+        for one in scenarios.pool(kind, Split.PRACTICE)
+        if all(each.applies(one) for each in said)
+    ]
+    while True:
+        yield from _spread(rng, able)
+
+
+def _spread(rng: random.Random, able: Iterable[Scenario]) -> Iterator[Scenario]:
+    by_task: dict[Any, list[Scenario]] = {}
+    for one in able:
+        assert isinstance(one, Act | How)
+        by_task.setdefault(one.task, []).append(one)
+    for phrasings in by_task.values():
+        rng.shuffle(phrasings)
+    while by_task:
+        tasks = list(by_task)
+        rng.shuffle(tasks)
+        for task in tasks:
+            yield by_task[task].pop()
+            if not by_task[task]:
+                del by_task[task]
+
+
+class Judge:
+    """Right about this world and about the planted cases that come with apollod; unsure of everything else."""
+
+    def __init__(self, misbehave: Misbehaviour | None = None) -> None:
+        self._misbehave = misbehave
+
+    def answer(self, transcript: str) -> dict[str, Any]:
+        """The object that is the answer to a transcript."""
+        parts = sections(transcript)
+        text = next((body for heading, body in reversed(parts) if heading.endswith(JUDGED)), "")
+        if not text.strip():
+            return _verdict("unsure", "", "nothing was said")
+        if self._misbehave == "yes":
+            return _verdict("good", text, "it is good")
+        if expected := planted().get(transcript):
+            return _verdict(expected, text, "so it was decided when the case was written")
+        request = next((body for heading, body in reversed(parts) if heading == "user"), "")
+        scenario = reading.scenario_of(request)
+        system = [body for heading, body in parts if heading in ("system", SHOWN_TOO)]
+        said = reading.said_in("\n".join(system), scenario)
+        if scenario is None or said is None:
+            return _verdict("unsure", text, "this world has no such request or no such instruction")
+        if reading.is_right(said, scenario, text):
+            return _verdict("good", text, "it is the right answer and does what was asked for")
+        return _verdict("bad", text, "it does not do what was asked for", better(said, scenario, text))
+
+
+def better(said: Sequence[Instruction], scenario: Scenario, text: str) -> str:
+    """The right answer, with whatever the other one showed that nothing was said about."""
+    about = {one.kind for one in said}
+    shown = instructions.shown(scenario, text) or frozenset()
+    return instructions.answer(scenario, [*sorted(one for one in shown if one.kind not in about), *said])
+
+
+@cache
+def planted() -> Mapping[str, str]:
+    """The right verdict by the transcript of a case."""
+    path = resources.files("apollod") / "data" / "judge_cases.jsonl"
+    cases = read_cases(path.read_bytes().splitlines(), path.name)
+    return {question_about(case.canonical).messages[1]["content"]: case.planted.expected for case in cases}
+
+
+def _verdict(said: str, text: str, reason: str, better: str | None = None) -> dict[str, Any]:
+    return {"quote": " ".join(text.split()), "reason": reason, "verdict": said, "better": better}

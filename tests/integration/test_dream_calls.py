@@ -1,0 +1,54 @@
+"""Calls for dreams, over real HTTP."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+from support.llm_server import serving
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.dreams.scenario import Turn
+from apollod.core.settings import Check, PatternSettings
+from apollod.supervisor.config import load_config
+from apollod.supervisor.dreaming.dreamer import Dreamer
+from apollod.supervisor.executor import Executor
+
+NONE = cast(Any, None)
+PATTERN = PatternSettings("greet", "Greet.", check=Check(regex="text"))
+
+
+def one_test(mode: ev.Mode) -> fx.TestScenario:
+    return fx.TestScenario("d1", "", mode, "", 1, PATTERN, "Greet.", "", (Turn("user", "Hello!"),))
+
+
+def test_what_follows_from_an_answer_begins_with_it_and_not_with_the_next_tick(tmp_path: Path) -> None:
+    """Whoever submits an answer waits until it has taken effect, and what follows is often a call of the same sort."""
+    inputs: list[inp.Input] = []
+
+    async def run() -> None:
+        async with serving() as server, anyio.create_task_group() as tasks:
+            given = ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}"]
+            config = load_config(None, given, {})
+
+            async def submit(input_: inp.Input) -> Sequence[ev.Recorded]:
+                inputs.append(input_)
+                if len(inputs) == 1:
+                    await executor.run(one_test("contrast"))
+                    await executor.run(one_test("contrast"))
+                return []
+
+            executor = Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config))
+            await executor.run(one_test("bare"))
+            with anyio.move_on_after(5):
+                while len(inputs) < 2:
+                    await anyio.sleep(0.003)
+            await anyio.sleep(0.05)
+            assert len(server.requests) == 2, "the same call is not made twice"
+
+    anyio.run(run)
+    assert [(type(one).__name__, getattr(one, "mode", "")) for one in inputs] == [
+        ("ScenarioTested", "bare"), ("ScenarioTested", "contrast"),
+    ]  # fmt: skip

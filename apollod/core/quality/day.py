@@ -1,0 +1,21 @@
+"""How many alarms are too many. Pure."""
+
+from collections.abc import Sequence
+
+from apollod.core.schedules import DAY_NS, SECOND_NS, is_recent
+
+ALARMS_MAX = 3
+"""within DAY_S, after which nothing is learned until a person resumes"""
+DAY_S = DAY_NS / SECOND_NS
+
+
+def with_alarm(alarms_ns: Sequence[int], at_ns: int) -> tuple[int, ...]:
+    """The alarms of the day that ends now, with the one of now. Those dated later are from before the clock was put
+    back and do not count (`schedules.is_recent`)."""
+    return (*(one for one in alarms_ns if is_recent(at_ns, one, DAY_S)), at_ns)
+
+
+def stops(alarms_ns: Sequence[int]) -> bool:
+    """Is it enough? Asks no clock: what stopped does not go on because a day is over. A person who resumes empties the
+    list."""
+    return len(alarms_ns) >= ALARMS_MAX

@@ -1,0 +1,147 @@
+"""Is a metric worse than its baseline by more than a margin? A test that may be looked at after every look. Pure.
+
+A look is a sample of the frozen probe items; of each there is its drop, baseline minus now, turned so that positive is
+worse. H0: the mean drop is at most `margin`. One look gives an e-value by betting (Waudby-Smith and Ramdas 2024,
+"Estimating means of bounded random variables by betting", arXiv:2010.09686): with drops d in units of `scale`, clipped
+to [-1, 1], and a bet b,
+
+    L_b = product over items of 1 + b * (d - margin),    0 < b < 1 / (1 + margin)
+
+All items of a look have the same bet, because then the mean of L_b is at most 1 under H0 in each of three readings:
+
+- the items are the whole truth and their answers are sampled, each with a mean of its own: by the inequality of
+  arithmetic and geometric means the mean of the product is at most (1 + b * (mean drop - margin)) ** n;
+- a look takes k of n items at random: a sum without replacement is not more spread in convex order than one with it
+  (Hoeffding 1963, theorem 4), and the product is a convex function of a sum of logarithms;
+- the items are a sample of what the model is used for: independent, and the same for all.
+
+Looks are paired with one baseline, and weights change in between. A martingale of all looks since the baseline would
+grow too poor to see a drop: each look without one takes from it. What is kept is an e-detector of Shiryaev and Roberts
+(Shin, Ramdas and Rinaldo 2023, "E-detectors", arXiv:2203.03532), one for each bet,
+
+    M_b <- (M_b + 1) * L_b,    e-value: mean of M_b over BETS (method of mixtures)
+
+Its mean at any time that is chosen by looking is at most the number of looks until then, however looks depend on those
+before, as long as H0 holds given those. So the mean number of looks to a false alarm at threshold c is at least c, and
+a false alarm is among the first T looks with a probability of at most T / c. Of many metrics the sum counts, with the
+threshold times their number: averages of e-values are e-values under any dependence (Vovk and Wang 2021, "E-values:
+calibration, combination and applications", arXiv:1912.06116).
+
+What the same few items say again and again is not more evidence about what they stand for: training that harms nothing
+lets some items fall that stay down for long. So the last look alone, read in the third way, has to speak against H0,
+too, with an e-value of `ALONE`. Both conditions together can only alarm less often than one.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+LOOKS = 1000.0
+"""mean number of looks to a false alarm, at least, over all metrics together"""
+ALONE = 20.0
+"""e-value that the last look has to have by itself"""
+BETS = (1 / 8, 1 / 4, 1 / 2, 15 / 16)
+"""shares of the largest bet"""
+E_MAX = 1e15
+"""an e-value above this counts as this"""
+_HALVINGS = 30
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """What is kept of a metric. `margin` and `scale`: in its unit, 0 <= margin < scale; a drop beyond `scale` counts as
+    `scale` (1 for a share of items that pass)."""
+
+    margin: float
+    scale: float
+    looks: int = 0
+    detectors: tuple[float, ...] = (0.0,) * len(BETS)
+    """Shiryaev-Roberts statistic of each bet"""
+    drop: float = 0.0
+    """mean of the last look, clipped, in the metric's unit"""
+    alone: float = 0.0
+    """e-value of the last look by itself"""
+
+    @property
+    def e_value(self) -> float:
+        """Evidence against "the mean drop is at most the margin", at most `looks` in the mean while that is so."""
+        return math.fsum(self.detectors) / len(self.detectors)
+
+
+def metric(margin: float, scale: float = 1.0) -> Metric:
+    """A metric that was not looked at. ValueError unless 0 <= margin < scale, both finite."""
+    if not (0.0 <= margin < scale < math.inf):
+        raise ValueError(f"a margin of {margin:g} with a scale of {scale:g}: 0 <= margin < scale is needed")
+    return Metric(margin, scale)
+
+
+def seen(before: Metric, drops: Sequence[float]) -> Metric:
+    """After a look: the drops of its items in the metric's unit, positive is worse, in any order. ValueError for one
+    that is not a number. A look without items says nothing."""
+    if not drops:
+        return before
+    counts, margin = _counted(drops, before.scale), before.margin / before.scale
+    factors = [_factor(counts, margin, bet) for bet in BETS]
+    return msgspec.structs.replace(
+        before,
+        looks=before.looks + 1,
+        detectors=tuple(min(E_MAX, (m + 1.0) * f) for m, f in zip(before.detectors, factors, strict=True)),
+        drop=before.scale * math.fsum(value * count for value, count in counts.items()) / len(drops),
+        alone=math.fsum(factors) / len(factors),
+    )
+
+
+def renewed(before: Metric) -> Metric:
+    """After a rollback or a new baseline: what was seen of other weights does not count."""
+    return Metric(before.margin, before.scale)
+
+
+def alarmed(one: Metric, metrics: int = 1) -> bool:
+    """Is it worse by more than its margin, as one of so many `metrics`?"""
+    return one.alone >= ALONE and one.e_value >= LOOKS * metrics
+
+
+def alarms(metrics: Mapping[str, Metric]) -> tuple[str, ...]:
+    """The metrics that are worse, the surest first; empty: no alarm. All share one bound on false alarms (`LOOKS`);
+    several that each say it less surely than `alarmed` demands are enough together."""
+    speaking = {name: one.e_value for name, one in metrics.items() if one.alone >= ALONE}
+    if not speaking or math.fsum(speaking.values()) < LOOKS * len(metrics):
+        return ()
+    surest = sorted(speaking, key=lambda name: (-speaking[name], name))
+    return tuple(name for name in surest if speaking[name] >= LOOKS) or (surest[0],)
+
+
+def interval(drops: Sequence[float], scale: float, level: float = 0.95) -> tuple[float, float]:
+    """The mean drops, clipped to `scale`, that one look alone does not rule out, in the metric's unit: a confidence
+    interval at `level` for what its items stand for. Both ends by betting as above, each at half of the error; a look
+    without items rules out nothing."""
+    if not drops:
+        return -scale, scale
+    counts, enough = _counted(drops, scale), 2.0 / (1.0 - level)
+    mirrored = {-value: count for value, count in counts.items()}
+    return scale * _lower_end(counts, enough), -scale * _lower_end(mirrored, enough)
+
+
+def _lower_end(counts: Mapping[float, int], enough: float) -> float:
+    """The largest mean, -1 to 1, against which there is an e-value of `enough`; -1 where there is none."""
+    low, high = -1.0, math.fsum(value * count for value, count in counts.items()) / sum(counts.values())
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        against = math.fsum(_factor(counts, middle, bet) for bet in BETS) / len(BETS)
+        low, high = (middle, high) if against >= enough else (low, middle)
+    return low
+
+
+def _counted(drops: Sequence[float], scale: float) -> dict[float, int]:
+    """How often each drop is there, in units of `scale`, clipped; ascending, so that sums do not depend on an order."""
+    if any(math.isnan(drop) for drop in drops):
+        raise ValueError("a drop that is not a number: an item without a figure counts as its worst")
+    return dict(sorted(Counter(min(1.0, max(-1.0, drop / scale)) for drop in drops).items()))
+
+
+def _factor(counts: Mapping[float, int], margin: float, bet: float) -> float:
+    """L of one look for a bet that is a share of the largest."""
+    stake = bet / (1.0 + margin) if margin > -1.0 else 0.0
+    logarithm = math.fsum(count * math.log1p(stake * (value - margin)) for value, count in counts.items())
+    return math.exp(min(logarithm, math.log(E_MAX)))

@@ -1,0 +1,273 @@
+"""How often the quality guard alarms without a cause, and how soon with one; how many replays find the culprits. By
+simulation.
+
+Guards of METRICS pass rates over ITEMS frozen items each, at a margin of MARGIN. Without a cause: the same weights with
+answers that come out otherwise now and then (`flaky`) or are sampled (`sampled`, against a baseline of three runs), the
+same with losses (`loss`), harmless training that moves items up and down for many looks with a mean drop of nothing
+(`harmless`, `harmless_200`: with 200 items), and what H0 just allows: answers drawn anew at every look with a mean drop
+of exactly the margin (`margin`). With one: after QUIET looks a share of one metric's items fails for good (`drop_20`:
+20 %), or their losses grow (`loss_10`: by 0.10 nats). Seeds are fixed: the figures are the same everywhere.
+
+Beside the chosen test what else might have been chosen, on the same draws: an alarm when the drop of a look exceeds
+the margin; a paired z-test at every look at the level that all metrics share; one martingale since the baseline; the
+detectors alone; the e-value of each look alone. `false_*` are alarms in 1,000 looks of a guard, after each of which it
+begins anew; `found_*` shares of drops found within WITHIN looks, `looks_*` the median and the 95th percentile of the
+looks it took (WITHIN + 1: not found).
+
+`replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places. In the last ones there are
+`CULPRITS`: `unclear` where 1 replay in 20 is unclear, `wrong` where 1 in 500 says the opposite, `doses` where each does
+a part of the damage, parts exponentially distributed, and a replay is judged by `culprits.outcome`; `left_doses` is the
+damage that the innocent ones still do, as a share, at most.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from random import Random
+
+from apollod.core.quality.baseline import baseline_of, drops
+from apollod.core.quality.culprits import Outcome, Replay, Verdict, most_replays, next_replay, outcome, search, told
+from apollod.core.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
+from benchmarks import report
+
+METRICS, ITEMS, MARGIN = 8, 60, 0.05
+LOSS_MARGIN, LOSS_SCALE = 0.05, 0.5
+QUIET, WITHIN = 100, 30
+GUARDS, LOOKS_EACH = 10, 1000
+DROPS = 60  # drops of each size
+SHARES, LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5), (0.1, 0.15, 0.2)
+FALSE_MAX = 1.0  # in 1,000 looks
+WINDOW, WINDOWS, CULPRITS = 128, 500, 6
+REPLAYS_MAX = 12
+
+Looks = Iterator[list[float]]
+"""The drops of one metric, look by look."""
+
+
+class Guard:
+    """The chosen test and its rivals on the same looks; each alarms and begins anew for itself."""
+
+    def __init__(self, blank: Metric, metrics: int) -> None:
+        self.chosen = dict.fromkeys(map(str, range(metrics)), blank)
+        self.detectors = dict(self.chosen)
+        self.martingales = [[1.0] * len(BETS) for _ in range(metrics)]
+
+    def look(self, found: Sequence[list[float]]) -> set[str]:
+        """Who alarms."""
+        names, said = list(self.chosen), set()
+        for name, one in zip(names, found, strict=True):
+            after = seen(self.chosen[name], one)
+            same = self.detectors[name] is self.chosen[name]
+            self.chosen[name], self.detectors[name] = after, after if same else seen(self.detectors[name], one)
+        if alarms(self.chosen):
+            said.add("chosen")
+            self.chosen = {name: renewed(one) for name, one in self.chosen.items()}
+        if math.fsum(one.e_value for one in self.detectors.values()) >= LOOKS * len(names):
+            said.add("detectors")
+            self.detectors = {name: renewed(one) for name, one in self.detectors.items()}
+        last = [seen(renewed(one), drops_) for one, drops_ in zip(self.chosen.values(), found, strict=True)]
+        if math.fsum(one.alone for one in last) >= LOOKS * len(names):
+            said.add("look_alone")
+        if any(one.drop > one.margin for one in last):
+            said.add("threshold")
+        level = statistics.NormalDist().inv_cdf(1 - 1 / LOOKS / len(names))
+        if any(_z(drops_, one.margin) > level for one, drops_ in zip(last, found, strict=True)):
+            said.add("z_test")
+        for own, alone in zip(self.martingales, last, strict=True):
+            own[:] = [min(1e12, capital * factor) for capital, factor in zip(own, alone.detectors, strict=True)]
+        if math.fsum(math.fsum(own) / len(own) for own in self.martingales) >= LOOKS * len(names):
+            said.add("martingale")
+            self.martingales = [[1.0] * len(BETS) for _ in names]
+        return said
+
+
+RIVALS = ("chosen", "threshold", "z_test", "martingale", "detectors", "look_alone")
+
+
+def _z(found: Sequence[float], margin: float) -> float:
+    spread = statistics.stdev(found) / math.sqrt(len(found))
+    return (statistics.fmean(found) - margin) / spread if spread else math.inf * (statistics.fmean(found) > margin)
+
+
+def flaky(rng: Random, items: int = ITEMS) -> Looks:
+    """Greedy answers, of which 1 in 100 comes out otherwise."""
+    passed = [rng.random() < 0.8 for _ in range(items)]
+    while True:
+        yield [(1.0 if one else -1.0) * (rng.random() < 0.01) for one in passed]
+
+
+def sampled(rng: Random, items: int = ITEMS) -> tuple[float, Looks]:
+    """Each item with a pass rate of its own, uniform in 0 to 1; the allowance of its baseline, and the looks."""
+    rates = {str(n): rng.random() for n in range(items)}
+
+    def answers() -> dict[str, float]:
+        return {name: float(rng.random() < rate) for name, rate in rates.items()}
+
+    before = baseline_of([answers() for _ in range(3)])
+    return before.allowance, (drops(before, answers(), "lower", 1.0) for _ in iter(int, 1))
+
+
+def loss(rng: Random, items: int = ITEMS, worse: float = 0.0) -> Looks:
+    """Losses of texts, off by 0.01 nats at each look and by 0.03 for good where training was; `worse`: in the mean,
+    after QUIET looks."""
+    moved = [rng.gauss(0.0, 0.03) for _ in range(items)]
+    hurt = [rng.expovariate(1 / worse) if worse else 0.0 for _ in range(items)]
+    for look in _count():
+        own = hurt if look >= QUIET else [0.0] * items
+        yield [shift + more + rng.gauss(0.0, 0.01) for shift, more in zip(moved, own, strict=True)]
+
+
+def harmless(rng: Random, items: int = ITEMS) -> Looks:
+    """Training that moves items: each has a strength that wanders around its own mean and passes where it is above 0,
+    about 80 % of them at any time; half of the way is forgotten in 35 looks, and in the long run 1 in 10 differs from
+    the baseline."""
+    keep, spread = 0.98, 0.4
+    own = [rng.gauss(0.84, 1.0) for _ in range(items)]
+    shift = [rng.gauss(0.0, spread) for _ in own]
+    before = [one + more > 0 for one, more in zip(own, shift, strict=True)]
+    while True:
+        shift = [keep * more + math.sqrt(1 - keep * keep) * rng.gauss(0.0, spread) for more in shift]
+        yield [float(was) - float(one + more > 0) for was, one, more in zip(before, own, shift, strict=True)]
+
+
+def at_margin(rng: Random, items: int = ITEMS) -> Looks:
+    """The worst that H0 allows: one in 20 fails, drawn anew each time."""
+    while True:
+        yield [float(rng.random() < MARGIN) for _ in range(items)]
+
+
+def fallen(rng: Random, share: float, items: int = ITEMS) -> Looks:
+    """Flaky answers; after QUIET looks `share` of the items fails for good, of those that passed."""
+    before = flaky(rng, items)
+    down = set(rng.sample(range(items), round(share * items)))
+    for look, one in zip(_count(), before, strict=False):
+        yield [1.0 if look >= QUIET and n in down else drop for n, drop in enumerate(one)]
+
+
+def false_alarms(make: Callable[[Random], Looks | tuple[float, Looks]], blank: Metric, guards: int, looks: int,
+                 metrics: int = METRICS) -> dict[str, float]:  # fmt: skip
+    """Alarms in 1,000 looks of a guard whose metrics all go as `make` says."""
+    count = dict.fromkeys(RIVALS, 0)
+    for number in range(guards):
+        guard, sources = Guard(blank, metrics), []
+        for at, name in enumerate(guard.chosen):
+            made = make(Random(f"{make.__name__} {number} {at}"))
+            allowance, source = made if isinstance(made, tuple) else (0.0, made)
+            guard.chosen[name] = guard.detectors[name] = metric(blank.margin + allowance, blank.scale)
+            sources.append(source)
+        for _ in range(looks):
+            for who in guard.look([next(source) for source in sources]):
+                count[who] += 1
+    return {who: 1000.0 * alarms_ / (guards * looks) for who, alarms_ in count.items()}
+
+
+def looks_to_alarm(make: Callable[[Random], Looks], quiet: Callable[[Random], Looks], blank: Metric, drops_: int,
+                   metrics: int = METRICS) -> dict[str, list[int]]:  # fmt: skip
+    """Looks from a drop of one metric to the alarm; WITHIN + 1 where there was none."""
+    took: dict[str, list[int]] = {who: [] for who in RIVALS}
+    for number in range(drops_):
+        guard = Guard(blank, metrics)
+        sources = [make(Random(f"drop {number}")), *(quiet(Random(f"q {number} {at}")) for at in range(1, metrics))]
+        found: dict[str, int] = {}
+        for look in range(QUIET + WITHIN):
+            for who in guard.look([next(source) for source in sources]):
+                if look >= QUIET:
+                    found.setdefault(who, look - QUIET + 1)
+        for who in RIVALS:
+            took[who].append(found.get(who, WITHIN + 1))
+    return took
+
+
+def found_figures(name: str, took: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Share found and looks until then, of each rival."""
+    figures = {f"found_{name}_{who}": statistics.fmean(one <= WITHIN for one in own) for who, own in took.items()}
+    figures[f"looks_{name}_median"] = float(statistics.median(took["chosen"]))
+    figures[f"looks_{name}_p95"] = float(report.percentile(took["chosen"], 0.95))
+    return figures
+
+
+def bisected(oracle: Callable[[frozenset[int]], Outcome], window: int = WINDOW) -> Verdict:
+    """The verdict of a search; `oracle`: the outcome of a replay that keeps these."""
+    state = search(window)
+    while isinstance(said := next_replay(state), Replay):
+        state = told(state, said.left_out, oracle(frozenset(range(window)).difference(said.left_out)))
+    return said
+
+
+def culprit_figures(windows: int) -> dict[str, float]:
+    """Replays by number of culprits, and precision and recall of what is held where replays are not exact."""
+    figures: dict[str, float] = {}
+
+    def note(name: str, verdicts: Sequence[tuple[Verdict, set[int]]]) -> None:
+        hits = sum(len(planted & set(verdict.held)) for verdict, planted in verdicts)
+        held, there = sum(len(verdict.held) for verdict, _ in verdicts), sum(len(planted) for _, planted in verdicts)
+        figures[f"replays_{name}_mean"] = statistics.fmean(verdict.replays for verdict, _ in verdicts)
+        figures[f"replays_{name}_most"] = float(max(verdict.replays for verdict, _ in verdicts))
+        figures[f"precision_{name}"], figures[f"recall_{name}"] = hits / held, hits / there
+
+    for number in range(1, CULPRITS + 1):
+        plants = [set(Random(f"{number} {at}").sample(range(WINDOW), number)) for at in range(windows)]
+        note(str(number), [(bisected(lambda kept, p=p: "bad" if kept & p else "good"), p) for p in plants])  # type: ignore[misc]
+        figures[f"replays_{number}_bound"] = float(most_replays(WINDOW, number))
+    pairs = [set(Random(f"pair {at}").sample(range(WINDOW), 2)) for at in range(windows)]
+    note("pair", [(bisected(lambda kept, p=p: "bad" if p <= kept else "good"), p) for p in pairs])  # type: ignore[misc]
+    left, by_noise = 0.0, dict[str, list[tuple[Verdict, set[int]]]](unclear=[], wrong=[], doses=[])
+    for at, planted in enumerate(plants):
+        rng = Random(f"noise {at}")
+        parts = {one: rng.expovariate(1.0) for one in sorted(planted)}
+        for name, own in by_noise.items():
+            own.append((bisected(partial(_noisy, name=name, parts=parts, rng=rng)), planted))
+        innocent = planted.difference(by_noise["doses"][-1][0].held)
+        left = max(left, sum(parts[one] for one in innocent) / sum(parts.values()))
+    for name, own in by_noise.items():
+        note(name, own)
+    return figures | {"left_doses": left}
+
+
+def _noisy(kept: frozenset[int], name: str, parts: Mapping[int, float], rng: Random) -> Outcome:
+    damage, chance = math.fsum(part for one, part in parts.items() if one in kept), rng.random()
+    if name == "doses":
+        return outcome(damage, math.fsum(parts.values()))
+    if name == "unclear" and chance < 0.05:
+        return "unclear"
+    return "bad" if (damage > 0) != (name == "wrong" and chance < 0.002) else "good"
+
+
+def _count() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+def main() -> None:
+    """Simulate and print."""
+    args = report.parser(__doc__ or "").parse_args()
+    passes, losses = metric(MARGIN), metric(LOSS_MARGIN, LOSS_SCALE)
+
+    def harmless_200(rng: Random) -> Looks:
+        return harmless(rng, 200)
+
+    figures: dict[str, float] = {}
+    goals = {}
+    for make, blank in (
+        (flaky, passes), (sampled, passes), (loss, losses), (harmless, passes), (harmless_200, passes),
+        (at_margin, passes),
+    ):  # fmt: skip
+        rates = false_alarms(make, blank, GUARDS, LOOKS_EACH)
+        figures |= {f"false_{make.__name__}_{who}": rate for who, rate in rates.items()}
+        goals[f"false_{make.__name__}"] = report.goal(rates["chosen"], FALSE_MAX, at_most=True)
+    for share in SHARES:
+        took = looks_to_alarm(partial(fallen, share=share), flaky, passes, DROPS)
+        figures |= found_figures(f"drop_{round(100 * share)}", took)
+    for worse in LOSSES:
+        took = looks_to_alarm(partial(loss, worse=worse), loss, losses, DROPS)
+        figures |= found_figures(f"loss_{round(100 * worse)}", took)
+    figures |= culprit_figures(WINDOWS)
+    goals["replays_1_most"] = report.goal(figures["replays_1_most"], REPLAYS_MAX, at_most=True)
+    report.report("quality_statistics", figures, {}, goals, threads=1, as_json=args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -27,7 +27,7 @@ EXPECT_MAX = 20_000  # characters of what is expected, as JSON
 SHINGLE, NEARLY = 3, 0.8  # words; the share of shingles in common from which two long items are nearly the same
 _FIELDS = frozenset({"kind", "id", "group", "text", "messages", "tools", "expect"})
 _name = re.compile(r"[\w.:/-]{1,80}").fullmatch
-_written = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
+_written = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,7 +77,7 @@ def probe_of(line: bytes, place: str) -> Probe:
     try:
         if len(line) > LINE_BYTES_MAX:
             _refuse(f"it has {len(line)} bytes, more than {LINE_BYTES_MAX}", "make it shorter")
-        return _probe(object_of_line(line.strip()), place)
+        return _probe(_storable(object_of_line(line.strip())), place)
     except RecordRefused as error:
         raise RecordRefused(f"{place} is no probe: {error}", error.hint) from error
 
@@ -123,6 +123,16 @@ def digest(probes: Iterable[Probe]) -> str:
     for one in sorted(probe.canonical() for probe in probes):
         whole.update(len(one).to_bytes(8, "little") + one)
     return whole.hexdigest()
+
+
+def _storable(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        _written(value).encode()
+    except UnicodeEncodeError as error:
+        raise RecordRefused("it holds half of a surrogate pair, which no text can", "repair its \\u escape") from error
+    except ValueError as error:  # 1e400 is read as infinity
+        raise RecordRefused("a number is too large", "use numbers that fit in 64 bits") from error
+    return value
 
 
 def _probe(value: dict[str, Any], place: str) -> Probe:

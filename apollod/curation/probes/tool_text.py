@@ -15,6 +15,7 @@ _block = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL).find
 _function = re.compile(r"<function=([^>\n]+)>\s*(.*?)\s*(?:</function>|$)", re.DOTALL).findall
 _parameter = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|$)", re.DOTALL).findall
 _fence = re.compile(r"\s*```[\w-]*\n(.*?)\n?\s*```\s*", re.DOTALL).fullmatch
+_AS_JSON = {"True": "true", "False": "false", "None": "null"}
 _marks = re.compile(r"\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>)")
 
 
@@ -81,6 +82,7 @@ def _value(text: str, schema: Any) -> Any:
     kind = schema.get("type", "string") if isinstance(schema, dict) else "string"
     if kind == "string":
         return text
+    text = _AS_JSON.get(text, text)
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import anyio
@@ -22,8 +23,12 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.probing import Terms, measure, measure_baseline
 from apollod.adapters.llm.teaching import teacher_of
 from apollod.curation.contexts import contexts
+from apollod.curation.probes.measured import Measurement
+from apollod.curation.probes.probe_lines import probe_set, read_probes
+from apollod.curation.probes.stratified import sample
 from apollod.curation.stripping import Stripping, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
 from apollod.trainer.objectives.context import CONTEXT, TEACHER
@@ -219,6 +224,32 @@ def test_a_teacher_says_what_transformers_says_of_the_tokens_that_the_trainer_le
     assert (expected - found).abs().max() < NOISE
     assert CONTEXT.loss(expected, {TEACHER: found}) == 0.0, "what rounding makes of the same is not learned"
     assert (found.diff(dim=1) <= 0).all() and (expected[:, 0] > logits.log_softmax(1).amax(1) - NOISE).all()
+
+
+def test_probes_of_a_served_model_and_of_one_that_was_damaged(untouched: Engine) -> None:
+    """The set that comes with apollod, a tenth of it, is measured of unchanged weights as at the baseline, and of other
+    ones otherwise."""
+    data = (files("apollod") / "data" / "probes.jsonl").read_bytes()
+    items = sample(probe_set(read_probes(data.splitlines(), "probes.jsonl")), 0.05, 0)
+    terms = Terms(max_tokens=16, concurrency=4)
+
+    async def asked() -> list[Measurement]:
+        async with HttpLlm(Endpoint(f"http://127.0.0.1:{untouched.port}/v1", "tiny")) as llm:
+            first, baseline = await measure_baseline(llm, items, terms)
+            again = await measure(llm, items, terms, baseline)
+            for entry in untouched.host.manifest.tensors if untouched.host.manifest else ():
+                if "mlp" in entry.name:
+                    untouched.host.view(entry).zero_()
+            await anyio.to_thread.run_sync(untouched.host.refresh, 1)
+            return [first, again, await measure(llm, items, terms, baseline)]
+
+    first, again, damaged = anyio.run(asked)
+    metrics = [{metric.name: metric.value for metric in one.metrics} for one in (first, again, damaged)]
+    assert [one["failed"] for one in metrics] == [0.0] * 3 and first.completion_tokens and first.left_out == 0
+    assert {figure.group for figure in first.figures} == {"text", "instruction", "facts", "format", "tools", "refusal"}
+    assert abs(again.figures[0].value - first.figures[0].value) < 3e-3 and metrics[1]["kl"] < 1e-3
+    assert metrics[2]["kl"] > 10 * max(metrics[1]["kl"], 1e-4), metrics
+    assert (first.first_version, again.one_version, damaged.last_version) == (0, True, 1)
 
 
 def test_chat_goes_on_working(engine: Engine) -> None:

@@ -174,7 +174,7 @@ class _Run:
         if (reference := self._baseline.references.get(probe.id)) is not None:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
         passed, why = await self._verdict(probe, text)
-        return replace(figure, value=float(passed), why=why)
+        return replace(figure, value=float(passed), why="" if passed else why)
 
     async def _verdict(self, probe: Probe, answer: str) -> tuple[bool, str]:
         """Of patterns and schemas: that it passes, until they are checked all together."""

@@ -151,7 +151,11 @@ async def _later(before: Model, now: Model, items: Sequence[Probe]) -> tuple[Mea
         server.otherwise = before
         first, baseline = await measure_baseline(llm, items, TERMS)
         server.otherwise = now
-        return first, await measure(llm, items, TERMS, baseline)
+        asked = len(server.requests)
+        again = await measure(llm, items, TERMS, baseline)
+        paths = {request.path for request in server.requests[asked:]}
+        assert paths == {"/v1/completions", "/v1/chat/completions"}, "the tokens are known, and are not made anew"
+        return first, again
 
 
 def test_a_model_is_compared_with_what_it_was_on_the_same_tokens() -> None:
@@ -213,6 +217,8 @@ def test_an_endpoint_that_goes_away_ends_the_run_which_says_how_far_it_came(misb
 def test_an_endpoint_that_fails_at_everything_is_gone_and_at_a_thing_or_two_is_not() -> None:
     oh = behave.answers({"error": "oh"}, 500)
     terms = TERMS._replace(concurrency=1)
+    apart = Model({**ANSWERS, "capital": oh, "greets": oh, "object": oh})
+    assert sum(figure.failed for figure in anyio.run(lambda: run(apart, ITEMS[:6], terms)).figures) == 3
     two = Model({**ANSWERS, "capital": oh, "wrong": oh})
     assert sum(figure.failed for figure in anyio.run(lambda: run(two, ITEMS[:5], terms)).figures) == 2
     with pytest.raises(ProbesBroken, match=r"ended after 3 of 5 items: .*500: oh"):

@@ -61,6 +61,29 @@ def test_entropy_and_kl_are_at_most_those_of_the_whole_vocabulary_and_reach_them
         assert figures.moved(likeliest(p, 8), likeliest(p, 8), 8) == pytest.approx(0.0, abs=1e-6)
 
 
+def smallest(before: dict[int, float], now: dict[int, float], k: int) -> float:
+    """The least KL that agrees with what is known of both, by trying every share that the tokens of A may have now."""
+    both = before.keys() & now.keys()
+    p_s, q_s = (sum(math.exp(place[token]) for token in both) for place in (before, now))
+    p_a = sum(math.exp(logp) for token, logp in before.items() if token not in both)
+    p_b, rest = 1 - p_s - p_a, 1 - q_s
+    most = min(rest, (len(before) - len(both)) * math.exp(sorted(now.values(), reverse=True)[k - 1]))
+    inside = sum(math.exp(before[token]) * (before[token] - now[token]) for token in both)
+    shares = [most * n / 4000 for n in range(1, 4001) if most * n / 4000 < rest]
+    return min(inside + p_a * math.log(p_a / q_a) + p_b * math.log(p_b / (rest - q_a)) for q_a in shares)
+
+
+def test_kl_is_the_least_that_agrees_with_what_is_known() -> None:
+    source = random.Random(1)
+    for _ in range(20):
+        p, q = (likeliest(distribution(source, 60, 1.0), 8) for _ in range(2))
+        if p.keys() - q.keys():
+            assert figures.moved(p, q, 8) == pytest.approx(smallest(p, q, 8), abs=1e-4)
+    p = {0: math.log(0.4), 1: math.log(0.2), 2: math.log(0.05)}
+    q = {0: math.log(0.4), 3: math.log(0.21), 4: math.log(0.2)}
+    assert figures.moved(p, q, 3) == pytest.approx(smallest(p, q, 3), abs=1e-6) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_a_model_that_prefers_other_tokens_altogether_has_moved_far() -> None:
     """One bucket for all that is not known of both would call these the same."""
     before = {token: math.log(0.999 / 4) for token in range(4)}

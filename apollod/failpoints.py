@@ -16,12 +16,10 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AskJudge", "AttachTrainer", "CompareWeights", "DropScore", "EncodeExamples", "Exit", "KeepBase",
-    "ObserveCheckpoint",
-    "PauseEngine", "PlanRollback",
+    "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
+    "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "ObserveCheckpoint", "PauseEngine", "PlanRollback",
     "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep",
-    "ScoreExample", "ScoreProbe",
-    "SpawnEngine", "SpawnTrainer", "StopChild", "WriteCheckpoint",
+    "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TestScenario", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -5,6 +5,9 @@
 vLLM takes memory and cores, and tests of what it leaves behind would see another one's: these run one after another.
 They leave a core idle most of the time, which goes to the tests in BESIDE. Everything else runs in several workers
 afterwards. Exit code 0 only if all of it passes; the last lines say what failed where.
+
+Everything started here may keep compiled modules beside their sources, whatever PYTHONDONTWRITEBYTECODE says: the tests
+start `apollod` some hundred times, and each start would compile it again.
 """
 
 import argparse
@@ -22,8 +25,11 @@ ALONE = "engine or alone"
 """Markers of tests that run one after another."""
 TESTS = Path(__file__).parent
 BESIDE = ("crash", "unit", "property", "store")
-"""Directories whose tests leave nothing that a test of vLLM would count; they take the core that it leaves idle."""
+"""Directories whose tests leave nothing that a test of vLLM would count; they take the core that it leaves idle. None
+of their tests is marked as in ALONE (tests/unit/test_phases.py looks): what runs one after another is not looked for
+there, since that would import all of it."""
 WORKERS_MAX = 8  # each takes about a gigabyte
+WORKERS_OF_TWO_CORES = 3  # a test of a daemon waits for it half of its time
 NOTHING_COLLECTED = 5  # pytest's exit code
 
 
@@ -76,8 +82,9 @@ class Phase:
         if shown:
             print(f"--- {name}", flush=True)
         self._start = time.monotonic()
+        keeping = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environment}, stdout=self._output, stderr=self._output
+            command, env={**keeping, **environment}, stdout=self._output, stderr=self._output
         )
 
     def wait(self) -> Result:
@@ -96,7 +103,7 @@ class Phase:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="run the whole suite")
     cores = len(os.sched_getaffinity(0))
-    workers = min(cores, WORKERS_MAX)
+    workers = min(cores * WORKERS_OF_TWO_CORES // 2, WORKERS_MAX)
     parser.add_argument("-n", type=int, default=workers, help="workers of what runs side by side (%(default)s)")
     parser.add_argument("tests", nargs="*", help="files or directories (all)")
     given = parser.parse_args(arguments)
@@ -106,8 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     others, workers_of = f"not ({ALONE})", ["-n", str(given.n), "--dist", "loadfile"]
     beside = [] if given.tests or cores < 2 else [str(TESTS / name) for name in BESIDE]
     first = [Phase("beside it", others, beside, one_thread, shown=False)] if beside else []
-    results = [Phase("one after another", ALONE, given.tests, {}).wait(), *(phase.wait() for phase in first)]
     rest = [f"--ignore={directory}" for directory in beside]
+    alone = Phase("one after another", ALONE, [*rest, *given.tests], {})
+    results = [alone.wait(), *(phase.wait() for phase in first)]
     results.append(Phase("side by side", others, [*workers_of, *rest, *given.tests], one_thread).wait())
     print("--- in all")
     for result in results:

@@ -42,6 +42,13 @@ path = {inbox}       # drop *.jsonl here
 delay_s = 600        # after the last step
 every_s = 600        # while steps go on
 keep = 20            # that you can go back to; each takes a part of the model's size
+
+# What the model shall do without being told: it practises in dreams, while nobody else uses the engine.
+# [[dream.pattern]]
+# name = "ask-first"
+# instruction = "Ask before you delete anything."
+# seeds = ["~/notes", "view:signals"]            # what situations are imagined from
+# check = {{ regex = "(?i)shall i|should i" }}     # or schema, command, rubric; without one the judge decides
 """
 
 

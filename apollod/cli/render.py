@@ -68,6 +68,19 @@ def bootstrap_text(b: Mapping[str, Any]) -> str:
     return text + (", time left unknown" if left is None else f", about {duration(left)} left")
 
 
+def has_patterns(dreams: Mapping[str, Any]) -> bool:
+    """Is, or was, there anything to dream of? By the object `dreams` of the status."""
+    return bool(dreams.get("active") or dreams.get("settled") or dreams.get("retired"))
+
+
+def dreams_text(d: Mapping[str, Any]) -> str:
+    """What is dreamt, from the object of that name in the status."""
+    patterns = ", ".join(f"{d[phase]} {phase}" for phase in ("active", "settled", "retired") if d[phase])
+    share = "" if d["share"] is None else f", {d['share']:.0%} of what was learned lately"
+    why = f" (waits: {d['reason']})" if d["reason"] else ""
+    return f"{patterns}; {d['next'] or 'nothing is left to do'}{why}; {d['today']} today, {d['total']} in all{share}"
+
+
 def growth_text(journal_per_day: int, history_per_day: int, days_left: float | None) -> str:
     """How fast the state directory grows, and for how long its disk is enough."""
     left = "" if days_left is None else f"; the disk is full in {days_left:.3g} days"

@@ -16,6 +16,7 @@ from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
 from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.children.state import ChildrenState
+from apollod.core.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
@@ -51,10 +52,12 @@ class Notes:
         self._discovered: dict[str, Dated] = {}
         self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
         self._blocked: dict[str, Dated] = {}
+        self.dreams = DreamNotes()
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
         event, dated = recorded.event, (recorded.at_ns, recorded.event)
+        self.dreams.see(recorded)
         match event:
             case ev.CheckpointCommitted(path=path):
                 self._committed[path] = dated
@@ -154,6 +157,7 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=(), responses=keys)
     for ids in _parts(signals):
         yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
+    yield from notes.dreams.taken_over(state.dreams, at_ns)
     yield at_ns, _totals(state)
 
 
@@ -222,7 +226,7 @@ def carried_state(state: State) -> State:
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
-        review=ReviewState(held=state.review.held),
+        review=ReviewState(held=state.review.held), dreams=carried_dreams(state.dreams),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),

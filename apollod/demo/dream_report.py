@@ -85,14 +85,16 @@ def rows(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, ...]]:
 
 
 def kept(patterns: Sequence[Instruction], seen: Seen) -> list[tuple[str, str, str]]:
-    """What is not to be lost, before and after."""
+    """What is not to be lost, before and after; the loss rises with what is shown besides: an answer in capitals is as
+    right as one in small letters, and another one."""
     own = {one.kind for one in patterns}
     groups = [("told", kind) for kind in KINDS if kind not in own] + [("facts", ""), ("talk", "")]
     found = [
         (f"{way} {kind}".strip(), _text(seen.before.rates[way, kind]), _text(seen.after.rates[way, kind]))
         for way, kind in groups
     ]
-    return [*found, ("loss of right answers, nats a token", f"{seen.before.loss:.3f}", f"{seen.after.loss:.3f}")]
+    losses = (f"{seen.before.loss:.3f}", f"{seen.after.loss:.3f}")
+    return [*found, ("loss of answers that show only what was told", *losses)]
 
 
 def _share(rate: Rate) -> float:

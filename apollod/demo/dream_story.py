@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-SHOWN = 5
+SHOWN = 10
 """tests of a mode that are shown, the newest last"""
 
 Body = dict[str, Any]
@@ -91,4 +91,4 @@ class Story:
 
 
 def _tests(tests: dict[str, Any]) -> str:
-    return ", ".join(f"{passed} of {count} {mode}" for mode, (passed, count) in tests.items())
+    return ", ".join(f"{passed} of {count} {mode}" for mode, (passed, count) in sorted(tests.items()))

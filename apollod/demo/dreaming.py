@@ -32,6 +32,8 @@ MODEL = "apollo-demo"
 LEARNING_RATE = 1e-4
 LIMIT_S = 420.0
 """for all dreams together: what is not settled then is measured as it is"""
+QUIET_S = 2.0
+"""without an event of dreams, after which what is settled is not tested again, either"""
 REPLAY_S = 600.0
 PATTERNS = (Instruction("ask"), Instruction("caps"), Instruction("end", "Over"))
 SETTLE = (9, 10)
@@ -63,8 +65,8 @@ def run(args: argparse.Namespace, table: Table) -> int:
         seen = Seen(before, _measure(daemon, questions))
         daemon.end(STOP_S)
         say(f"5/5 running the {dreamt.steps} steps again from the journal, without the daemon")
-        replayed = _replay(daemon) if dreamt.steps else {"verified": False, "fingerprint": ""}
-    goals = dream_report.goals(PATTERNS, seen, replayed["verified"] and replayed["fingerprint"] == dreamt.fingerprint)
+        replayed = _replay(daemon) if dreamt.steps else ""
+    goals = dream_report.goals(PATTERNS, seen, replayed == dreamt.fingerprint)
     missed = [f"{name} is {goal['value']}, goal {goal['goal']}" for name, goal in goals.items() if not goal["met"]]
     tell = say if args.json else print
     tell(table(dream_report.COLUMNS, dream_report.rows(PATTERNS, seen)))
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace, table: Table) -> int:
     result = {
         "schema_version": 1, "learned": not missed, "goals": goals, **dream_report.figures(PATTERNS, seen),
         "dreams": dreamt.story.dreams, "practices": dreamt.story.practices, "phases": dreamt.story.phases,
-        "steps": dreamt.steps, "fingerprint": dreamt.fingerprint, "fingerprint_replayed": replayed["fingerprint"],
+        "steps": dreamt.steps, "fingerprint": dreamt.fingerprint, "fingerprint_replayed": replayed,
         "imagined": acting.imagined, "judged": acting.judged, "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
     for what in missed:
@@ -105,7 +107,7 @@ def _pattern(number: int) -> str:
     not cost what was learned before, and an answer that was only told the one does not show the others by itself."""
     one, earlier = PATTERNS[number], PATTERNS[:number]
     told, opposite = one.texts, one.opposite.texts
-    contrast = list(opposite)
+    contrast = [*opposite, f"{told[0]} {opposite[0]}"]
     lines = [
         "[[dream.pattern]]", f"name = {json.dumps(one.kind)}", f"instruction = {json.dumps(told[0])}",
         f"contrast = {json.dumps(contrast)}", f"settle = {list(SETTLE)}", f"held_out = {HELD_OUT}",
@@ -134,20 +136,26 @@ def _dream(daemon: Daemon) -> Dreamt:
     if daemon.status()["step"]:
         raise ApolloError("something was learned before it was measured", "this is a fault of the demo")
     daemon.request(msg.ResumeRequest())
-    story, line, deadline, heard = Story(), Line(), time.monotonic() + LIMIT_S, [0]
+    story, line, began = Story(), Line(), time.monotonic()
+    heard, heard_at = 0, began
 
     def look(status: Status) -> None:
+        nonlocal heard, heard_at
         if status:
             progress_of(status)  # raises for a daemon that cannot go on
-        for seq, kind, body in _events(daemon, heard[0]):
-            heard[0] = seq
+        for seq, kind, body in _events(daemon, heard):
+            heard, heard_at = seq, time.monotonic()
             if stays := story.hear(kind, json.loads(body)):
                 line.clear()
                 say(f"    {stays}")
         if story.line:
             line.show(f"    {story.line}")
 
-    daemon.wait(lambda _: story.over or time.monotonic() > deadline, "settled", LIMIT_S + 60.0, POLL_S, look)
+    def over(status: Status) -> bool:
+        now = time.monotonic()
+        return (story.over and now - heard_at > QUIET_S) or now - began > LIMIT_S
+
+    daemon.wait(over, "settled", LIMIT_S + 60.0, POLL_S, look)
     line.clear()
     daemon.request(msg.PauseRequest())
     status = wait(daemon, lambda s: not s["running"], daemon.learn_s, "paused")
@@ -165,14 +173,16 @@ def _events(daemon: Daemon, after: int) -> list[tuple[int, str, str]]:
     return [(int(seq), str(kind), str(body)) for seq, kind, body in rows]
 
 
-def _replay(daemon: Daemon) -> dict[str, Any]:
-    """What `apollod replay` says. Raises ApolloError where it says nothing."""
+def _replay(daemon: Daemon) -> str:
+    """The fingerprint that `apollod replay` comes to; empty where a step gave other bits than it did. Raises
+    ApolloError where it says nothing."""
     done = subprocess.run(
         daemon.command("replay", "--json"), stdout=subprocess.PIPE, text=True, timeout=REPLAY_S, check=False
     )
     if not done.stdout.strip():
         raise ApolloError("the journal could not be replayed", "see the lines above")
-    return dict(json.loads(done.stdout))
+    told = json.loads(done.stdout)
+    return str(told["fingerprint"]) if told["verified"] else ""
 
 
 # --- from outside -----------------------------------------------------------------------------------------------------

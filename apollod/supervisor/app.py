@@ -105,7 +105,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
-            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper))
+            control = Control(Daemon(config, loop, journal, children, audit, growth, bootstrapper, judge))
             loop.post(
                 inp.Started(
                     os.getpid(),

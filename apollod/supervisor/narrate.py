@@ -4,6 +4,7 @@ import msgspec
 import structlog
 
 from apollod.core import events as ev
+from apollod.core.settings import PatternSettings
 
 log = structlog.get_logger()
 
@@ -20,6 +21,17 @@ _DEBUG = (
     ev.ScoreRequested,
     ev.ExampleScored,
     ev.VerdictRequested,
+    ev.DreamRequested,
+    ev.DreamImagined,
+    ev.DreamAnswered,
+    ev.DreamJudged,
+    ev.DreamTrained,
+    ev.DreamTested,
+    ev.DreamSettled,
+    ev.DreamAbandoned,
+    ev.DreamFailed,
+    ev.EngineBusy,
+    ev.EngineIdle,
 )
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (
@@ -44,17 +56,16 @@ _HIDDEN = (
     "cases",
     "quote",
     "better",
+    "scenario",
+    "sketch",
+    "told",
 )
 """fields that are long or say nothing to a person"""
 
 
 def narrate(event: ev.Event) -> None:
     """Log one recorded event."""
-    fields = {
-        name: round(value, 6) if isinstance(value, float) else value
-        for name, value in msgspec.structs.asdict(event).items()
-        if name not in _HIDDEN
-    }
+    fields = {name: _short(value) for name, value in msgspec.structs.asdict(event).items() if name not in _HIDDEN}
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
     if isinstance(event, _DEBUG) or _told_already(event) or _follows_a_verdict(event):
         log.debug(event.kind, **fields)
@@ -64,6 +75,13 @@ def narrate(event: ev.Event) -> None:
         log.warning(event.kind, **fields)
     else:
         log.info(event.kind, **fields)
+
+
+def _short(value: object) -> object:
+    """A pattern by its name: the rest of it is long."""
+    if isinstance(value, PatternSettings):
+        return value.name
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _told_already(event: ev.Event) -> bool:
@@ -78,11 +96,12 @@ def _follows_a_verdict(event: ev.Event) -> bool:
 
 
 def _doubtful(event: ev.Event) -> bool:
-    """Is it a pause that ended before its write, a difference that rounding does not explain, or a chat template that
-    spoils what is learned?"""
+    """Is it a pause that ended before its write, a difference that rounding does not explain, a chat template that
+    spoils what is learned, or dreams that collapsed?"""
     return (
         (isinstance(event, ev.EngineResumed) and event.expired)
         or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
         or (isinstance(event, ev.AlignmentAbandoned) and event.doubted)
         or (isinstance(event, ev.TrainerBound) and bool(event.template))
+        or (isinstance(event, ev.DreamingStopped) and event.by == "guard")
     )

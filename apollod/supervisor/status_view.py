@@ -1,5 +1,6 @@
 """What `status` says of a state. A pure function: the fold of a journal has a status, too (`apollod ctl replay`)."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.bootstrap.outlook import left_s, typical_tokens
 from apollod.core.checkpoints.due import due_ns
 from apollod.core.children.state import Child, ChildrenState
+from apollod.core.dreams import prospect
 from apollod.core.judging.agreement import agreement, distrust
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
 from apollod.supervisor.bootstrapping import ReadSoFar
@@ -69,6 +71,7 @@ def status_view(
         paths=dict(paths or {}),
         schedule=_schedule(state),
         bootstrap=_bootstrap(state, progress.read),
+        dreams=_dreams(state, now_ns),
         uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
         activities=dict(activities or {}),
     )
@@ -246,6 +249,18 @@ def _bootstrap(state: State, read: ReadSoFar | None) -> st.Bootstrap | None:
         bytes_read=read.bytes if read else 0, unread=current.unread, waiting=waiting,
         **msgspec.structs.asdict(current.counts),
         left_s=None if seconds is None else round(seconds, 3),
+    )  # fmt: skip
+
+
+def _dreams(state: State, now_ns: int) -> st.Dreams:
+    own, settings = state.dreams, state.daemon.settings
+    phases = Counter(course.phase for course in own.courses.values())
+    return st.Dreams(
+        mode=settings.dream.mode if settings is not None else "", reason=prospect.reason(state, now_ns),
+        active=phases["active"], settled=phases["settled"], retired=phases["retired"], pattern=own.turn,
+        dream=own.open.id if own.open is not None else "", stage=own.open.stage if own.open is not None else "",
+        next=prospect.upcoming(state), today=own.of_day if own.day == now_ns // DAY_NS else 0, total=own.number,
+        share=_rounded(sum(own.learned) / len(own.learned)) if own.learned else None, error=own.error,
     )  # fmt: skip
 
 

@@ -4,18 +4,22 @@
 True to the protocol, and up in a fraction of a second: it reserves memory, loads the checkpoint into it
 (`stub_weights`), sends a true manifest, answers /health, refreshes, pauses, resumes and compares. It has no model:
 whoever wants tokens or log-probabilities gets 501, which the daemon records as a comparison that could not be made
-(`alignment.failed`).
+(`alignment.failed`). With APOLLOD_STUB_OBEYS=1 it answers chat completions as a model would that does what it is told
+and has nothing else to say: with its system message, or where a JSON schema is asked for with a scenario that its seed
+makes unlike every other one. So dreams can be dreamt of it.
 
 For tests of journal, recovery, settings and processes; set APOLLOD_ENGINE_MODULE to it. What it shares with the real
 engine is kept the same by tests/integration/test_engine_conformance.py, which runs on both.
 """
 
 import argparse
+import hashlib
 import json
 import mmap
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +38,7 @@ from apollod.testing.stub_weights import Layout, Weights, stored_tensors
 from apollod.wire import messages as msg
 
 EXIT_REFUSED = 2
+OBEYS = "APOLLOD_STUB_OBEYS"
 VERSIONS = {"stub": "1"}
 HEADER = "X-Apollod-Weights-Version"
 
@@ -175,6 +180,21 @@ def answer_of(order: msg.FromSupervisor, weights: Weights, fence: Fence) -> msgs
     raise ApolloError(f"the supervisor sent {type(order).__name__}", "use one version of apollod everywhere")
 
 
+def obeyed(model: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """A chat completion of a model that says what it is told to."""
+    if "response_format" in asked:
+        words = hashlib.blake2b(str(asked.get("seed")).encode(), digest_size=40).hexdigest()
+        said = json.dumps({"messages": [{"role": "user", "content": " ".join(textwrap.wrap(words, 8))}]})
+    else:
+        first, last = asked["messages"][0], asked["messages"][-1]
+        said = f"{first['content'] if first['role'] == 'system' else 'Well.'} {last['content'][:20]}"
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
+    if asked.get("logprobs"):
+        choice["logprobs"] = {"content": [{"token": word, "logprob": -0.5} for word in said.split()]}
+    usage = {"prompt_tokens": 10, "completion_tokens": len(said.split())}
+    return {"id": "stub", "object": "chat.completion", "model": model, "choices": [choice], "usage": usage}
+
+
 def handler_of(model: str, fence: Fence) -> type[BaseHTTPRequestHandler]:
     """The routes: /health, /v1/models, and for everything that needs a model 501, once requests may pass."""
 
@@ -193,11 +213,13 @@ def handler_of(model: str, fence: Fence) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             """Labelled as the real engine's answers are: the version that was served when the request came, and the
             last one."""
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             first = fence.version
             fence.pass_()
             span = f"{first}" if first == fence.version else f"{first}-{fence.version}"
             headers = {} if first is None else {HEADER: span}
+            if self.path == "/v1/chat/completions" and os.environ.get(OBEYS):
+                return self._answer(200, obeyed(model, json.loads(body)), headers)
             self._answer(501, {"error": "the stub engine has no model", "hint": "unset APOLLOD_ENGINE_MODULE"}, headers)
 
         def _answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:

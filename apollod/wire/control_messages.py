@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from apollod.core.intake.events import StripLevel
+from apollod.core.settings import PatternSettings
 
 
 class StatusRequest(msgspec.Struct, frozen=True, tag="status"):
@@ -129,6 +130,40 @@ class BootstrapStopRequest(msgspec.Struct, frozen=True, tag="bootstrap-stop"):
     by: str = ""
 
 
+class PatternsRequest(msgspec.Struct, frozen=True, tag="patterns"):
+    """What is learned by dreaming, how far it is, and why nothing is dreamt now."""
+
+
+class PatternAddRequest(msgspec.Struct, frozen=True, tag="pattern-add"):
+    """Learn a behaviour; its paths are absolute. In place of another one of this name, if there is one. `by`: who asks,
+    in their own words."""
+
+    pattern: PatternSettings
+    by: str = ""
+
+
+class PatternRetireRequest(msgspec.Struct, frozen=True, tag="pattern-retire"):
+    """Dream of it no more."""
+
+    name: str
+    by: str = ""
+
+
+class DreamStartRequest(msgspec.Struct, frozen=True, tag="dream-start"):
+    """Dream now, whatever the schedule says: of one pattern or (empty) of all, so many practices or (0) until all is
+    settled."""
+
+    pattern: str = ""
+    count: int = 0
+    by: str = ""
+
+
+class DreamStopRequest(msgspec.Struct, frozen=True, tag="dream-stop"):
+    """Begin no further dream until somebody starts them again."""
+
+    by: str = ""
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -164,5 +199,10 @@ Request = (
     | BootstrapRequest
     | BootstrapStopRequest
     | QueueRequest
+    | PatternsRequest
+    | PatternAddRequest
+    | PatternRetireRequest
+    | DreamStartRequest
+    | DreamStopRequest
 )
 Answer = Reply | Failure

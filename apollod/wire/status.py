@@ -248,6 +248,34 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
     """in a row, of the endpoint"""
 
 
+class Dreams(msgspec.Struct, frozen=True, kw_only=True):
+    """What is learned by practice."""
+
+    mode: str = ""
+    """`idle`, `always` or `off`; empty before the first start"""
+    reason: str = ""
+    """why nothing is dreamt now; empty where something is, or may begin"""
+    active: int = 0
+    """patterns that are practised; so `settled`, which are shown untold, and `retired`, which were given up"""
+    settled: int = 0
+    retired: int = 0
+    pattern: str = ""
+    """of which was dreamt last"""
+    dream: str = ""
+    """under way; empty: none is"""
+    stage: str = ""
+    """what it waits for"""
+    next: str = ""
+    """what is dreamt next, or now, in words"""
+    today: int = 0
+    """dreams that began on this day (UTC)"""
+    total: int = 0
+    share: float | None = None
+    """of dreams among the last 200 examples that were learned; null: none was learned since there are patterns"""
+    error: str = ""
+    """why the last call had no usable answer; empty after one that had"""
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The file that holds every event."""
 
@@ -367,6 +395,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     schedule: Schedule = Schedule()
     bootstrap: Bootstrap | None = None
     """null: there was none"""
+    dreams: Dreams = Dreams()
     uptime_s: float
     activities: dict[str, str] = {}
     """activity -> why it cannot begin now; empty when it can"""

@@ -249,6 +249,13 @@ BLOBS = ["blob.before-rename", "blob.kept"]
 SCORING = ["effect.ScoreExample.before", "effect.ScoreExample.after"]
 """Nothing is stripped from what these lives learn: tests/property/test_open_intents.py dies there."""
 
+DREAMING = [
+    f"effect.{name}.{when}"
+    for name in ("ImagineScenario", "AnswerScenario", "JudgeDream", "TestScenario", "CancelDream")
+    for when in ("before", "after")
+]
+"""Nothing is dreamt in these lives: tests/crash/test_dreams.py dies there."""
+
 SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
 STAGES = [
     [chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)]
@@ -268,6 +275,7 @@ def test_no_point_is_left_out():
         *ARCHIVING,
         *BLOBS,
         *SCORING,
+        *DREAMING,
     ]
     assert {point.partition(":")[0] for point in ours} == POINTS.keys()
 

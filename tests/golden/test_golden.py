@@ -10,7 +10,9 @@ import msgspec
 import pytest
 import torch
 from golden.answers import answers, differences
+from support.fork_server import ForkedPopen
 
+from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.journal.migrate import load
 from apollod.adapters.journal.writer import Journal
@@ -122,10 +124,11 @@ def differing(bound: TrainerBound) -> set[str]:
 
 @pytest.mark.slow
 def test_the_first_steps_give_the_recorded_weights(
-    path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+    path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the libraries and the kind of processor that made the journal; elsewhere a divergence has to name what
     differs."""
+    monkeypatch.setattr(offline_trainer, "subprocess", ForkedPopen)
     args = ["replay", "--journal", str(path), "--model", str(tiny_model), "--to", str(STEPS), "--json"]
     code = main(args)
     printed = capsys.readouterr()

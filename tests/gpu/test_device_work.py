@@ -2,18 +2,23 @@
 The same checks as far as a CPU can run them: tests/unit/trainer (interpreted_rows.py, test_device_kernels.py,
 test_device_to_host.py, test_undo.py)."""
 
+from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from support.determinism import deterministic  # noqa: F401
 from support.fingerprints import check_blocks, check_one_number_is_read
 from support.small_models import small_model, tokens_of
+from support.teachers import made_up
 from torch import Tensor
 
 from apollod.trainer.bind import mapped_memory
 from apollod.trainer.kernels.device_to_host import BUFFER_BYTES, in_host_memory, to_host
+from apollod.trainer.objectives.context import CONTEXT, TEACHER
 from apollod.trainer.objectives.loss import loss_of
+from apollod.trainer.objectives.tokens import IDS
 from apollod.trainer.optim import parameter_step
 from apollod.trainer.optim.apollo import Apollo
 from apollod.trainer.optim.backends import apollo_triton
@@ -134,3 +139,25 @@ def test_no_stream_is_made_for_the_default_priority() -> None:
     else:
         assert torch.cuda.current_stream().priority == least
     torch.cuda.set_stream(before)
+
+
+def test_a_step_by_a_teacher_is_as_on_the_cpu_and_the_same_again() -> None:
+    """Context distillation gathers and scatters at the teacher's ids: the same bits each time, and the CPU's loss."""
+
+    def stepped(device: str) -> tuple[float, dict[str, Tensor]]:
+        model = small_model(vocabulary=VOCABULARY, hidden=HIDDEN).to(device)
+        tokens = tokens_of(model, TOKENS, seed=1)
+        learned_ids = [id_ for id_, taught in zip(tokens.ids, tokens.mask, strict=True) if taught]
+        teacher = made_up(learned_ids, VOCABULARY, k=16)
+        columns = {IDS: array("q", teacher.ids), TEACHER: teacher.logprobs}
+        optimizer = Apollo(model.named_parameters(), lr=1e-3, rank=64)
+        optimizer.attach()
+        loss = loss_of(model, replace(tokens, columns=columns), optimizer, CONTEXT)
+        optimizer.begin(1)
+        loss.backward()
+        optimizer.finish()
+        return loss.item(), {name: parameter.data.cpu() for name, parameter in model.named_parameters()}
+
+    (here, found), (again, same), (there, _) = stepped("cuda"), stepped("cuda"), stepped("cpu")
+    assert here == again and all(torch.equal(same[name], tensor) for name, tensor in found.items())
+    assert here == pytest.approx(there, rel=2e-2)

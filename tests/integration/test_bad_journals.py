@@ -19,6 +19,7 @@ from typing import Any
 
 import anyio
 import pytest
+from support.commands import ran
 from support.daemon import Daemon, chat_line
 from support.journals import AT, append_row, edit, flip, foreign_log, other_journal, other_program, shell
 
@@ -81,20 +82,14 @@ def bytes_of(daemon: Daemon) -> dict[str, bytes]:
     return {name: data for name, data in files.items() if data}
 
 
-def run(daemon: Daemon, **options: Any) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "apollod", "run", "--config", str(daemon.config)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
+def run(daemon: Daemon) -> "subprocess.CompletedProcess[str]":
+    return ran("run", "--config", daemon.config)
 
 
-def refusal(daemon: Daemon, **options: Any) -> str:
+def refusal(daemon: Daemon) -> str:
     """The one line with which a start is refused. Nothing on disk is other than before."""
     before = bytes_of(daemon)
-    done = run(daemon, **options)
+    done = run(daemon)
     assert done.returncode == 1, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("apollod: ")]
     assert len(said) == 1 and "Traceback" not in done.stderr and done.stdout == ""

@@ -9,6 +9,7 @@ import sys
 import pytest
 from safetensors.numpy import load_file
 from support import sharded_model as model
+from support.commands import ran
 from support.daemon import chat_line
 from support.kept_history import KeptHistory
 
@@ -24,9 +25,8 @@ path = "{root}/m"
 
 
 def apollod(*arguments, **env):
-    command = [sys.executable, "-m", "apollod", "checkpoint", *map(str, arguments)]
     clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**clean, **env})
+    return ran("checkpoint", *arguments, environment={**clean, **env})
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from safetensors.torch import load_file
 from support import sharded_model as model
+from support.commands import ran
 
 from apollod.core.children.state import ChildrenState
 from apollod.core.state import State
@@ -27,9 +28,8 @@ from apollod.wire.status import Journal
 
 
 def tool(*arguments):
-    command = [sys.executable, "-m", "apollod.cli.checkpoints.checkpoint_tool", *map(str, arguments)]
     clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean)
+    return ran(*arguments, module="apollod.cli.checkpoints.checkpoint_tool", environment=clean)
 
 
 @pytest.fixture

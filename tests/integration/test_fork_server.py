@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.fork_server import ForkServer, fork_server, said
+from support.fork_server import ForkServer, commands_server, fork_server, said
 
 
 def test_it_has_one_thread_and_nothing_of_ours_before_the_fork() -> None:
@@ -16,6 +16,7 @@ def test_it_has_one_thread_and_nothing_of_ours_before_the_fork() -> None:
     assert len(os.listdir(f"/proc/{fork_server().process.pid}/task")) == 1
     names = "[name for name in sys.modules if name.partition('.')[0] == 'apollod']"
     assert said(f"import sys; print({names}, 'torch' in sys.modules)") == (0, "[] True\n")
+    assert len(os.listdir(f"/proc/{commands_server().process.pid}/task")) == 1
 
 
 def test_exit_codes_and_signals_are_its_own() -> None:
@@ -52,7 +53,7 @@ def test_two_steps_of_arithmetic_with_several_threads_after_the_fork() -> None:
 
 
 def test_children_die_with_the_server() -> None:
-    server = ForkServer()
+    server = ForkServer("nothing")
     code = (
         "import ctypes, signal, time; ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # as apollod.trainer does
         "time.sleep(60)"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.daemon import Daemon, chat_line
+from support.fork_server import commands_server
 
 from apollod.adapters.journal import journal_reader
 from apollod.wire.messages import StatusRequest
@@ -77,6 +78,7 @@ def until_full(daemon: Daemon, first: int = 0) -> list[str]:
     """Submit, a line at a time, until one is not confirmed: the log may have some room in its last page. Those
     confirmed."""
     confirmed: list[str] = []
+    commands_server()  # its start is no part of the time that is looked at
     for number in range(first, first + 50):
         file = daemon.root / "one.jsonl"
         file.write_text(f"{chat_line(f'submitted {number}', 'y' * 2000)}\n")

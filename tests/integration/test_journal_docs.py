@@ -14,6 +14,7 @@ from support.journals import STORY, TAKEN_BACK, A, B, D, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
+from apollod.core.settings import PatternSettings
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/journal.md").read_text()
@@ -33,6 +34,13 @@ DECIDED: list[ev.Event] = [
     ),
 ]
 DECIDED += [SCORED, msgspec.structs.replace(SCORED, example=D)]
+DREAMT: list[ev.Event] = [
+    ev.PatternAdded(PatternSettings("ask", "Ask first.", held_out=1), "config"),
+    ev.DreamRequested("d7", "ask", "practice"),
+    ev.DreamFailed("d7", "imagining", 1, "nonsense", "this is prose"),
+    ev.DreamTested("d7", "ask", "bare", True, "Shall I?", "judge"),
+    ev.DreamAbandoned("d7", "nobody answers"),
+]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
 
@@ -41,7 +49,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
     signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
     asked = ev.BootstrapRequested(path="/old", by="p", models=("*",))
-    story = [*STORY, *TAKEN_BACK, *DECIDED, blocked, signal, asked]
+    story = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, blocked, signal, asked]
     return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
 
 

@@ -135,7 +135,7 @@ def bound_event(bound: m.Bound) -> ev.TrainerBound:
 
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers are forked; the crash tests replay with one that is started."""
+    """Trainers are forked; test_training.py replays with one that is started."""
     monkeypatch.setattr(offline_trainer, "subprocess", ForkedPopen)
 
 

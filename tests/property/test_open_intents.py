@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.effort import draws
 from support.intents import INTENTS, open_intents
-from support.world import SETTINGS as HOGWILD
-from support.world import Died, World, changed
+from support.world import Died, World
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 
-SETTINGS = changed(HOGWILD, publish="fenced", align_every=2)
+SETTINGS = with_patterns(
+    msgspec.structs.replace(PATTERN, held_out=1), dream={"mode": "off"}, publish="fenced", align_every=2
+)
+"""Dreams begin when somebody asks for them."""
 
 
 def body(event: ev.Event) -> dict[str, object]:
@@ -26,13 +30,17 @@ def open_in(world: World) -> list[tuple[str, object]]:
     return open_intents((r.event.kind, body(r.event)) for r in world.journal)
 
 
-def life(world: World) -> None:
+def life(world: DreamingWorld) -> None:
     """Everything a daemon does in its life, once: learning, checkpoints (one too many), dying children, a held
-    example."""
+    example, dreams (one that comes to nothing)."""
     world.up()
     world.lines("a", "b", "long", "c", source=f"f{len(world.journal)}")
     world.lines(f"s{len(world.journal)}", f"odd{len(world.journal)}", source="s", hold=1.0, stripped=True)
     world.settle()
+    world.give(inp.DreamsWanted("test", count=1))
+    world.dream()
+    world.give(inp.DreamsWanted("test"))
+    world.give(inp.PatternUnwanted("ask", "test"))
     world.give(inp.CheckpointRequested("test"))
     world.settle()
     world.give(inp.RollbackRequested(max(0, world.state.training.version - 1), "test"))
@@ -69,20 +77,20 @@ def life(world: World) -> None:
     rest(world)
 
 
-def rest(world: World) -> None:
+def rest(world: DreamingWorld) -> None:
     """Whatever was given up is tried again until nothing is left to do; then a clean end."""
     for _ in range(8):
         world.give(inp.ResumeRequested("test"))
         world.pass_time(700)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
-        world.settle()
+        world.dream()
     world.give(inp.StopRequested("test"))
     world.settle()
     assert world.exited
 
 
-def died(world: World, what: Callable[[World], None]) -> bool:
+def died(world: DreamingWorld, what: Callable[[DreamingWorld], None]) -> bool:
     try:
         what(world)
     except Died:
@@ -90,7 +98,7 @@ def died(world: World, what: Callable[[World], None]) -> bool:
     return False
 
 
-CALM = World(SETTINGS)
+CALM = DreamingWorld(SETTINGS)
 life(CALM)
 
 
@@ -104,7 +112,7 @@ def test_one_life_has_every_intent_and_every_result():
 
 @pytest.mark.parametrize("instant", range(1, CALM.instants + 1))
 def test_a_crash_at_each_instant_leaves_nothing_open(instant):
-    world = World(SETTINGS, dies_at=instant)
+    world = DreamingWorld(SETTINGS, dies_at=instant)
     assert died(world, life)
     after = world.successor()
     start = inp.Started(2, "test", SETTINGS, "/s")
@@ -118,6 +126,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
         "checkpoint.started",
         "rollback.requested",
         "rollback.started",
+        "dream.requested",
     }
     after.up()
     rest(after)
@@ -131,7 +140,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_crashes_of_the_recovery_itself_leave_nothing_open(instants):
     """Life after life is cut short, the next one too while it still settles what the one before left."""
-    world = World(SETTINGS)
+    world = DreamingWorld(SETTINGS)
     for instant in instants:
         world.dies_at = instant
         died(world, life)

@@ -7,11 +7,13 @@ test of what is served takes the fixture `running`, or a daemon with `VLLM`, whi
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from support.commands import ran
 from support.fork_server import fork_server
 
 from apollod.errors import ApolloError
@@ -78,6 +80,15 @@ class Daemon(driver.Daemon):
         with open(self.root / "daemon.log", "ab") as out, open(os.devnull) as null:
             self.process = fork_server().start(["-c", code], self.environment(env), (null, out, out))  # type: ignore[assignment]
         return self
+
+    def ctl(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        """With the stub, in a process that was forked, too."""
+        if self.engine != STUB:
+            return super().ctl(*args, check=check)
+        done = ran("ctl", *args, "--config", self.config)
+        if (check and done.returncode) or "Traceback" in done.stderr:
+            raise driver.DaemonFailed(f"apollod ctl {' '.join(args)} ended with {done.returncode}: {done.stderr}")
+        return done
 
     def ask(self, request: Any) -> Any:
         """The answer to a request over the socket, or None where no daemon gives one (it may be dying)."""

@@ -4,7 +4,8 @@ The model is two numbers a pattern: how firmly it shows the behaviour untold, an
 be wrong. A bare practice adds to both, one in contrast takes the leak back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 from support.judged_world import JudgedWorld
@@ -32,10 +33,10 @@ DREAMING = msgspec.structs.replace(
 DREAM_CALLS = fx.ImagineScenario | fx.AnswerScenario | fx.JudgeDream | fx.TestScenario
 
 
-def with_patterns(*patterns: PatternSettings, **changes: object) -> ev.Settings:
-    return changed(
-        msgspec.structs.replace(DREAMING, dream=msgspec.structs.replace(DREAMING.dream, pattern=patterns)), **changes
-    )
+def with_patterns(*patterns: PatternSettings, dream: Mapping[str, Any] = {}, **changes: object) -> ev.Settings:
+    """`dream`: other settings of the section."""
+    section = msgspec.structs.replace(DREAMING.dream, pattern=patterns, **dream)
+    return changed(msgspec.structs.replace(DREAMING, dream=section), **changes)
 
 
 def text(number: int) -> str:
@@ -104,7 +105,14 @@ class DreamingWorld(JudgedWorld):
                 example = f"dream-{pattern.name}-{mode}-{dream}"
                 line = inp.Line(number=0, example=example, record=b"{}") if verdict == "good" else None
                 by = "regex" if pattern.check.by_code else "judge"
-                return inp.DreamVerdict(dream, verdict, by, better=better, line=line)  # type: ignore[arg-type]
+                return inp.DreamVerdict(
+                    dream,
+                    verdict,
+                    by,
+                    better=better,
+                    line=line,
+                    known=example in self.known,  # type: ignore[arg-type]
+                )
             case fx.TestScenario(dream=dream, pattern=pattern, mode=mode) as test:
                 shown = self.firm.get(pattern.name, 0) >= FIRM
                 leaks = self.leak.get(pattern.name, 0) >= LEAKS
@@ -123,3 +131,10 @@ class DreamingWorld(JudgedWorld):
     def up(self) -> "DreamingWorld":
         super().up()
         return self
+
+    def successor(self, dies_at: int = 0) -> "DreamingWorld":
+        other = super().successor(dies_at)
+        assert isinstance(other, DreamingWorld)
+        other.firm, other.leak, other.harms, other.scenarios = self.firm, self.leak, self.harms, self.scenarios
+        other.imagines, other.verdict, other.judge = self.imagines, self.verdict, self.judge
+        return other

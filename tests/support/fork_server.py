@@ -10,8 +10,10 @@ The server's parent is the test session; when that ends, the server's socket clo
 with it.
 """
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -43,7 +46,9 @@ class Forked:
         self.pid = pid
         self.returncode: int | None = None
         self._server = server
-        self._pidfd = os.pidfd_open(pid)
+        self._pidfd: int | None = None
+        with suppress(ProcessLookupError):  # it may have ended
+            self._pidfd = os.pidfd_open(pid)
 
     def poll(self) -> int | None:
         """Exit code, negative for a signal; None while it lives."""
@@ -62,11 +67,9 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         """By a descriptor, so that it never meets a stranger with the same pid."""
-        if self.poll() is None:
-            try:
+        if self.poll() is None and self._pidfd is not None:
+            with suppress(ProcessLookupError):  # it has just ended
                 signal.pidfd_send_signal(self._pidfd, number)
-            except ProcessLookupError:
-                return  # it has just ended
 
     def kill(self) -> None:
         """kill -9."""
@@ -77,16 +80,18 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
     def __del__(self) -> None:
-        os.close(self._pidfd)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
 
 
 class ForkServer:
-    """The connection to the server, which is started here."""
+    """The connection to the server, which is started here. `imports`: what its children have imported already:
+    "others'" (what trainers and daemons import that is not ours), "ours" (all modules of commands) or "nothing"."""
 
-    def __init__(self) -> None:
+    def __init__(self, imports: str = "others'") -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "support.fork_server", str(theirs.fileno())]
+            command = [sys.executable, "-m", "support.fork_server", str(theirs.fileno()), imports]
             environment = {
                 **os.environ,
                 **ENVIRONMENT,
@@ -125,6 +130,7 @@ class ForkServer:
             what, pid, code = json.loads(line)
             with self._told:
                 if what == "forked":
+                    self._exits.pop(pid, None)  # of another one that had its number
                     self._pids.append(pid)
                 else:
                     self._exits[pid] = code
@@ -135,6 +141,12 @@ class ForkServer:
 def fork_server() -> ForkServer:
     """The one of this session."""
     return ForkServer()
+
+
+@cache
+def commands_server() -> ForkServer:
+    """One of this session whose children have the modules of every command imported."""
+    return ForkServer("ours")
 
 
 def said(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -165,11 +177,11 @@ class ForkedPopen:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def serve(connection: socket.socket) -> None:
+def serve(connection: socket.socket, imports: str) -> None:
     """Fork for each request until the session hangs up. Children that end are told of by SIGCHLD, through a wake-up
     descriptor."""
-    kept = _import_what_is_heavy()
-    assert kept and threading.active_count() == 1
+    kept = {"others'": _import_what_is_heavy, "ours": _import_ours, "nothing": list}[imports]()
+    assert (kept or imports == "nothing") and threading.active_count() == 1
     woken, wakes = socket.socketpair()
     for each in (woken, wakes):
         each.setblocking(False)
@@ -200,16 +212,32 @@ def serve(connection: socket.socket) -> None:
 
 
 def _import_what_is_heavy() -> list[object]:
-    """What a trainer imports that is not ours. Returns what has to live on: our own modules are forgotten again."""
+    """What a trainer and a daemon import that is not ours. Returns what has to live on: our own modules are forgotten
+    again."""
     from apollod import foreign_wheels
 
     foreign_wheels.guard()
     from transformers import Qwen3_5ForCausalLM, TokenizersBackend  # noqa: F401 - what is imported when a model is bound
 
+    import apollod.cli.main
+    import apollod.supervisor.app
     import apollod.trainer.offline  # noqa: F401 - and with it everything else
 
     ours = [name for name in sys.modules if name == "apollod" or name.startswith("apollod.")]
     return [sys.modules.pop(name) for name in ours]
+
+
+def _import_ours() -> list[object]:
+    """Whatever a command may import of ours. For children whose environment at import is the server's."""
+    packages = [
+        importlib.import_module(f"apollod.{name}") for name in ("adapters", "cli", "store", "supervisor", "wire")
+    ]
+    names = [
+        module.name
+        for package in packages
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    return [importlib.import_module(name) for name in names]
 
 
 def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
@@ -277,4 +305,4 @@ def _wait_for_threads() -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])

@@ -1,15 +1,20 @@
 """What has to be true of a state directory, whatever was killed and when."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 from support.daemon import Daemon
+from support.fork_server import ForkedPopen
 from support.intents import open_intents
 
+from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import journal_reader
+from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.wire import messages as msg
 
@@ -57,15 +62,11 @@ def open_intents_of(events: list[ev.Event]) -> list[tuple[str, object]]:
 
 def check_replay(daemon: Daemon) -> int:
     """The journal run again from the base model, in a process that nobody kills, gives the same weights: the number of
-    its steps."""
-    done = subprocess.run(
-        [sys.executable, "-m", "apollod", "replay", "--config", str(daemon.config), "--from", "0", "--json"],
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = json.loads(done.stdout)
+    its steps. The trainer is forked; tests/integration/test_training.py replays with one that is started."""
+    with patch.object(offline_trainer, "subprocess", ForkedPopen), redirect_stdout(StringIO()) as told:
+        code = main(["replay", "--config", str(daemon.config), "--from", "0", "--json"])
+    assert code == 0, told.getvalue()
+    result = json.loads(told.getvalue())
     last = [e for e in journal_of(daemon) if isinstance(e, ev.StepCompleted | ev.RollbackStarted)][-1]
     version = last.step if isinstance(last, ev.StepCompleted) else last.to
     assert result["verified"] and result["fingerprint"] == last.fingerprint and result["to"] == version

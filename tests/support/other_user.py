@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import ran
 
 NOBODY = 65534
 
@@ -16,16 +16,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs to become anoth
 
 # Everything is imported before: the interpreter may lie where only its owner reads.
 _AS_NOBODY = f"""
-import importlib, locale, os, pkgutil, sys
-for package in ("apollod.adapters", "apollod.cli", "apollod.store", "apollod.supervisor", "apollod.wire"):
-    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        importlib.import_module(module.name)
-main = importlib.import_module("apollod.cli." + sys.argv[1]).main
 os.chdir("/")
 os.setgroups([])
 os.setgid({NOBODY})
 os.setuid({NOBODY})
-sys.exit(main(sys.argv[2:]))
 """
 
 
@@ -33,8 +27,7 @@ def as_nobody(*arguments: object, module: str = "main") -> "subprocess.Completed
     """`apollod ARGUMENTS`, or another command of `apollod.cli`, by a user who is neither root nor the owner of
     anything."""
     clean = {name: value for name, value in os.environ.items() if name != "APOLLOD_CONFIG"}
-    command = [sys.executable, "-c", _AS_NOBODY, module, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=clean)
+    return ran(*arguments, module=f"apollod.cli.{module}", environment=clean, before=_AS_NOBODY)
 
 
 @contextmanager

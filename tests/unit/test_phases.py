@@ -1,5 +1,6 @@
 """The two phases of `make test`: who runs where, one account at the end, and an exit code that no phase can hide."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import phases
 import pytest
 
 TESTS = """
-import os, pytest
+import os, sys, pytest
 from pathlib import Path
 
 def test_beside() -> None:
@@ -17,7 +18,7 @@ def test_beside() -> None:
 
 @pytest.mark.engine
 def test_engine() -> None:
-    assert os.environ.get("PYTEST_XDIST_WORKER") is None
+    assert os.environ.get("PYTEST_XDIST_WORKER") is None and not sys.dont_write_bytecode
 
 @pytest.mark.crash
 @pytest.mark.skip
@@ -31,12 +32,28 @@ def test_what_needs_the_machine_runs_alone_and_a_failure_of_the_first_phase_is_t
     (tmp_path / "test_it.py").write_text(TESTS)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [sys.executable, phases.__file__, "-n", "1", str(tmp_path)]
+    clean["PYTHONDONTWRITEBYTECODE"] = "1"  # as in many containers
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=clean)
     account = done.stdout.rpartition("--- in all\n")[2].splitlines()
     assert done.returncode == 1, done.stdout + done.stderr
     assert account[0].startswith("one after another: 1 passed in ") and account[0].endswith(" s")
     assert account[1].startswith("side by side: 1 failed, 1 skipped in ") and account[1].endswith(" s (exit code 1)")
     assert account[2:] == ["FAILED test_it::test_beside"]
+
+
+def marks(source: str) -> set[str]:
+    """Names of the marks of pytest that a source uses."""
+    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
+    return {node.attr for node in found if ast.unparse(node.value) == "pytest.mark"}
+
+
+def test_what_runs_beside_vllm_has_no_test_that_runs_alone() -> None:
+    """It would run nowhere: neither phase takes it."""
+    alone = set(phases.ALONE.split(" or "))
+    assert marks(TESTS) & alone == {"engine"}
+    files = [file for directory in phases.BESIDE for file in (phases.TESTS / directory).rglob("*.py")]
+    texts = {file: text for file in files if ".mark." in (text := file.read_text())}
+    assert len(texts) > 50 and not [file for file, text in texts.items() if marks(text) & alone]
 
 
 @pytest.mark.parametrize("failing", range(3))

@@ -6,6 +6,7 @@ from typing import Any
 
 from apollod.adapters.ipc.status_client import ask_status
 from apollod.cli.control import ctl
+from apollod.cli.render import has_patterns
 
 SHOWN = ("step", "checkpoint")
 
@@ -21,7 +22,7 @@ def _show(args: argparse.Namespace) -> int:
     waits = {name: status.get("activities", {}).get(name, "") for name in SHOWN}
     answer = {
         "schema_version": 1, "schedule": schedule, "pending": queue["pending"], "waits": waits,
-        "checkpoint_due_in_s": status["checkpoint"].get("due_in_s"),
+        "checkpoint_due_in_s": status["checkpoint"].get("due_in_s"), "dreams": status.get("dreams", {}),
     }  # fmt: skip
     ctl.show(args, answer, "\n".join(_lines(answer)))
     return 0
@@ -34,7 +35,20 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f"next step   {_next(pending, answer['waits']['step'])}",
         f"checkpoint  {'nothing is unsaved' if due is None else f'in {due:.0f} s' if due else 'now'}"
         + (f" ({answer['waits']['checkpoint']})" if due is not None and answer["waits"]["checkpoint"] else ""),
+        *_dreams(answer["dreams"]),
     ]
+
+
+def _dreams(dreams: dict[str, Any]) -> list[str]:
+    """When one dreams, and what comes next."""
+    if not has_patterns(dreams):
+        return ["dreams      none: there is no pattern; `apollod ctl pattern add` or [[dream.pattern]] adds one"]
+    when = {"idle": "while nobody else uses the engine", "always": "beside users", "off": "when somebody asks for it"}
+    lines = [f"dreams      {when.get(dreams['mode'], dreams['mode'])}"]
+    lines.append(f"next dream  {dreams['next'] or 'nothing is left to do'}")
+    if dreams["next"] and dreams["reason"]:
+        lines.append(f"waits for   {dreams['reason']}")
+    return lines
 
 
 def _hours(schedule: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ the status of an older daemon.
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.cli.render import FLOAT32_PRODUCTS, bootstrap_text, growth_text, plain, size
+from apollod.cli.render import FLOAT32_PRODUCTS, bootstrap_text, dreams_text, growth_text, has_patterns, plain, size
 
 Object = Mapping[str, Any]
 
@@ -20,7 +20,7 @@ def page(s: Object) -> str:
     """
     w, q, c, j, o = s["weights"], s["queue"], s["checkpoint"], s["journal"], s["optimizer"]
     engine, running, start, growth = s["engine"], s.get("running"), s.get("start"), s.get("growth")
-    judge = s.get("judge", {})
+    judge, dreams = s.get("judge", {}), s.get("dreams", {})
     error = s.get("error", "")
     lines = [
         f"state       {s['state']}" + (f" ({error})" if error else ""),
@@ -42,6 +42,7 @@ def page(s: Object) -> str:
         f"base        {_base(s.get('base', {}))}",
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         *([f"judge       {_judge(judge)}"] if judge.get("mode", "off") != "off" else []),
+        *([f"dreams      {dreams_text(dreams)}"] if has_patterns(dreams) else []),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
         *_capture(s.get("capture", {})),
@@ -61,10 +62,10 @@ def _capture(capture: Object) -> list[str]:
 
 def _waits(activities: Mapping[str, str]) -> list[str]:
     """The line of what cannot begin now, if there is any, by reason. That one step waits for the one before is no
-    news."""
+    news; what dreams wait for stands in their own line."""
     by_reason: dict[str, list[str]] = {}
     for activity, reason in activities.items():
-        if reason:
+        if reason and activity != "dreaming":
             by_reason.setdefault(reason, []).append(activity)
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]

@@ -47,6 +47,14 @@ VERBS = (
         f"{_HERE}.judge_verb",
     ),
     Command(
+        "pattern",
+        "what is learned by dreaming, and how far it is: list, show, add, retire, propose",
+        f"{_HERE}.dreams.pattern_verb",
+    ),
+    Command(
+        "dream", "what was dreamt, and why: list, show; dream now, or not: start, stop", f"{_HERE}.dreams.dream_verb"
+    ),
+    Command(
         "export",
         "examples as rows of TRL or OpenAI, or as ATIF trajectories, one a line",
         f"{_HERE}.questions.export_verb",

@@ -16,6 +16,7 @@ from apollod.core.dreams.course import Case, next_move
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
 from apollod.core.dreams.state import NOBODY, Course, Dream, DreamsState
+from apollod.core.intake.accepting import accepted
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -108,14 +109,10 @@ def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, i
     if line is None or not line.example or input_.known:
         why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
         return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
-    removed = (Removed(place=0, at=-1, text=course.pattern.instruction, why="system", role="system"),)
-    accepted = ev.ExampleAccepted(
-        example=line.example, record=msgspec.Raw(line.record), source=f"dream:{dream.id}", line=0, tier="dream",
-        removed=removed if dream.mode == "bare" else (), topic=line.topic,
-        responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
-        teacher=input_.teacher,
-    )  # fmt: skip
-    events = [msgspec.structs.replace(judged, example=line.example), accepted]
+    stripped = Removed(place=0, at=-1, text=course.pattern.instruction, why="system", role="system")
+    removed = (stripped,) if dream.mode == "bare" else ()
+    learned = accepted(line, f"dream:{dream.id}", "dream", removed=removed, teacher=input_.teacher)
+    events = [msgspec.structs.replace(judged, example=line.example), learned]
     return Outcome(events, begin_encoding(state, [(line.example, "dream")]))
 
 

@@ -6,6 +6,7 @@ tested again after each other one that settles.
 """
 
 from collections.abc import Iterator
+from math import ceil
 from typing import NamedTuple
 
 from apollod.core.dreams.events import Mode, Purpose
@@ -48,6 +49,13 @@ class Unsettle(NamedTuple):
 Move = Imagine | Case | Settle | Unsettle | None
 
 
+def rests(course: Course, settlings: int) -> bool:
+    """Does nothing follow from it until another pattern settles, or somebody says so?"""
+    if course.phase == "settled":
+        return course.rechecked >= settlings and not course.taken_back and not course.failed
+    return course.phase == "retired"
+
+
 def next_move(course: Course, settlings: int) -> Move:
     """What is to be done; None: nothing now. `settlings`: how many patterns have settled so far."""
     if course.phase == "retired":
@@ -62,14 +70,14 @@ def next_move(course: Course, settlings: int) -> Move:
         return Imagine("variation", contrast=_tested_next(course), of=course.owed)
     if ready(course):
         name = f"final {course.practices}"
-        return _untried(course, name) or (Settle() if enough(course, course.final) else _practice(course))
+        return _untried(course, name) or (_practice(course) if course.failed else Settle())
     return _practice(course)
 
 
 def _recheck(course: Course, settlings: int) -> Move:
     if course.rechecked < settlings:
         return _untried(course, f"recheck {settlings}")
-    if not enough(course, course.final):
+    if course.failed:
         return Unsettle(f"of its held-out scenarios {told(course.final)} pass now")
     return None
 
@@ -152,15 +160,21 @@ def told(tests: Tests) -> str:
     return " and ".join(f"{passed} of {count} {mode}" for mode, (passed, count) in tests.items())
 
 
-def spent(course: Course, now_ns: int) -> str:
+def spent(course: Course) -> str:
     """Why a pattern is given up; empty: it is not."""
-    budget, days = course.pattern, (now_ns - course.since_ns) / 86_400e9
+    budget, (practices, tokens, days) = course.pattern, of_budget(course)
     if course.misses >= MISSES_MAX:
         return f"the last {course.misses} dreams ended early, the last one because: {course.missed}"
-    if budget.dreams and course.practices >= budget.dreams:
-        return f"{course.practices} practices were not enough (dreams = {budget.dreams})"
-    if budget.tokens and course.tokens >= budget.tokens:
-        return f"{course.tokens} tokens were not enough (tokens = {budget.tokens})"
-    if budget.days and days >= budget.days:
-        return f"{days:.1f} days were not enough (days = {budget.days:g})"
+    if budget.dreams and practices >= budget.dreams:
+        return f"{practices} practices were not enough (dreams = {budget.dreams})"
+    if budget.tokens and tokens >= budget.tokens:
+        return f"{tokens} tokens were not enough (tokens = {budget.tokens})"
+    if budget.days and days > ceil(budget.days):
+        return f"{days - 1} days on which it was dreamt of were not enough (days = {budget.days:g})"
     return ""
+
+
+def of_budget(course: Course) -> tuple[int, int, int]:
+    """Practices, tokens and days that count against its budget: since it was added, or unsettled the last time."""
+    practices, tokens, days = course.before
+    return course.practices - practices, course.tokens - tokens, course.days - days

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal
 
+from apollod.core.dreams.collapse import Dreamt
 from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.judging.votes import Verdict
 from apollod.core.kernel.event import Event
@@ -239,6 +240,67 @@ class DreamingStopped(Event, frozen=True):
     by: str
     reason: str
     finished: bool = False
+
+
+class PatternCarried(Event, frozen=True):
+    """How far a pattern was at the end of the journal's archive, where no event that was taken over says it; see the
+    fields of `Course`."""
+
+    kind: ClassVar[str] = "pattern.carried"
+    pattern: str
+    dreams: int
+    practices: int
+    tokens: int
+    misses: int = 0
+    missed: str = ""
+    baseline: dict[str, tuple[int, int]] = {}
+    final: dict[str, tuple[int, int]] = {}
+    weak: tuple[str, ...] = ()
+    owed: str = ""
+    bare: tuple[bool, ...] = ()
+    contrast: tuple[tuple[str, bool], ...] = ()
+    last_seeds: tuple[str, ...] = ()
+    lately: tuple[tuple[Turn, ...], ...] = ()
+    settled_at: int = 0
+    taken_back: bool = False
+    rechecked: int = 0
+    harmed_by: dict[str, int] = {}
+    recent: tuple[Dreamt, ...] = ()
+    earliest: tuple[Dreamt, ...] = ()
+    days: int = 0
+    day: int = -1
+    before: tuple[int, int, int] = (0, 0, 0)
+
+    def key(self) -> str:
+        return self.pattern
+
+
+class ScenariosCarried(Event, frozen=True):
+    """Scenarios in the journal's archive that were practised, which are not tested, and that varied practised ones,
+    which are not practised. Held-out ones are taken over whole."""
+
+    kind: ClassVar[str] = "scenario.carried"
+    pattern: str
+    practised: tuple[Sketch, ...] = ()
+    varied: tuple[Sketch, ...] = ()
+
+    def key(self) -> str:
+        return self.pattern
+
+
+class DreamingCarried(Event, frozen=True):
+    """At the end of the journal's archive: the `number` of the last dream, its day (counted from 1970, UTC) and how
+    many were of that day, whose `turn` it was, how many patterns had settled, which was the last one; and of the last
+    learned examples, were they dreamt."""
+
+    kind: ClassVar[str] = "dreaming.carried"
+    number: int
+    turn: str = ""
+    settlings: int = 0
+    last_settled: str = ""
+    learned: tuple[bool, ...] = ()
+    day: int = 0
+    of_day: int = 0
 
 
 class EngineBusy(Event, frozen=True):

@@ -4,12 +4,13 @@ from typing import Any
 
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.dreams.collapse import Dreamt
-from apollod.core.dreams.course import complete, enough, tests_of
+from apollod.core.dreams.course import complete, enough, rests, tests_of
 from apollod.core.dreams.events import (
     DreamAbandoned,
     DreamAnswered,
     DreamFailed,
     DreamImagined,
+    DreamingCarried,
     DreamingStarted,
     DreamingStopped,
     DreamJudged,
@@ -20,9 +21,11 @@ from apollod.core.dreams.events import (
     EngineBusy,
     EngineIdle,
     PatternAdded,
+    PatternCarried,
     PatternRetired,
     PatternSettled,
     PatternUnsettled,
+    ScenariosCarried,
 )
 from apollod.core.dreams.machine import after
 from apollod.core.dreams.state import (
@@ -39,7 +42,7 @@ from apollod.core.dreams.state import (
 )
 from apollod.core.kernel.folding import Folds
 from apollod.core.rollback.events import RollbackStarted
-from apollod.core.schedules import SECOND_NS
+from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, all_examples
 
@@ -53,7 +56,10 @@ def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int
 
 
 def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
-    own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns)
+    """What was practised under this name before stays known: a test with it would say nothing."""
+    before = own.courses.get(e.pattern.name)
+    own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns, practised=before.practised if before else [])
+    _look_over(own)
 
 
 def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> None:
@@ -61,25 +67,31 @@ def _settled(own: DreamsState, state: State, e: PatternSettled, at_ns: int) -> N
     course.phase, course.reason, course.settled_at = "settled", "", e.step
     own.settlings += 1
     own.last_settled, course.rechecked = e.pattern, own.settlings
+    _look_over(own)
 
 
 def _unsettled(own: DreamsState, state: State, e: PatternUnsettled, at_ns: int) -> None:
     course = own.courses[e.pattern]
     course.phase, course.reason, course.taken_back = "active", e.reason, False
     course.bare, course.contrast, course.misses = [], [], 0
+    course.before = (course.practices, course.tokens, course.days)
     if e.harmed_by:
         course.harmed_by[e.harmed_by] = course.harmed_by.get(e.harmed_by, 0) + 1
+    _look_over(own)
 
 
 def _retired(own: DreamsState, state: State, e: PatternRetired, at_ns: int) -> None:
     course = own.courses[e.pattern]
     course.phase, course.reason = "retired", e.reason
+    _look_over(own)
 
 
 def _requested(own: DreamsState, state: State, e: DreamRequested, at_ns: int) -> None:
     own.open = Dream(e.dream, e.pattern, e.purpose, e.mode, e.contrast, e.of)
     own.number, own.turn = max(own.number + 1, int(e.dream[1:])), e.pattern
     own.courses[e.pattern].dreams += 1
+    day = _count_day(own.courses[e.pattern], at_ns)
+    own.day, own.of_day = day, own.of_day + 1 if day == own.day else 1
     _answered_at_last(own)
 
 
@@ -139,14 +151,12 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
     if e.by == NOBODY:
         course.misses, course.missed = course.misses + 1, e.reason
     if not e.round:
-        if e.mode == "bare":
-            _keep(course.bare, e.passed)
-        else:
-            _keep(course.contrast, (e.contrast, e.passed))
+        _count(course, e)
         if (dream := _open(own, e.dream)) is not None:
             _go_on(dream, "tested")
         return
     own.turn = e.pattern
+    _count_day(course, at_ns)
     if e.by != NOBODY:
         course.misses = 0
     if course.round != e.round:
@@ -154,6 +164,26 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
     course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed))
     if complete(course):
         _complete(own, course)
+
+
+def _count_day(course: Course, at_ns: int) -> int:
+    """The day, counted from 1970 (UTC)."""
+    day = at_ns // DAY_NS
+    if day != course.day:
+        course.day, course.days = day, course.days + 1
+    return day
+
+
+def _count(course: Course, e: DreamTested) -> None:
+    """Of a variation: the last few count, in contrast the last few with each text."""
+    _, of = course.pattern.settle
+    if e.mode == "bare":
+        course.bare = [*course.bare, e.passed][-of:]
+        return
+    course.contrast.append((e.contrast, e.passed))
+    alike = [place for place, (text, _) in enumerate(course.contrast) if text == e.contrast]
+    if len(alike) > of:
+        del course.contrast[alike[0]]
 
 
 def _complete(own: DreamsState, course: Course) -> None:
@@ -164,10 +194,12 @@ def _complete(own: DreamsState, course: Course) -> None:
         return
     course.final = tests
     failed = [one.contrast for one in course.tried if one.mode == "contrast" and not one.passed]
-    course.weak = () if enough(course, tests) else tuple(dict.fromkeys(failed))
+    course.failed = not enough(course, tests)
+    course.weak = tuple(dict.fromkeys(failed)) if course.failed else ()
     if name == "recheck":
         course.rechecked = int(number)
-    elif not enough(course, tests):
+        _look_over(own)
+    elif course.failed:
         course.bare, course.contrast = [], []
 
 
@@ -226,8 +258,47 @@ def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns:
     """What was settled with weights that are taken back is not settled; tests of those say nothing, either."""
     for course in own.courses.values():
         course.bare, course.contrast = [], []
+        if not course.baseline:
+            continue  # of before any practice
+        course.round, course.tried, course.rechecked = "", [], -1
         if course.phase == "settled" and course.settled_at in e.undone:
             course.taken_back = True
+    _look_over(own)
+
+
+def _pattern_carried(own: DreamsState, state: State, e: PatternCarried, at_ns: int) -> None:
+    """After all that the journal took over of the pattern, which it puts right."""
+    course = own.courses[e.pattern]
+    course.dreams, course.practices, course.tokens = e.dreams, e.practices, e.tokens
+    course.days, course.day, course.before = e.days, e.day, e.before
+    course.misses, course.missed, course.owed = e.misses, e.missed, e.owed
+    course.baseline, course.final, course.weak = dict(e.baseline), dict(e.final), e.weak
+    course.bare, course.contrast = list(e.bare), list(e.contrast)
+    course.last_seeds, course.lately = e.last_seeds, list(e.lately)
+    course.failed = not enough(course, course.final)
+    course.settled_at, course.taken_back, course.rechecked = e.settled_at, e.taken_back, e.rechecked
+    course.harmed_by, course.recent, course.earliest = dict(e.harmed_by), list(e.recent), list(e.earliest)
+    course.practised, course.varied = [], []
+    _look_over(own)
+
+
+def _scenarios_carried(own: DreamsState, state: State, e: ScenariosCarried, at_ns: int) -> None:
+    course = own.courses[e.pattern]
+    course.practised += e.practised
+    course.varied += e.varied
+
+
+def _dreaming_carried(own: DreamsState, state: State, e: DreamingCarried, at_ns: int) -> None:
+    own.number, own.turn, own.settlings, own.last_settled = e.number, e.turn, e.settlings, e.last_settled
+    _look_over(own)
+    own.learned, own.day, own.of_day = list(e.learned), e.day, e.of_day
+
+
+def _look_over(own: DreamsState) -> None:
+    """What is asked of all patterns, after each event that may change it."""
+    courses = own.courses.values()
+    own.at_rest = all(rests(one, own.settlings) for one in courses)
+    own.judged = any(one.phase != "retired" and not one.pattern.check.by_code for one in courses)
 
 
 def _open(own: DreamsState, dream: str) -> Dream | None:
@@ -259,6 +330,9 @@ FOLDS: Folds = {
     PatternSettled: _settled,
     PatternUnsettled: _unsettled,
     PatternRetired: _retired,
+    PatternCarried: _pattern_carried,
+    ScenariosCarried: _scenarios_carried,
+    DreamingCarried: _dreaming_carried,
     DreamRequested: _requested,
     DreamImagined: _imagined,
     DreamAnswered: _answered,

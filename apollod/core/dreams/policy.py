@@ -53,6 +53,8 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings, own = state.daemon.settings, state.dreams
     if settings is None or state.daemon.stopping or not own.courses:
         return nothing()
+    if own.at_rest and own.open is None and own.wanted is None:
+        return nothing()
     if settled := _settle_matters(state, now_ns):
         return settled
     if own.open is not None and own.open.stage is Stage.LEARNING:
@@ -60,8 +62,9 @@ def advance(state: State, now_ns: int) -> Outcome:
     if blocked(Activity.DREAMING, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
-        return Outcome([], [call_of(state, own.open)])
-    for course in _in_turn(own):
+        doubted = waits_for(own.courses[own.open.pattern], state, settings)
+        return nothing() if doubted else Outcome([], [call_of(state, own.open)])
+    for course in in_turn(own):
         if not waits_for(course, state, settings) and (begun := _begin(state, course)):
             return begun
     if own.wanted is not None and not _unfinished(own):
@@ -76,7 +79,7 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
         if course.phase == "settled" and course.taken_back:
             reason = f"the weights with which it was settled (step {course.settled_at}) were rolled back"
             return Outcome([ev.PatternUnsettled(pattern=name, reason=reason)], [])
-        if course.phase == "active" and (why := spent(course, now_ns) or _contradicted(own, name, course)):
+        if course.phase == "active" and (why := spent(course) or _contradicted(own, name, course)):
             why += f"; at the end {told(course.final)} passed" if course.final else ""
             retired = ev.PatternRetired(pattern=name, by="budget", reason=why)
             return Outcome([*_left(own, name, "its pattern is given up"), retired], [fx.CancelDream()])
@@ -87,6 +90,8 @@ def _settle_matters(state: State, now_ns: int) -> Outcome:
 
 def _contradicted(own: DreamsState, name: str, course: Course) -> str:
     """Do this pattern and an older one unsettle each other again and again?"""
+    if not course.harmed_by:
+        return ""
     for other, older in own.courses.items():
         if other == name:
             return ""
@@ -105,7 +110,7 @@ def _unfinished(own: DreamsState) -> bool:
     return any(one.phase == "active" and wanted in ("", name) for name, one in own.courses.items())
 
 
-def _in_turn(own: DreamsState) -> list[Course]:
+def in_turn(own: DreamsState) -> list[Course]:
     """Patterns in the order in which they are asked what comes next: rechecks of what is settled; baselines, so
     that all of them are of before any practice; then the active one whose turn it is, until it is settled or had enough
     of it; then the others."""

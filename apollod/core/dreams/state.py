@@ -11,7 +11,7 @@ from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.settings import PatternSettings
 
 KEPT = 1000
-"""sketches of each sort that are kept of a pattern, and outcomes of its tests"""
+"""sketches of each sort that are kept of a pattern"""
 RECENT = 20
 """dreams over which a collapse shows"""
 NOBODY = "apollod"
@@ -57,9 +57,9 @@ class Course(msgspec.Struct):
     lately: list[tuple[Turn, ...]] = []
     """the last few practised scenarios, which the next one should not repeat"""
     bare: list[bool] = []
-    """tests of variations since practice began, or since a final round failed; the newest last"""
+    """tests of variations since practice began, or since a final round failed, as many as count; the newest last"""
     contrast: list[tuple[str, bool]] = []
-    """the same, with the contrast text"""
+    """the same, with the contrast text; as many of each as count"""
     round: str = ""
     """the last round that a test was made of"""
     tried: list[Tried] = []
@@ -67,6 +67,8 @@ class Course(msgspec.Struct):
     baseline: Tests = {}
     final: Tests = {}
     """of the last final round or recheck that is complete"""
+    failed: bool = False
+    """too few of it passed"""
     weak: tuple[str, ...] = ()
     """contrast texts that failed in it"""
     owed: str = ""
@@ -74,6 +76,12 @@ class Course(msgspec.Struct):
     dreams: int = 0
     practices: int = 0
     tokens: int = 0
+    days: int = 0
+    """on which it was dreamt of: neither a clock that is put forward or back nor a daemon that is off spends many"""
+    day: int = -1
+    """the last one, counted from 1970 (UTC)"""
+    before: tuple[int, int, int] = (0, 0, 0)
+    """practices, tokens and days when it was unsettled the last time: its budget begins anew then"""
     misses: int = 0
     """dreams that were abandoned in a row"""
     missed: str = ""
@@ -122,11 +130,20 @@ class DreamsState(msgspec.Struct):
     open: Dream | None = None
     number: int = 0
     """dreams so far"""
+    day: int = 0
+    """of the last one, counted from 1970 (UTC)"""
+    of_day: int = 0
+    """dreams of that day"""
     turn: str = ""
     """the pattern that was dreamt of last"""
     settlings: int = 0
     """patterns that settled so far, counted each time"""
     last_settled: str = ""
+    at_rest: bool = True
+    """nothing follows from any of them until somebody says so or weights are taken back: kept, since it is asked after
+    every input"""
+    judged: bool = False
+    """is the judge needed for any of them?"""
     wanted: Wanted | None = None
     stopped: str = ""
     """why no dream begins until somebody says so; empty: they may"""
@@ -146,8 +163,3 @@ class DreamsState(msgspec.Struct):
     def patterns_active(self) -> bool:
         """Is there anything to dream of?"""
         return any(one.phase != "retired" for one in self.courses.values())
-
-    @property
-    def judged(self) -> bool:
-        """Is the judge needed for any of them?"""
-        return any(one.phase != "retired" and not one.pattern.check.by_code for one in self.courses.values())

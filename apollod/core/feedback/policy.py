@@ -4,11 +4,9 @@ Law: what was said last holds; saying the same again changes nothing. What is be
 (a rollback takes it back).
 """
 
-import msgspec
-
 from apollod.core import events as ev
 from apollod.core.feedback.inputs import Rated
-from apollod.core.inputs import Line
+from apollod.core.intake.accepting import accepted
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -55,16 +53,8 @@ def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:
     if wanted in state.intake.withdrawn:
         return ev.ExampleRequeued(example=wanted, tier="direct", by=input_.by), "direct"
     if line is not None and wanted == line.example and not input_.known:
-        return _accepted(line), "direct"
+        return accepted(line, SOURCE, "direct"), "direct"
     return None
-
-
-def _accepted(line: Line) -> ev.ExampleAccepted:
-    return ev.ExampleAccepted(
-        example=line.example, record=msgspec.Raw(line.record), source=SOURCE, line=0, tier="direct",
-        origin=line.origin, responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)),
-        sampled=tuple(one.sampled for one in line.responses),
-    )  # fmt: skip
 
 
 HANDLERS: Handlers = {Rated: _on_rated}

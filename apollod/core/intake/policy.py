@@ -7,11 +7,10 @@ this file says which facts follow, and that an example is accepted once, however
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 
-import msgspec
-
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.intake.accepting import accepted
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
@@ -42,7 +41,7 @@ def intake_events(
     if batch.new:
         events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
     told, recorded = Known(known, responses, signatures), set(flagged)
-    accepted = duplicates = rejected = 0
+    taken = duplicates = rejected = 0
     for line in batch.lines:
         if not line.example and not line.reason:
             pass  # it is there for its evidence
@@ -58,14 +57,14 @@ def intake_events(
                 )
             )  # fmt: skip
         else:
-            accepted += 1
+            taken += 1
             events += _accepted(batch, *sifted)
         events += _flagged(batch, line, told, recorded)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
                 source=batch.source, path=batch.path, offset=batch.offset, line=batch.line,
-                accepted=accepted, duplicates=duplicates, rejected=rejected, tail=batch.tail, cursor=batch.cursor,
+                accepted=taken, duplicates=duplicates, rejected=rejected, tail=batch.tail, cursor=batch.cursor,
                 counts=batch.counts,
             )
         )  # fmt: skip
@@ -100,18 +99,12 @@ def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) 
 
 
 def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
-    sampled = [one.sampled for one in line.responses]
-    accepted = ev.ExampleAccepted(
-        example=line.example, record=msgspec.Raw(line.record), source=batch.source, line=line.number,
-        tier=line.tier or batch.tier, origin=line.origin, removed=line.removed,
-        responses=tuple(dict.fromkeys(key for one in line.responses for key in one.keys)), signature=line.signature,
-        sampled=tuple(sampled) if any(one.response for one in sampled) else (), repeated=repeated, topic=line.topic,
-    )  # fmt: skip
-    example, tier = accepted.example, accepted.tier
+    taken = accepted(line, batch.source, line.tier or batch.tier, line.number, repeated=repeated)
+    example, tier = taken.example, taken.tier
     if is_held(example, tier, batch.hold):
         reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"
-        return [accepted, ev.ExampleHeld(example=example, tier=tier, reason=reason)]
-    return [accepted]
+        return [taken, ev.ExampleHeld(example=example, tier=tier, reason=reason)]
+    return [taken]
 
 
 def _quarantined(batch: inp.Batch, line: inp.Line) -> ev.SourceQuarantined:

@@ -12,6 +12,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.intake.accepting import accepted
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.agreement import distrust
 from apollod.core.judging.state import JudgingState
@@ -129,10 +130,7 @@ def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, do
     declined = ev.ExampleDeclined(example=example, tier=tier, by="judge", reason=reason)
     if line is None or input_.known or not line.example or line.example == example:
         return Outcome([given, declined], [])
-    written = ev.ExampleAccepted(
-        example=line.example, record=msgspec.Raw(line.record), source=f"judge:{example}", line=0, tier=tier,
-        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature,
-    )  # fmt: skip
+    written = accepted(line, f"judge:{example}", tier)
     waits = ev.ExampleHeld(
         example=line.example, tier=tier, reason=f"the judge wrote it instead of {example}", waits_for="judge",
         by="judge",

@@ -7,10 +7,9 @@ one wins, unless they say in which state they saw it, and it is in another one b
 from collections.abc import Mapping
 from itertools import islice, takewhile
 
-import msgspec
-
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.intake.accepting import accepted
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -64,10 +63,7 @@ def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
         return nothing()
     if line.example == input_.example or input_.known:
         return nothing()
-    written = ev.ExampleAccepted(
-        example=line.example, record=msgspec.Raw(line.record), source=f"edit:{input_.example}", line=0, tier="direct",
-        responses=tuple(dict.fromkeys(one.key for one in line.responses)), signature=line.signature, topic=line.topic,
-    )  # fmt: skip
+    written = accepted(line, f"edit:{input_.example}", "direct")
     edited = ev.ExampleEdited(example=input_.example, tier=place.tier, into=line.example, by=input_.by)
     return Outcome([written, edited], begin_encoding(state, [(line.example, "direct")]))
 

@@ -12,8 +12,10 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.core.alignment.bounds import ModelKind
+from apollod.core.alignment.cost import TOKENS
 from apollod.errors import ApolloError
 from apollod.model.kind import kind_of
+from apollod.model.positions import asked_length
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.own_engine import SCORE_S, own_endpoint
 from apollod.wire import messages as msg
@@ -21,9 +23,10 @@ from apollod.wire.manifest import tensor_digest
 
 
 async def _probe_trainer(context: Context, effect: fx.ProbeTrainer) -> None:
-    context.children.tell_trainer(
-        msg.Probe(effect.step, effect.number, effect.tokens, effect.gives_way, effect.digests)
-    )
+    """With fewer tokens than the engine takes: it has to be able to add one."""
+    longest = asked_length(context.config.engine.args)
+    tokens = effect.tokens if longest is None else min(effect.tokens or TOKENS, longest - 1)
+    context.children.tell_trainer(msg.Probe(effect.step, effect.number, tokens, effect.gives_way, effect.digests))
 
 
 async def _score(context: Context, effect: fx.ScoreProbe) -> inp.Scored:

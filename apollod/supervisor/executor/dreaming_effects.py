@@ -19,7 +19,7 @@ from apollod.curation.dreaming.imagination import PROMPT_HASH
 from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
 from apollod.errors import ApolloError, DreamCut
-from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
+from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation, without_secrets
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import failure_of
 from apollod.supervisor.executor.given import given_line
@@ -134,7 +134,8 @@ async def _found(
         if mode == "contrast":
             return Found("bad", by, "the behaviour shows where it would be wrong") if passed else Found("good", by)
         return Found("good", by) if passed else Found("bad", by, why)
-    rubric = f"\n\n{given.rubric}" if given.rubric and mode != "contrast" else ""
+    # of what it was told a rubric says nothing
+    rubric = f"\n\n{given.rubric}" if given.rubric and mode == "bare" else ""
     return await _asked(context, expected + rubric, scenario, answer)
 
 
@@ -146,7 +147,9 @@ async def _asked(context: Context, expected: str, scenario: tuple[Turn, ...], an
     told = spokesman(judged.votes)
     votes = tuple(vote.verdict for vote in judged.votes)
     tokens = judged.prompt_tokens + judged.completion_tokens
-    return Found(agreed(judged.votes), JUDGE, told.reason, told.quote, told.better, votes, tokens)
+    better = None if told.better is None else without_secrets(told.better)
+    reason, quote = without_secrets(told.reason), without_secrets(told.quote)
+    return Found(agreed(judged.votes), JUDGE, reason, quote, better, votes, tokens)
 
 
 async def _written(context: Context, effect: fx.JudgeDream) -> str | None:

@@ -8,6 +8,7 @@ from apollod.supervisor.bootstrapping import Bootstrapper
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.growth_watch import GrowthWatch
+from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 
 
@@ -21,3 +22,5 @@ class Daemon(NamedTuple):
     audit: Audit
     growth: GrowthWatch
     bootstrapper: Bootstrapper
+    judge: Judge | None = None
+    """that would judge dreams"""

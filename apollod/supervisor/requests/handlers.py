@@ -6,7 +6,9 @@ from typing import Any
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.bootstrap_request import bootstrap, stop_bootstrap
 from apollod.supervisor.requests.checkpoint_request import checkpoint
+from apollod.supervisor.requests.dream_request import start_dreams, stop_dreams
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
+from apollod.supervisor.requests.pattern_request import add_pattern, patterns, retire_pattern
 from apollod.supervisor.requests.queue_request import queue
 from apollod.supervisor.requests.review_request import decide, edit
 from apollod.supervisor.requests.rollback_request import relearn, rollback
@@ -34,4 +36,9 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.BootstrapRequest: bootstrap,
     msg.BootstrapStopRequest: stop_bootstrap,
     msg.QueueRequest: queue,
+    msg.PatternsRequest: patterns,
+    msg.PatternAddRequest: add_pattern,
+    msg.PatternRetireRequest: retire_pattern,
+    msg.DreamStartRequest: start_dreams,
+    msg.DreamStopRequest: stop_dreams,
 }

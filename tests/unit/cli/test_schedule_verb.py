@@ -34,8 +34,28 @@ WHY = "what came from files and logs is learned at night (02:00-05:00 UTC)"
 )
 def test_what_comes_next_and_why(answer: dict, words: list[str]) -> None:
     waits = {"step": "", "checkpoint": ""} | answer.pop("waits", {})
-    said = "\n".join(_lines({"checkpoint_due_in_s": None, "waits": waits, **answer}))
+    said = "\n".join(_lines({"checkpoint_due_in_s": None, "waits": waits, "dreams": {}, **answer}))
     assert [word for word in words if word not in said] == []
+
+
+DREAMS = {"active": 1, "settled": 0, "retired": 0, "mode": "idle", "next": "ask: practice 3", "reason": "users"}
+
+
+@pytest.mark.parametrize(
+    ("dreams", "lines"),
+    [
+        ({}, ["dreams      none: there is no pattern; `apollod ctl pattern add` or [[dream.pattern]] adds one"]),
+        (DREAMS, ["dreams      while nobody else uses the engine", "next dream  ask: practice 3", "waits for   users"]),
+        (
+            DREAMS | {"mode": "off", "next": "", "reason": "every pattern is settled"},
+            ["dreams      when somebody asks for it", "next dream  nothing is left to do"],
+        ),
+        (DREAMS | {"reason": ""}, ["dreams      while nobody else uses the engine", "next dream  ask: practice 3"]),
+    ],
+)
+def test_what_is_dreamt_next_and_why_not(dreams: dict, lines: list[str]) -> None:
+    answer = {"schedule": {}, "pending": 0, "waits": {"step": "", "checkpoint": ""}, "checkpoint_due_in_s": None}
+    assert _lines({**answer, "dreams": dreams})[3:] == lines
 
 
 def test_the_hours_of_the_configuration_are_told_and_none_where_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 from support.dreaming_world import DREAMING, FIRM, LEAKS, PATTERN, DreamingWorld, text, with_patterns
+from support.judged_world import configured
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
@@ -258,10 +259,31 @@ def test_a_pattern_is_given_up_when_its_budget_is_spent() -> None:
 
 
 def test_days_are_a_budget_too(world: DreamingWorld) -> None:
-    world.now += 7 * DAY_NS
-    world.give(inp.Tick())
+    for _ in range(7):
+        world.dream(4)
+        world.now += DAY_NS
+    assert not world.of(ev.PatternRetired)
+    world.dream(4)
     (retired,) = world.of(ev.PatternRetired)
-    assert "7.0 days were not enough" in retired.reason and not world.calls
+    assert "7 days on which it was dreamt of were not enough" in retired.reason and not world.calls
+
+
+@pytest.mark.parametrize("years", [1, -1, -60])
+def test_a_clock_that_is_wrong_for_a_moment_gives_up_no_pattern_and_stalls_none(years: int) -> None:
+    w = DreamingWorld().up()
+    w.dream(20)
+    w.give(inp.DreamCallFailed(w.calls[0].dream, "x", 1, "endpoint", "it is down", 300.0))  # type: ignore[attr-defined]
+    w.calls.clear()
+    right = w.now
+    w.now += years * 365 * DAY_NS
+    w.give(inp.Tick())
+    assert not w.of(ev.PatternRetired) and w.calls, "a wait that was set before is over"
+    w.dream(4)
+    w.now = right
+    w.give(inp.Tick())
+    w.dream()
+    assert len(w.of(ev.PatternSettled)) == 1 and not w.of(ev.PatternRetired)
+    assert w.state.dreams.courses["ask"].days <= 3
 
 
 def test_a_pattern_that_is_retired_in_the_middle_of_a_dream_ends_it(world: DreamingWorld) -> None:
@@ -302,6 +324,42 @@ def test_a_rollback_past_a_settled_pattern_unsettles_it(world: DreamingWorld) ->
     world.firm["ask"] = 1
     world.dream()
     assert len(world.of(ev.PatternSettled)) == 2
+
+
+def test_a_rollback_in_the_middle_of_a_round_begins_it_anew_and_what_is_settled_is_tested_again() -> None:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    finals: list[ev.DreamTested] = []
+    while not (w.of(ev.PatternSettled) and finals):
+        w.settle()
+        w.call()
+        (first,) = w.of(ev.PatternSettled) or (None,)
+        finals = [
+            e for e in w.of(ev.DreamTested) if e.round.startswith("final") and first and e.pattern != first.pattern
+        ]
+    assert first is not None and len(finals) == 1
+    w.give(inp.RollbackRequested(w.state.training.version - 1, "p"))
+    w.settle()
+    assert w.state.dreams.courses[finals[0].pattern].tried == []
+    before = len(w.journal)
+    w.dream()
+    later = [r.event for r in w.journal[before:] if isinstance(r.event, ev.DreamTested)]
+    assert later[0].round.startswith("recheck") and later[0].pattern == first.pattern
+    assert {one.phase for one in w.state.dreams.courses.values()} == {"settled"}
+
+
+def test_the_budget_begins_anew_with_what_somebody_else_undid() -> None:
+    replace = msgspec.structs.replace
+    w = DreamingWorld(with_patterns(replace(PATTERN, dreams=14), replace(OTHER, dreams=14))).up()
+    harmed: list[str] = []
+    while w.calls:
+        w.settle()
+        if len(w.of(ev.PatternSettled)) == 2 and not harmed:
+            harmed.append(w.of(ev.PatternSettled)[0].pattern)
+            w.firm[harmed[0]] = 0
+        w.call()
+        w.settle()
+    course = w.state.dreams.courses[harmed[0]]
+    assert course.phase == "settled" and course.practices > 14 and not w.of(ev.PatternRetired)
 
 
 # --- when ------------------------------------------------------------------------------------------------------------
@@ -421,6 +479,24 @@ def test_a_judge_that_always_says_yes_trains_nothing() -> None:
     w.calibrate(liar=True)
     w.dream()
     assert not w.answered and not w.of(ev.DreamRequested)
+
+
+def test_a_judge_that_is_no_longer_trusted_is_not_asked_about_the_dream_under_way() -> None:
+    w = DreamingWorld(with_patterns(msgspec.structs.replace(PATTERN, check=Check()))).up()
+    w.calibrate()
+    while not isinstance(w.calls[0], fx.JudgeDream):
+        w.call()
+        w.settle()
+    w.calls.clear()
+    w.judge = configured(prompt_hash="another")
+    w.start()
+    w.engine_up()
+    w.settle()
+    w.give(inp.Tick())
+    assert w.state.dreams.open is not None and not w.calls
+    w.calibrate()
+    w.give(inp.Tick())
+    assert isinstance(w.calls[0], fx.JudgeDream)
 
 
 def test_planted_cases_go_on_while_dreams_are_judged() -> None:

@@ -38,16 +38,16 @@ def test_the_line_shows_what_is_dreamt_and_the_window_of_tests() -> None:
     story, lines = heard(*ADDED, *PRACTICE)
     assert story.line == 'ask: 0 practices "Lift the red box."' and not lines
     for event in [
-        ("dream.trained", {"dream": "d1"}), *(one_test(passed) for passed in (True, False, True, True, False, False)),
+        ("dream.trained", {"dream": "d1"}), *(one_test(passed) for passed in (True, False, *[True] * 7, False, False)),
         one_test(True, "contrast"),
     ]:  # fmt: skip
         story.hear(*event)
-    assert story.line == "ask: 1 practices, bare -++--, contrast +" and story.practices == {"ask": 1, "caps": 0}
+    assert story.line == "ask: 1 practices, bare -+++++++--, contrast +" and story.practices == {"ask": 1, "caps": 0}
 
 
 def test_a_round_is_counted_by_mode() -> None:
     story, _ = heard(*ADDED, *PRACTICE, one_test(False, "bare", "baseline"), one_test(True, "bare", "final 9"))
-    for event in (one_test(True, "bare", "final 9"), one_test(False, "contrast", "final 9")):
+    for event in (one_test(False, "contrast", "final 9"), one_test(True, "bare", "final 9")):
         story.hear(*event)
     assert story.line == "ask: final 9, on what was held out: 2 of 2 bare, 0 of 1 contrast"
 

@@ -22,9 +22,11 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.dreams.state import Course, DreamsState, Phase
 from apollod.core.intake.state import IntakeCounts, IntakeState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.review.state import ReviewCounts, ReviewState
+from apollod.core.settings import PatternSettings
 from apollod.core.state import State
 from apollod.core.training.state import TrainingCounts, TrainingState
 from apollod.engine.http import metrics, routes
@@ -37,6 +39,7 @@ PROMETHEUS = {
     "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5",
     "Accept-Encoding": "gzip",
 }
+PHASES: dict[str, Phase] = {"a": "active", "b": "settled", "c": "settled"}
 MEASURED = ev.AlignmentMeasured(
     step=10,
     tokens=9,
@@ -68,6 +71,11 @@ def state() -> State:
         checkpoints=CheckpointsState([CheckpointRef(8, "/c/8", "f", 1_700_000_000_500_000_000, bytes=64)]),
         publishing=PublishingState(engine_paused=True),
         alignment=AlignmentState(measured=MEASURED),
+        dreams=DreamsState(
+            {name: Course(PatternSettings(name, "Ask."), "p", 0, phase) for name, phase in PHASES.items()},
+            number=7,
+            learned=[True, False],
+        ),
     )
 
 
@@ -147,6 +155,11 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "checkpoint_steps_since": 0,
         "checkpoints": 1,
         "checkpoints_bytes": 64,
+        "patterns_active": 1,
+        "patterns_settled": 2,
+        "patterns_retired": 0,
+        "dreams": 7,
+        "dreams_share": 0.5,
         "journal_seq": 345,
         "journal_bytes": 4096,
         "undoable_steps": 4,

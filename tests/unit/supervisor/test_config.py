@@ -1,5 +1,6 @@
 """The configuration: precedence, and errors that say what to do."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from apollod.core.settings import OptimizerSettings
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
 
 
 def write(path: Path, text: str) -> str:
@@ -302,7 +304,12 @@ def test_the_example_of_init_can_be_loaded(tmp_path):
         [sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True, check=True
     )
     config = load_config(done.stdout.strip(), [], {})
-    assert config.inbox_dir == tmp_path / "x" / "inbox" and config.trainer.rank == 64
+    assert config.inbox_dir == tmp_path / "x" / "inbox" and config.trainer.rank == 64 and not config.dream.pattern
+    file = Path(done.stdout.strip())
+    before, _, pattern = file.read_text().partition("# [[dream.pattern]]")
+    file.write_text(f"{before}[[dream.pattern]]{re.sub('^# ', '', pattern, flags=re.M)}")
+    (pattern,) = load_config(str(file), [], {}).dream.pattern
+    assert pattern.check.regex and len(pattern.seeds) == 2 and not pattern_refused(pattern)
     again = subprocess.run(
         [sys.executable, "-m", "apollod", "init", str(tmp_path / "x")], capture_output=True, text=True
     )

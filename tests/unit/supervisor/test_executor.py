@@ -249,3 +249,26 @@ def test_an_engine_that_is_late_is_reported_and_whose_answer_nobody_wants_is_hun
             tasks.cancel_scope.cancel()
 
     play(main)
+
+
+@pytest.mark.parametrize(
+    ("args", "asked", "told"),
+    [
+        ((), 0, 0),
+        (("--max-model-len", "256"), 0, 255),
+        (("--max-model-len=4k",), 256, 256),
+        (("--max-model-len", "64"), 128, 63),
+    ],
+)
+def test_a_probe_leaves_the_engine_room_for_a_token(args: tuple[str, ...], asked: int, told: int) -> None:
+    said: list[Any] = []
+
+    async def main() -> None:
+        listed = ", ".join(f'"{one}"' for one in args)
+        config = load_config(None, ["model.path=/m", f"engine.args=[{listed}]"], environ={})
+        async with anyio.create_task_group() as tasks:
+            children = cast(Any, SimpleNamespace(tell_trainer=said.append))
+            await Executor(config, NONE, children, NONE, NONE, tasks).run(fx.ProbeTrainer(1, 2, asked))
+
+    anyio.run(main)
+    assert said[0].tokens == told

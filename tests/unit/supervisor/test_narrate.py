@@ -1,6 +1,7 @@
 """What the daemon's log says of an event, and how loudly."""
 
 from structlog.testing import capture_logs
+from support.dreamt_journal import story
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -33,3 +34,24 @@ def test_of_a_judged_example_one_line_tells_and_it_holds_no_long_text() -> None:
     told = [(line["event"], line["log_level"]) for line in said if line["log_level"] != "debug"]
     assert told == [("verdict.given", "info"), ("verdict.failed", "warning"), ("example.declined", "info")]
     assert "qqq" not in str(said) and "bbb" not in str(said)
+
+
+def test_of_dreams_one_line_tells_what_became_of_each_pattern() -> None:
+    events = [r.event for r in story() if r.event.kind.startswith(("pattern.", "dream"))]
+    events += [
+        ev.PatternUnsettled("ask", "its weights were rolled back"),
+        ev.DreamingStopped("anna", "stopped by anna"),
+        ev.DreamingStopped("guard", "dreams of ask collapsed"),
+    ]
+    with capture_logs() as said:
+        for event in events:
+            narrate(event)
+    told = [(line["event"], line.get("pattern"), line["log_level"]) for line in said if line["log_level"] != "debug"]
+    assert {one for one in told if one[0] != "pattern.added"} == {
+        ("pattern.settled", "ask", "info"), ("pattern.retired", "caps", "info"), ("pattern.unsettled", "ask", "info"),
+        ("dreaming.stopped", None, "info"), ("dreaming.stopped", None, "warning"),
+    }  # fmt: skip
+    assert told[0] == ("pattern.added", "ask", "info") and len(said) == len(events) > 100
+    abandoned = [line for line in said if line["event"] == "dream.abandoned"]
+    assert [line["log_level"] for line in abandoned] == ["debug"]
+    assert not [line for line in said if line.keys() & {"scenario", "sketch", "answer", "told"}]

@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import msgspec
 import pytest
 from support.journals import step_completed
 
 from apollod.core import events as ev
-from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.settings import Check
 from apollod.errors import JournalError
 from apollod.wire import event_codec
@@ -18,61 +18,41 @@ from apollod.wire import event_codec
 STEP = step_completed(3, 2, "e" * 32)
 
 
-def sample(field_type: Any, number: int) -> Any:
+PARTICULAR: dict[Any, Any] = {
+    msgspec.Raw: msgspec.Raw(b'{"text":"x"}'),
+    dict[str, list[Any]]: {"b": ["é", [0.5, 2]], "a": [None, True]},
+    tuple[ev.Sampled, ...]: (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2)),
+    ev.Settings: ev.Settings(model_path="/m"),
+    ev.PatternSettings: ev.PatternSettings("é", "b", check=Check(regex="x")),
+}
+
+
+def sample(kind: Any, number: int) -> Any:
     """Some value of a field's type."""
-    if field_type is msgspec.Raw:
-        return msgspec.Raw(b'{"text":"x"}')
-    if get_origin(field_type) is Literal:
-        return get_args(field_type)[-1]
-    if field_type == dict[str, list[Any]]:
-        return {"b": ["é", [0.5, 2]], "a": [None, True]}
-    if field_type == dict[str, int]:
-        return {"b é": 2, "a": 1}
-    if field_type is ev.Origin:
-        return ev.Origin(session="é", records=("r",), first_line=3)
-    if field_type is ev.BootstrapCounts:
-        return ev.BootstrapCounts(1, 2, 3)
-    if field_type is ev.Sampled:
-        return ev.Sampled("é", (1, 2), (3,), 2)
-    if get_origin(field_type) is tuple:
-        kind = get_args(field_type)[0]
-        if kind is ev.RecordedStep:
-            return (ev.RecordedStep(3, ("é",), ("d",), 1e-5, 0.0, True, 0, "f"),)
-        if kind is ev.Removed:
-            return (ev.Removed(1, 3, "é", "memory"),)
-        if kind is ev.Sampled:
-            return (ev.Sampled(), ev.Sampled("r#1", (1, 2), (3,), 2))
-        if kind is ev.Unread:
-            return (ev.Unread("é", "no"),)
-        if kind is Turn:
-            return (Turn("user", "é"),)
-        if kind is ev.Planted:
-            return (ev.Planted("é", "bad"),)
-        if get_origin(kind) is Literal:
-            return get_args(kind)
-        return (number, 2) if kind is int else (f"s{number}é", "b")
-    if field_type is ev.PatternSettings:
-        return ev.PatternSettings("é", "b", check=Check(regex="x"))
-    if field_type is Sketch:
-        return Sketch(bytes(range(64)), b"\xff\x00")
-    if "dict[str, tuple" in str(field_type):
-        return {"bare": (number, 2)}
-    if field_type == int | None or field_type == str | None:
-        field_type = get_args(field_type)[0]
-    return msgspec.convert(
-        {"str": f"s{number}é", "int": number, "bool": True, "float": number / 8}.get(
-            getattr(field_type, "__name__", ""), {"b": "2", "a": "1"} if "dict" in str(field_type) else None
-        ),
-        field_type,
-    )
+    if kind in PARTICULAR:
+        return PARTICULAR[kind]
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return sample(inner[0], number)
+    if origin is Literal:
+        return inner[number % len(inner)]
+    if origin in (Union, UnionType):
+        return sample(inner[0], number)
+    if origin is tuple and inner[-1] is not Ellipsis:
+        return tuple(sample(each, number + n) for n, each in enumerate(inner))
+    if origin is tuple:
+        return (sample(inner[0], number), sample(inner[0], number + 1))
+    if origin is dict:
+        return {"b é": sample(inner[1], number), "a": sample(inner[1], number + 1)}
+    if issubclass(kind, msgspec.Struct):
+        return kind(**{each.name: sample(each.type, n) for n, each in enumerate(msgspec.structs.fields(kind))})
+    return {str: f"s{number}é", int: number, bool: number % 2 == 0, float: number / 8, bytes: bytes([number, 255])}[
+        kind
+    ]
 
 
 def event_of(cls: type[ev.Event]) -> ev.Event:
-    values = {}
-    for number, field in enumerate(msgspec.structs.fields(cls)):
-        is_settings = field.type is ev.Settings
-        values[field.name] = ev.Settings(model_path="/m") if is_settings else sample(field.type, number)
-    return cls(**values)
+    return cls(**{field.name: sample(field.type, number) for number, field in enumerate(msgspec.structs.fields(cls))})
 
 
 @pytest.mark.parametrize("cls", ev.KINDS.values(), ids=lambda cls: cls.kind)

@@ -17,6 +17,7 @@ from apollod.core.bootstrap.state import Bootstrapping, BootstrapState
 from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
+from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.recovery.events import RecordedStep
@@ -24,7 +25,7 @@ from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
-from apollod.core.settings import JudgeSettings, ScheduleSettings
+from apollod.core.settings import JudgeSettings, PatternSettings, ScheduleSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -72,6 +73,19 @@ checkpoint.kept: int
 checkpoint.path: str | null
 checkpoint.step: int | null
 checkpoint.steps_since: int
+dreams.active: int
+dreams.dream: str
+dreams.error: str
+dreams.mode: str
+dreams.next: str
+dreams.pattern: str
+dreams.reason: str
+dreams.retired: int
+dreams.settled: int
+dreams.share: float | null
+dreams.stage: str
+dreams.today: int
+dreams.total: int
 engine.error: str
 engine.given_up: bool
 engine.model: str
@@ -264,13 +278,21 @@ def full_state() -> State:
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
         alignment=AlignmentState(measured=measured),
         bootstrap=BootstrapState(BOOTSTRAP),
+        dreams=DreamsState(
+            {"ask": Course(PatternSettings("ask", "Ask first."), "p", 0)},
+            Dream("d7", "ask", "practice", "bare", "", ""),
+            7,
+            of_day=2,
+            turn="ask",
+            learned=[True, False],
+        ),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
     )
 
 
 def full_status() -> st.Status:
     journal = st.Journal(seq=40, bytes=4096, head_hash="a" * 64, path="/s/journal.db", verified=30, free_bytes=1 << 30)
-    reasons = {"step": "paused by ctl", "checkpoint": "", "alignment": "the engine is away"}
+    reasons = {"step": "paused by ctl", "checkpoint": "", "alignment": "the engine is away", "dreaming": "no idle"}
     paths = {"state": "/s", "inbox": "/s/inbox", "socket": "/s/run/apollod.sock"}
     state = full_state()
     state.training.running, state.training.recent = running_step(), [Pace(100, 2.0), Pace(50, 4.0), Pace(200, 4.0)]
@@ -370,6 +392,10 @@ def test_the_page_of_a_status():
     assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
+    assert (
+        "dreams      1 active; ask: practice d7, imagining (waits: a rollback to step 1 is wanted); 2 today, 7 in all, "
+        "50% of what was learned lately" in lines
+    )
     assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
     assert lines[11].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")
@@ -386,6 +412,7 @@ def test_the_page_of_a_status():
         blocked={},
         bootstrap=None,
         growth=None,
+        dreams=st.Dreams(),
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),
     )
@@ -446,7 +473,7 @@ def test_a_step_takes_as_long_as_those_before_it_let_expect():
 
 def test_the_status_of_a_newer_daemon_can_be_read():
     newer = st.plain(full_status())
-    newer |= {"state": "dreaming", "schema_version": 2, "dreams": {"open": 3}}
+    newer |= {"state": "dreaming", "schema_version": 2, "leases": {"open": 3}}
     newer["engine"]["gpu"], newer["queue"]["proposed"] = "H200", 5
     told = st.read(newer)
     assert "dreaming" in page(told) and told.queue == full_status().queue

@@ -1,0 +1,118 @@
+"""One dream as a story that a person can read: what happened to it, in order. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import indent
+from typing import Any
+
+Object = Mapping[str, Any]
+_PURPOSES = {
+    "held-out": "held out: imagined before practice began, and only ever tested",
+    "practice": "practised: answered with the instruction, judged, and learned without it",
+    "variation": "a variation: new after a practice, and only tested",
+}
+
+
+def trail(d: Object) -> list[str]:
+    """Lines; what comes from outside is not made harmless yet."""
+    lines = [
+        f"dream       {d['dream']} of {d['pattern'] or '-'}, {d['state']}"
+        + (f": {d['reason']}" if d["reason"] else ""),
+        f"purpose     {_purpose(d)}",
+        f"requested   {d.get('at', '-')} (event {d.get('seq', '-')})",
+        f"cost        {d['tokens']} tokens",
+    ]
+    if d["instruction"]:
+        lines += ["", "== to be learned", *_text(d["instruction"])]
+    for event in d["trail"]:
+        if (told := _TOLD.get(event["kind"])) is not None:
+            lines += ["", *told(d, event)]
+    if d["variations"]:
+        lines += ["", f"== tested with variations: {' '.join(d['variations'])}"]
+    return lines
+
+
+def _purpose(d: Object) -> str:
+    told = _PURPOSES.get(d["purpose"] or "", "-")
+    if d["variation_of"]:
+        told += f" ({d['variation_of']})"
+    if d["purpose"] == "practice" and d["mode"] == "contrast":
+        told = "practised in contrast: answered, judged and learned with a text under which the behaviour is wrong"
+    return told
+
+
+def _imagined(d: Object, e: Object) -> list[str]:
+    places = e.get("places") or ()
+    by = f" by {e['model']}" if e.get("model") else ""
+    lines = [f"== a situation is imagined{by}{_cost(e)}"]
+    lines += [f"    from {place}" for place in places] or ["    from the instruction alone"]
+    scenario = e.get("scenario")
+    for turn in scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else ():
+        lines += [f"  -- {turn['role']}", *_text(turn["content"])]
+    return lines
+
+
+def _answered(d: Object, e: Object) -> list[str]:
+    sure = "" if e.get("logprob") is None else f", mean log-probability {e['logprob']:.2f} a token"
+    weights = "" if e.get("weights_version") is None else f", weights of step {e['weights_version']}"
+    return [
+        "== the model is told",
+        *_text(e["told"]),
+        f"  -- and answers{_cost(e)}{weights}{sure}",
+        *_text(e["answer"]),
+    ]
+
+
+def _judged(d: Object, e: Object) -> list[str]:
+    what = "the better answer" if e.get("answer") else "the answer"
+    lines = [f"== {_who(e['by'])} says that {what} is {e['verdict']}" + (f": {e['reason']}" if e.get("reason") else "")]
+    lines += [f'    "{e["quote"]}"'] if e.get("quote") else []
+    if e.get("better") is not None:
+        lines += ["  -- and writes a better one", *_text(e["better"])]
+    return lines
+
+
+def _trained(d: Object, e: Object) -> list[str]:
+    loss = "" if d["loss"] is None else f", loss {d['loss']:.4g}"
+    how = "with that text" if d["mode"] == "contrast" else "without the instruction"
+    return [f"== learned {how}: example {e['example']}, step {e['step']}{loss}"]
+
+
+def _tested(d: Object, e: Object) -> list[str]:
+    when = f", {e['round']}" if e.get("round") else ""
+    how = {"bare": "without being told", "told": "told", "contrast": "where it would be wrong"}[e["mode"]]
+    passed = "passed" if e["passed"] else "failed"
+    lines = [f"== tested {how}{when}: {passed}, says {_who(e['by'])}" + (f": {e['reason']}" if e.get("reason") else "")]
+    if e.get("contrast"):
+        lines += ["  -- it is told", *_text(e["contrast"]), "  -- and answers"]
+    return [*lines, *_text(e["answer"])]
+
+
+def _failed(d: Object, e: Object) -> list[str]:
+    return [f"== {e['stage']}, attempt {e['attempt']}, gave nothing usable ({e['cause']}): {e['reason']}"]
+
+
+def _abandoned(d: Object, e: Object) -> list[str]:
+    return [f"== abandoned: {e['reason']}"]
+
+
+def _text(text: str) -> list[str]:
+    return indent(text, "    ", lambda line: True).split("\n")
+
+
+def _who(by: str) -> str:
+    return "the judge" if by == "judge" else f"the check ({by})" if by in ("regex", "schema", "command") else by
+
+
+def _cost(e: Object) -> str:
+    return f" ({e.get('tokens', 0)} tokens, {e.get('seconds', 0.0):.1f} s)"
+
+
+_TOLD: Mapping[str, Callable[[Object, Object], list[str]]] = {
+    "dream.imagined": _imagined,
+    "dream.answered": _answered,
+    "dream.judged": _judged,
+    "dream.trained": _trained,
+    "dream.tested": _tested,
+    "dream.failed": _failed,
+    "dream.abandoned": _abandoned,
+}

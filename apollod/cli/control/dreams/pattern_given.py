@@ -1,0 +1,127 @@
+"""A pattern as somebody types it: arguments of `pattern add`, and what they make."""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from apollod.cli import numbers
+from apollod.core.dreams.patterns import pattern_problem
+from apollod.core.settings import PatternSettings
+from apollod.errors import ConfigError
+from apollod.explain import reason
+
+VIEW = "view:"
+_DEFAULT = PatternSettings("", "")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What a pattern is made of."""
+    parser.add_argument("name", metavar="NAME", help="small letters, digits, - and _")
+    told = parser.add_mutually_exclusive_group(required=True)
+    told.add_argument("--instruction", metavar="TEXT", help="the text that should become unnecessary")
+    told.add_argument("--instruction-file", metavar="FILE", help="the same from a file; - for standard input")
+    parser.add_argument(
+        "--seed", action="append", default=[], metavar="PLACE", help="what scenarios are imagined from: a file, a "
+        "directory, or a view of the journal such as view:signals; repeatable",
+    )  # fmt: skip
+    check = parser.add_mutually_exclusive_group()
+    check.add_argument("--regex", metavar="REGEX", help="the behaviour shows in an answer in which this is found")
+    check.add_argument("--schema", metavar="FILE", help="... that follows this JSON schema")
+    check.add_argument("--command", metavar="COMMAND", help="... for which this exits 0; JSON comes on its stdin")
+    check.add_argument("--rubric", metavar="TEXT", help="what the judge is told besides the instruction (without a "
+                       "check it judges by the instruction alone)")  # fmt: skip
+    parser.add_argument(
+        "--contrast", action="append", default=[], metavar="TEXT", help="a system message under which the behaviour "
+        "would be wrong; repeatable (default: one that takes the instruction back)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--objective", choices=("sft", "context"), help=f"how a good answer is learned (default {_DEFAULT.objective})"
+    )
+    passes, of = _DEFAULT.settle
+    parser.add_argument(
+        "--settle", type=_settle, metavar="N/M", help=f"so many of the last M new scenarios (default {passes}/{of})"
+    )
+    parser.add_argument(
+        "--held-out", type=numbers.limit, metavar="N", help=f"scenarios only for tests (default {_DEFAULT.held_out})"
+    )
+    parser.add_argument(
+        "--dreams", type=numbers.limit, metavar="N", help=f"practices at most (default {_DEFAULT.dreams}); 0: no limit"
+    )
+    parser.add_argument(
+        "--tokens", type=numbers.limit, metavar="N", help="of all its calls at most (default: no limit)"
+    )
+    parser.add_argument(
+        "--days",
+        type=float,
+        metavar="D",
+        help=f"on which it is dreamt of, after which it is given up (default {_DEFAULT.days:g}); 0: never",
+    )
+
+
+def pattern_of(args: argparse.Namespace) -> PatternSettings:
+    """What was typed, with paths that mean the same to the daemon. Raises ConfigError."""
+    given: dict[str, Any] = {"name": args.name, "instruction": _instruction(args)}
+    given |= {"seeds": [_place(place) for place in args.seed], "contrast": args.contrast, "check": _check(args)}
+    for name in ("objective", "settle", "held_out", "dreams", "tokens", "days"):
+        if getattr(args, name) is not None:
+            given[name] = getattr(args, name)
+    try:
+        pattern = msgspec.convert(given, PatternSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{args.name}: {error}", "see `apollod ctl pattern add --help`") from error
+    if why := pattern_problem(pattern):
+        raise ConfigError(f"{args.name}: {why}", "see `apollod ctl pattern add --help`")
+    return pattern
+
+
+def _instruction(args: argparse.Namespace) -> str:
+    file: str | None = args.instruction_file
+    if file is None:
+        return str(args.instruction)
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).expanduser().read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--instruction-file {file} is not UTF-8 text", "save it as UTF-8") from error
+    except OSError as error:
+        raise ConfigError(
+            f"--instruction-file {file} cannot be read: {reason(error)}", "check path and owner"
+        ) from error
+    return text.removesuffix("\n")
+
+
+def _check(args: argparse.Namespace) -> dict[str, Any]:
+    """Raises ConfigError for a command that no shell could take apart."""
+    if args.command is None:
+        schema = {"schema": _absolute(args.schema)} if args.schema else {}
+        return schema | {name: getattr(args, name) for name in ("regex", "rubric") if getattr(args, name)}
+    try:
+        words = shlex.split(args.command)
+    except ValueError as error:
+        raise ConfigError(f"--command {args.command!r}: {error}", "quote it as for a shell") from error
+    if not words:
+        raise ConfigError("--command is empty", "name a program and its arguments")
+    return {"command": [_absolute(words[0]) if "/" in words[0] else words[0], *words[1:]]}
+
+
+def _place(place: str) -> str:
+    return place if place.startswith(VIEW) or not place.strip() else _absolute(place)
+
+
+def _absolute(path: str) -> str:
+    """For the daemon, which stands elsewhere; a directory keeps its slash."""
+    slash = "/" if path.endswith("/") and path.strip("/") else ""
+    return os.path.abspath(os.path.expanduser(path)) + slash
+
+
+def _settle(text: str) -> list[int]:
+    """Raises what argparse turns into its message."""
+    if not re.fullmatch(r"[0-9]{1,6}/[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no N/M; 4/5 means four of the last five")
+    passes, _, of = text.partition("/")
+    return [int(passes), int(of)]

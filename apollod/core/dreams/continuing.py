@@ -1,0 +1,114 @@
+"""What a journal that goes on from an archive takes over of dreams: few events that fold to the same patterns.
+
+Events of the archive as they are, with their times, wherever one says what has to be known: of each pattern that it was
+added, its held-out scenarios, what became of it, the tests of its last round; and all of the dream under way, which
+goes on. What no other event says is in `pattern.carried`, `scenario.carried` and `dreaming.carried`.
+"""
+
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from msgspec.structs import replace
+
+from apollod.core import events as ev
+from apollod.core.dreams.state import Course, DreamsState
+
+SKETCHES_MAX = 100
+"""of each sort in one event"""
+
+Dated = tuple[int, ev.Event]
+
+
+class DreamNotes:
+    """Events of dreams that the next journal takes over, noted while all events of the archive go by."""
+
+    def __init__(self) -> None:
+        self._added: dict[str, Dated] = {}
+        self._became: dict[str, Dated] = {}
+        self._held: dict[str, list[Dated]] = {}
+        self._round: dict[str, tuple[str, list[Dated]]] = {}
+        self._open: list[Dated] = []
+        self._purpose: ev.Purpose = "practice"
+        self._said: Dated | None = None
+
+    def see(self, recorded: ev.Recorded) -> None:
+        """The next event."""
+        event, dated = recorded.event, (recorded.at_ns, recorded.event)
+        match event:
+            case ev.PatternAdded():
+                name = event.pattern.name
+                self._added[name] = dated
+                self._became.pop(name, None)
+                self._round.pop(name, None)
+            case ev.PatternSettled() | ev.PatternUnsettled() | ev.PatternRetired():
+                self._became[event.pattern] = dated
+            case ev.DreamRequested(purpose=purpose):
+                self._open, self._purpose = [dated], purpose
+            case ev.DreamTested(round=round_) if round_:
+                name, tests = self._round.get(event.pattern, ("", []))
+                self._round[event.pattern] = (round_, [*(tests if name == round_ else []), dated])
+            case ev.DreamImagined() | ev.DreamAnswered() | ev.DreamJudged() | ev.DreamTested():
+                self._open.append(dated)
+            case ev.DreamSettled(dream=dream):
+                if self._purpose == "held-out":
+                    self._held[dream] = [*self._open, dated]
+                self._open = []
+            case ev.DreamAbandoned():
+                self._open = []
+            case ev.DreamingStarted() | ev.DreamingStopped():
+                self._said = dated
+
+    def taken_over(self, own: DreamsState, at_ns: int) -> Iterator[Dated]:
+        """In an order that folds to `own`. Nothing where nobody ever dreamt."""
+        if not own.courses and own.wanted is None and not own.stopped:
+            return
+        for name, course in own.courses.items():
+            yield self._added[name]
+            for dream in course.held:
+                yield from self._held[dream]
+            if name in self._became:
+                yield self._became[name]
+            tests = self._round.get(name, ("", []))[1]
+            yield from tests[len(tests) - len(course.tried) :]  # those before a rollback do not count
+        if own.stopped and self._said is not None:
+            yield self._said
+        if own.wanted is not None and own.wanted.left >= 0:
+            said = self._said[1] if self._said is not None else None
+            by = said.by if isinstance(said, ev.DreamingStarted) else "archive"
+            yield at_ns, ev.DreamingStarted(by=by, pattern=own.wanted.pattern, count=own.wanted.left)
+        if own.open is not None:
+            yield from self._open
+        for name, course in own.courses.items():
+            yield at_ns, _figures(name, course)
+            yield from ((at_ns, carried) for carried in _sketches(name, course))
+        yield at_ns, ev.DreamingCarried(
+            number=own.number, turn=own.turn, settlings=own.settlings, last_settled=own.last_settled,
+            learned=tuple(own.learned), day=own.day, of_day=own.of_day,
+        )  # fmt: skip
+
+
+def _figures(name: str, course: Course) -> ev.PatternCarried:
+    return ev.PatternCarried(
+        pattern=name, dreams=course.dreams, practices=course.practices, tokens=course.tokens, misses=course.misses,
+        missed=course.missed, baseline=course.baseline, final=course.final, weak=course.weak, owed=course.owed,
+        bare=tuple(course.bare), contrast=tuple(course.contrast), last_seeds=course.last_seeds,
+        lately=tuple(course.lately), settled_at=course.settled_at, taken_back=course.taken_back,
+        rechecked=course.rechecked, harmed_by=course.harmed_by, recent=tuple(course.recent),
+        earliest=tuple(course.earliest), days=course.days, day=course.day, before=course.before,
+    )  # fmt: skip
+
+
+def _sketches(name: str, course: Course) -> Iterator[ev.ScenariosCarried]:
+    """What was practised is never tested, and the other way round, in the next journal either."""
+    practised, varied = (
+        [tuple(kept[at : at + SKETCHES_MAX]) for at in range(0, len(kept), SKETCHES_MAX)]
+        for kept in (course.practised, course.varied)
+    )
+    for one, other in zip_longest(practised, varied, fillvalue=()):
+        yield ev.ScenariosCarried(pattern=name, practised=one, varied=other)
+
+
+def carried_dreams(own: DreamsState) -> DreamsState:
+    """What is the same before and after: a call that failed is made anew, and a next life asks who uses the engine."""
+    wanted = own.wanted if own.wanted is None or own.wanted.left >= 0 else None
+    return replace(own, users=True, users_reason="", attempts=0, retry_ns=0, retry_s=0.0, error="", wanted=wanted)

@@ -1,0 +1,89 @@
+"""What is dreamt next, and why it is not, in people's words. Pure."""
+
+from apollod.core.activities import Activity, blocked
+from apollod.core.dreams.course import Case, Imagine, Move, Settle, Unsettle, next_move
+from apollod.core.dreams.policy import in_turn, waits_for
+from apollod.core.dreams.state import Course, Dream
+from apollod.core.schedules import is_due
+from apollod.core.state import State
+
+
+def upcoming(state: State) -> str:
+    """What is dreamt as soon as nothing is in the way, or what is under way; empty: nothing is left to do."""
+    own, settings = state.dreams, state.daemon.settings
+    if own.open is not None:
+        return f"{own.open.pattern}: {_under_way(own.open)}"
+    waiting = ""
+    for course in in_turn(own):
+        if (move := next_move(course, own.settlings)) is not None:
+            told = f"{course.pattern.name}: {_told(course, move)}"
+            if settings is None or not waits_for(course, state, settings):
+                return told
+            waiting = waiting or told
+    return waiting
+
+
+def reason(state: State, now_ns: int) -> str:
+    """Why nothing is dreamt now; empty where something is, or may begin."""
+    own, settings = state.dreams, state.daemon.settings
+    if why := blocked(Activity.DREAMING, state):
+        return why
+    if not is_due(now_ns, own.retry_ns, own.retry_s):
+        return f"the last call failed and is made again: {own.error}"
+    if own.open is not None or settings is None:
+        return ""
+    waiting = [waits_for(course, state, settings) for course in in_turn(own) if next_move(course, own.settlings)]
+    if not waiting:
+        return "every pattern is settled; they are tested again when another one settles"
+    return waiting[0] if all(waiting) else ""
+
+
+def reason_of(course: Course, state: State, now_ns: int) -> str:
+    """Why nothing of one pattern is dreamt now; empty where something is, or may begin."""
+    own, settings = state.dreams, state.daemon.settings
+    if course.phase == "retired":
+        return f"it is retired: {course.reason}"
+    move = next_move(course, own.settlings)
+    if move is None:
+        return "it is settled; it is tested again when another pattern settles"
+    wait = waits_for(course, state, settings) if settings is not None else ""
+    if why := blocked(Activity.DREAMING, state) or wait or reason(state, now_ns):
+        return why
+    name = course.pattern.name
+    if own.open is not None:
+        return "" if own.open.pattern == name else f"a dream of {own.open.pattern} is under way, and one is at a time"
+    first = next((one for one in in_turn(own) if next_move(one, own.settlings) is not None), course)
+    if own.wanted is not None and own.wanted.pattern not in ("", name):
+        return f"dreams of {own.wanted.pattern} were asked for"
+    return "" if first is course else f"it is the turn of {first.pattern.name}"
+
+
+def next_of(course: Course, state: State) -> str:
+    """What comes next for one pattern; empty: nothing."""
+    own = state.dreams
+    if own.open is not None and own.open.pattern == course.pattern.name:
+        return _under_way(own.open)
+    move = next_move(course, own.settlings)
+    return _told(course, move) if move is not None else ""
+
+
+def _under_way(dream: Dream) -> str:
+    noun = "held-out scenario" if dream.purpose == "held-out" else dream.purpose
+    return f"{noun} {dream.id}, {dream.stage}"
+
+
+def _told(course: Course, move: Move) -> str:
+    match move:
+        case Imagine("held-out"):
+            return f"held-out scenario {len(course.held) + 1} of {course.pattern.held_out}"
+        case Imagine("variation", of=of):
+            return f"variation of {of}"
+        case Imagine(_, mode):
+            return f"practice {course.practices + 1}" + (" (in contrast)" if mode == "contrast" else "")
+        case Case(name, dream, mode):
+            return f"test of {dream} ({name}, {mode})"
+        case Settle():
+            return "settlement"
+        case Unsettle():
+            return "return to practice"
+    return ""

@@ -1,0 +1,85 @@
+"""What people are told of patterns. Pure: the fold of a journal has patterns, too."""
+
+from typing import Any
+
+import msgspec
+
+from apollod.core.dreams import prospect
+from apollod.core.dreams.course import of_budget, weak_contrasts
+from apollod.core.dreams.state import Course, Tests
+from apollod.core.rates import wilson
+from apollod.core.schedules import SECOND_NS
+from apollod.core.state import State
+
+
+def patterns_view(state: State, now_ns: int) -> dict[str, Any]:
+    """Every pattern, in the order in which they were added, what is dreamt next, and why nothing is now."""
+    return {
+        "schema_version": 1,
+        "reason": prospect.reason(state, now_ns),
+        "next": prospect.upcoming(state),
+        "patterns": [_pattern(course, state, now_ns) for course in state.dreams.courses.values()],
+    }
+
+
+def _pattern(course: Course, state: State, now_ns: int) -> dict[str, Any]:
+    pattern = course.pattern
+    return {
+        "name": pattern.name,
+        "state": course.phase,
+        "reason": course.reason,
+        "by": course.by,
+        "added_at": course.since_ns / SECOND_NS,
+        "instruction": pattern.instruction,
+        "seeds": list(pattern.seeds),
+        "check": msgspec.to_builtins(pattern.check),
+        "contrast": list(pattern.contrasts),
+        "contrast_given": bool(pattern.contrast),
+        "objective": pattern.objective,
+        "settle": list(pattern.settle),
+        "held_out": pattern.held_out,
+        "budget": {"dreams": pattern.dreams, "tokens": pattern.tokens, "days": pattern.days},
+        "left": _left(course),
+        "baseline": _rates(course.baseline),
+        "final": _rates(course.final),
+        "window": {"bare": _window(course), "contrast": _contrast_window(course), "leaks": weak_contrasts(course)},
+        "dreams": course.dreams,
+        "practices": course.practices,
+        "tokens": course.tokens,
+        "misses": course.misses,
+        "missed": course.missed,
+        "settled_at": course.settled_at if course.phase == "settled" else None,
+        "harmed_by": dict(course.harmed_by),
+        "next": prospect.next_of(course, state),
+        "waits": prospect.reason_of(course, state, now_ns),
+    }
+
+
+def _rates(tests: Tests) -> dict[str, Any]:
+    """Of a round of tests: how many passed, and the 95 % interval of that rate (Wilson)."""
+    found = {}
+    for mode, (passed, of) in tests.items():
+        low, high = wilson(passed, of)
+        found[mode] = {"passed": passed, "of": of, "low": round(low, 4), "high": round(high, 4)}
+    return found
+
+
+def _window(course: Course) -> dict[str, int]:
+    """The last M tests of new scenarios, as `settle` counts them."""
+    last = course.bare[-course.pattern.settle[1] :]
+    return {"passed": sum(last), "of": len(last)}
+
+
+def _contrast_window(course: Course) -> dict[str, int]:
+    last = [passed for _, passed in course.contrast[-course.pattern.settle[1] :]]
+    return {"passed": sum(last), "of": len(last)}
+
+
+def _left(course: Course) -> dict[str, float | None]:
+    """Of the budget; None where it has no such limit."""
+    budget, (practices, tokens, days) = course.pattern, of_budget(course)
+    return {
+        "dreams": max(0, budget.dreams - practices) if budget.dreams else None,
+        "tokens": max(0, budget.tokens - tokens) if budget.tokens else None,
+        "days": max(0.0, budget.days - days) if budget.days else None,
+    }

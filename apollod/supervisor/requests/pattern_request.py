@@ -1,0 +1,72 @@
+"""What is learned by dreaming."""
+
+import difflib
+
+import anyio.to_thread
+
+from apollod.adapters.system import clock
+from apollod.core import inputs as inp
+from apollod.core.dreams import prospect
+from apollod.core.dreams.state import Course
+from apollod.core.settings import PatternSettings
+from apollod.supervisor.dreaming.pattern_refusal import pattern_refused
+from apollod.supervisor.dreaming.pattern_view import patterns_view
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire import messages as msg
+
+USAGE = 2  # exit code
+
+
+async def patterns(daemon: Daemon, request: msg.PatternsRequest) -> msg.Answer:
+    """Answered from the state; nothing is read, however much was dreamt."""
+    return msg.Reply(patterns_view(daemon.loop.state, clock.now_ns()))
+
+
+async def add_pattern(daemon: Daemon, request: msg.PatternAddRequest) -> msg.Answer:
+    """Answered when it is recorded. `became`: added; again: it was retired; replaced: another one had its name, and all
+    begins anew; unchanged: it is there already, and nothing happened."""
+    pattern = request.pattern
+    if why := await anyio.to_thread.run_sync(pattern_refused, pattern):
+        return msg.Failure(f"{pattern.name}: {why}", "see `apollod ctl pattern add --help`", code=USAGE)
+    for other in daemon.config.dream.pattern:
+        if other.name == pattern.name and other != pattern:
+            return msg.Failure(
+                f"{pattern.name} is a pattern of the configuration, and the next start would put that one back",
+                "change it there and restart the daemon, or choose another name",
+                code=USAGE,
+            )
+    became = _becomes(daemon.loop.state.dreams.courses.get(pattern.name), pattern)
+    if became != "unchanged":
+        judge = daemon.judge.configured() if daemon.judge is not None else None
+        await daemon.loop.submit(inp.PatternWanted(pattern, request.by or "ctl", judge))
+    state, now_ns = daemon.loop.state, clock.now_ns()
+    waits = prospect.reason_of(state.dreams.courses[pattern.name], state, now_ns)
+    return msg.Reply({"schema_version": 1, "pattern": pattern.name, "became": became, "waits": waits})
+
+
+def _becomes(course: Course | None, pattern: PatternSettings) -> str:
+    if course is None:
+        return "added"
+    if course.pattern != pattern:
+        return "replaced"
+    return "again" if course.phase == "retired" else "unchanged"
+
+
+async def retire_pattern(daemon: Daemon, request: msg.PatternRetireRequest) -> msg.Answer:
+    """Answered when it is recorded. What was learned stays learned."""
+    courses = daemon.loop.state.dreams.courses
+    if (course := courses.get(request.name)) is None:
+        return unknown_pattern(request.name, list(courses))
+    if course.phase == "retired":
+        return msg.Failure(f"{request.name} is retired already: {course.reason}", "nothing was changed")
+    await daemon.loop.submit(inp.PatternUnwanted(request.name, request.by or "ctl"))
+    return msg.Reply({"schema_version": 1, "pattern": request.name, "practices": course.practices})
+
+
+def unknown_pattern(name: str, known: list[str]) -> msg.Failure:
+    """What to say of a name that no pattern has."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    hint = (
+        f"did you mean {near[0]}? `apollod ctl pattern list` has them" if near else "`apollod ctl pattern add` adds one"
+    )
+    return msg.Failure(f"there is no pattern {name}", hint, missing=True)

@@ -13,7 +13,7 @@ from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
 from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
 from apollod.core.dreams.machine import Stage
-from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.dreams.state import SHARE_SPAN, Course, Dream, DreamsState
 from apollod.core.judging.agreement import distrust
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -21,6 +21,9 @@ from apollod.core.schedules import is_due
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
+GONE = "it is gone from the configuration"
+UNDONE_MAX = 6
+"""times that others unsettled a pattern, all together, after which it is given up"""
 CONTRADICTS = 2
 """times that each of two patterns unsettled the other, after which the younger one is given up"""
 
@@ -31,13 +34,13 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     configured = {one.name: one for one in input_.settings.dream.pattern}
     for name, pattern in configured.items():
         course = state.dreams.courses.get(name)
-        if course is None or course.pattern != pattern:
+        if course is None or course.pattern != pattern or (course.phase, course.reason) == ("retired", GONE):
             events += _left(state.dreams, name, "its pattern is another one now")
             events.append(ev.PatternAdded(pattern=pattern, by="config"))
     for name, course in state.dreams.courses.items():
         if course.by == "config" and course.phase != "retired" and name not in configured:
             events += _left(state.dreams, name, "its pattern is retired")
-            events.append(ev.PatternRetired(pattern=name, by="config", reason="it is gone from the configuration"))
+            events.append(ev.PatternRetired(pattern=name, by="config", reason=GONE))
     return Outcome(events, [])
 
 
@@ -62,8 +65,11 @@ def advance(state: State, now_ns: int) -> Outcome:
     if blocked(Activity.DREAMING, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
-        doubted = waits_for(own.courses[own.open.pattern], state, settings)
-        return nothing() if doubted else Outcome([], [call_of(state, own.open)])
+        return (
+            nothing()
+            if _doubted(own.courses[own.open.pattern], state, settings)
+            else Outcome([], [call_of(state, own.open)])
+        )
     for course in in_turn(own):
         if not waits_for(course, state, settings) and (begun := _begin(state, course)):
             return begun
@@ -92,6 +98,8 @@ def _contradicted(own: DreamsState, name: str, course: Course) -> str:
     """Do this pattern and an older one unsettle each other again and again?"""
     if not course.harmed_by:
         return ""
+    if (undone := sum(course.harmed_by.values())) >= UNDONE_MAX:
+        return f"it was undone {undone} times, by {', '.join(course.harmed_by)}"
     for other, older in own.courses.items():
         if other == name:
             return ""
@@ -126,6 +134,22 @@ def in_turn(own: DreamsState) -> list[Course]:
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:
     """Why nothing of this pattern begins now; empty: it may."""
+    if doubted := _doubted(course, state, settings):
+        return doubted
+    move = next_move(course, state.dreams.settlings)
+    return _dreamt_share(state, settings) if isinstance(move, Imagine) and move.purpose == "practice" else ""
+
+
+def _dreamt_share(state: State, settings: Settings) -> str:
+    """Are so many of the last learned examples dreamt that no further one is to be? Tests are made all the same."""
+    learned, most = state.dreams.learned, settings.dream.share_max
+    if state.dreams.wanted is not None or len(learned) < SHARE_SPAN or sum(learned) <= most * len(learned):
+        return ""
+    return f"{sum(learned)} of the last {len(learned)} learned examples were dreamt (share_max = {most:g})"
+
+
+def _doubted(course: Course, state: State, settings: Settings) -> str:
+    """Why its answers cannot be judged now."""
     if course.pattern.check.by_code:
         return ""
     doubt = distrust(state.judging, settings.judge.trust_min)
@@ -149,7 +173,8 @@ def _begin(state: State, course: Course) -> Outcome:
             )  # fmt: skip
             return Outcome([settled], [])
         case Unsettle(reason):
-            harmed_by = own.last_settled if own.last_settled != name else ""
+            known = own.last_settled != name and all(one.made for one in course.tried)
+            harmed_by = own.last_settled if known else ""
             why = f"{reason}, after {harmed_by} settled" if harmed_by else reason
             return Outcome([ev.PatternUnsettled(pattern=name, reason=why, harmed_by=harmed_by)], [])
     return nothing()

@@ -1,5 +1,6 @@
 """How facts change what is dreamt."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from apollod.core.daemon.events import DaemonStarted
@@ -256,10 +257,14 @@ def _idle(own: DreamsState, state: State, e: EngineIdle, at_ns: int) -> None:
 
 
 def _step_completed(own: DreamsState, state: State, e: StepCompleted, at_ns: int) -> None:
-    if not e.applied or not own.courses:
-        return
+    if e.applied and own.courses:
+        count_learned(own, all_examples(e))
+
+
+def count_learned(own: DreamsState, examples: Sequence[str]) -> None:
+    """Examples that a step learned, the one of the dream under way perhaps among them."""
     dreamt = own.open.example if own.open is not None else ""
-    own.learned += [example == dreamt for example in all_examples(e)]
+    own.learned += [example == dreamt for example in examples]
     del own.learned[: max(0, len(own.learned) - SHARE_SPAN)]
 
 

@@ -5,6 +5,8 @@ time (its effect's key), until an event says what came of it: so a crash or a us
 never a second step. Law: the imagination never hears of a scenario that tests are made with.
 """
 
+from typing import Any
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -12,11 +14,12 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
 from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
+from apollod.core.dreams.foresight import foreseen
 from apollod.core.dreams.machine import Stage
 from apollod.core.dreams.state import SHARE_SPAN, Course, Dream, DreamsState
 from apollod.core.judging.agreement import distrust
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Handler, Handlers
 from apollod.core.schedules import is_due
 from apollod.core.settings import Settings
 from apollod.core.state import State
@@ -226,8 +229,24 @@ def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outco
     return Outcome([stopped], [fx.CancelDream()])
 
 
+def _and_next(answered: Handler) -> Handler:
+    """An answer that ends a dream as it should is recorded with the request of the next one, if one would follow at
+    once: an append that nobody has to wait for."""
+
+    def run(state: State, input_: Any, now_ns: int) -> Outcome:
+        outcome = answered(state, input_, now_ns)
+        if not outcome.events or not isinstance(outcome.events[-1], ev.DreamSettled):
+            return outcome
+        running = state.training.running
+        learned = running.examples if isinstance(input_, inp.StepDone) and running is not None else ()
+        follows = advance(foreseen(state, outcome.events, learned, now_ns), now_ns)
+        return outcome.then(follows) if follows.find(ev.DreamRequested) is not None else outcome
+
+    return run
+
+
 HANDLERS: Handlers = {
-    **ANSWERS,
+    **{answer: _and_next(handler) for answer, handler in ANSWERS.items()},
     inp.Started: _on_started,
     inp.EngineUse: _on_use,
     inp.PatternWanted: _on_pattern_wanted,

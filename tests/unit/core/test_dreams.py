@@ -11,11 +11,14 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.decide import decide
 from apollod.core.dreams.course import MISSES_MAX
 from apollod.core.dreams.machine import CALLS, TRANSITIONS, Stage, after
 from apollod.core.dreams.policy import waits_for
+from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.settings import Check
+from apollod.core.state import State
 
 OTHER = msgspec.structs.replace(PATTERN, name="caps", instruction="Answer in capitals.")
 
@@ -119,6 +122,38 @@ def test_an_example_that_is_not_learned_ends_its_dream(world: DreamingWorld, fat
     world.give(inp.Tick())
     (abandoned,) = world.of(ev.DreamAbandoned)
     assert "is not learned" in abandoned.reason
+
+
+def test_the_next_dream_is_requested_with_the_end_of_the_one_before(
+    world: DreamingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of its own would be an append that the next call waits for."""
+    transactions: list[list[str]] = []
+
+    def noted(state: State, input_: inp.Input, now_ns: int) -> Outcome:
+        outcome = decide(state, input_, now_ns)
+        transactions.append([event.kind for event in outcome.events])
+        return outcome
+
+    monkeypatch.setattr("support.world.decide", noted)
+    world.firm["ask"] = -9
+    world.dream(60)
+    ends = [kinds[-2:] for kinds in transactions if "dream.requested" in kinds]
+    ends.remove(["dream.requested"])  # the first practice, after the baseline
+    assert len(ends) > 15 and all(kinds == ["dream.settled", "dream.requested"] for kinds in ends)
+
+
+def test_no_dream_is_requested_with_the_end_of_one_where_dreams_stop(world: DreamingWorld) -> None:
+    while not world.of(ev.DreamTrained):
+        if isinstance(world.calls[0] if world.calls else None, fx.JudgeDream):
+            world.give(inp.DreamsWanted("p", count=1))
+            world.firm["ask"] = -9
+        world.settle()
+        world.call()
+    requested = len(world.of(ev.DreamRequested))
+    world.settle()
+    world.give(inp.Tick())
+    assert world.of(ev.DreamingStopped) and len(world.of(ev.DreamRequested)) == requested
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import anyio.to_thread
+import structlog
 
 from apollod.adapters.dreams.checks import check
 from apollod.adapters.dreams.seed_places import read_seeds
@@ -26,6 +27,8 @@ from apollod.supervisor.executor.given import given_line
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
+
+log = structlog.get_logger()
 
 CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
 CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
@@ -178,7 +181,9 @@ def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callabl
     async def run(context: Context, effect: CallT) -> inp.Input:
         try:
             return await work(context, effect)
-        except (ApolloError, OSError) as error:
+        except Exception as error:
+            if not isinstance(error, ApolloError | OSError):  # a bug in a dream ends the dream and not the daemon
+                log.exception("dream.call_broke", dream=effect.dream, stage=stage(effect))
             cause, why, retry_after_s = failure_of(error)
             return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
 

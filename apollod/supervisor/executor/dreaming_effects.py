@@ -61,10 +61,12 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
     texts = [seed.text for seed in chosen]
     imagined = await dreamer.imagine(pattern.instruction, texts, effect.unlike, effect.variation_of, turn)
     scenario = imagined.scenario
+    sketch = await anyio.to_thread.run_sync(sketch_of, text_of(scenario))
+    leaked = await anyio.to_thread.run_sync(leak, pattern.instruction, scenario)
+    echoed = await anyio.to_thread.run_sync(echo, texts, scenario)
     return inp.ScenarioImagined(
-        effect.dream, scenario, sketch_of(text_of(scenario)), tuple(seed.id for seed in chosen),
-        tuple(seed.place for seed in chosen),
-        leak(pattern.instruction, scenario), echo(texts, scenario),
+        effect.dream, scenario, sketch, tuple(seed.id for seed in chosen),
+        tuple(seed.place for seed in chosen), leaked, echoed,
         dreamer.model, PROMPT_HASH, imagined.tokens, time.monotonic() - began,
     )  # fmt: skip
 
@@ -72,8 +74,9 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
 async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
     began, temperature = time.monotonic(), context.config.dream.answer_temperature
     said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, int(effect.dream[1:]))
+    sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
     return inp.ScenarioAnswered(
-        effect.dream, said.text, sketch_of(said.text), said.logprob, said.weights_version, said.tokens,
+        effect.dream, said.text, sketch, said.logprob, said.weights_version, said.tokens,
         time.monotonic() - began,
     )  # fmt: skip
 

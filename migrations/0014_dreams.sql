@@ -55,12 +55,18 @@ WITH added AS (
 ), moved AS (
     SELECT key, max(seq) AS seq, kind, body ->> '$.reason' AS reason FROM events
     WHERE kind IN ('pattern.settled', 'pattern.unsettled', 'pattern.retired') GROUP BY key
+), tests AS (  -- the newest one of each dream and mode. A round that is made again after a rollback may have its name again
+    SELECT added.name, made.round, made.dream, made.mode, max(made.seq) AS seq, made.passed,
+           CASE made.round WHEN 'baseline' THEN 0 ELSE (
+               SELECT count(*) FROM events WHERE events.kind = 'rollback.started' AND events.seq < made.seq
+           ) END AS rollbacks
+    FROM added JOIN dream_tests AS made ON made.pattern = added.name AND made.seq > added.seq
+    WHERE made.round IS NOT NULL GROUP BY added.name, made.round, rollbacks, made.dream, made.mode
 ), rounds AS (
-    SELECT added.name, tests.round, max(tests.seq) AS seq, sum(tests.mode = 'contrast') AS contrasts,
-           sum(tests.mode = 'bare' AND tests.passed) AS bare, sum(tests.mode = 'told' AND tests.passed) AS told,
-           sum(tests.mode = 'contrast' AND tests.passed) AS contrast
-    FROM added JOIN dream_tests AS tests ON tests.pattern = added.name AND tests.seq > added.seq
-    WHERE tests.round IS NOT NULL GROUP BY 1, 2
+    SELECT name, round, max(seq) AS seq, sum(mode = 'contrast') AS contrasts,
+           sum(mode = 'bare' AND passed) AS bare, sum(mode = 'told' AND passed) AS told,
+           sum(mode = 'contrast' AND passed) AS contrast
+    FROM tests GROUP BY name, round, rollbacks
 ), whole AS (
     SELECT rounds.* FROM rounds JOIN added USING (name)
     WHERE contrasts >= coalesce(added.body ->> '$.pattern.held_out', 10)

@@ -59,6 +59,11 @@ def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
     return data, counts
 
 
+def redact_text(text: str) -> str:
+    """The text with a placeholder for each secret; what is no UTF-8, such as half a surrogate pair, becomes `?`."""
+    return redact(text.encode("utf-8", "replace"))[0].decode()
+
+
 _NONE: Mapping[str, int] = {}
 
 

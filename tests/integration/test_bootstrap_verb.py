@@ -17,6 +17,7 @@ from apollod.adapters.system.token_counts import BY_MODEL, ESTIMATED, token_coun
 from apollod.cli.control.bootstrap.tally import TEXTS_MAX, Stripped, Tally
 from apollod.cli.main import main
 from apollod.core import events as ev
+from apollod.core.settings import PatternSettings
 from apollod.core.training.pace import Pace
 
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +86,22 @@ def test_with_a_configuration_it_knows_the_journal_the_tokenizer_and_the_pace(
     assert main(["ctl", "bootstrap", *arguments]) == 0
     page = capsys.readouterr().out
     assert "time        about " in page and "4 by rule system, " in page and f"             3x {GREET}" in page
+
+
+def test_a_dry_run_knows_the_patterns_that_were_added_to_the_daemon(
+    logs: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    config = config_of(tmp_path)
+    (file := tmp_path / "apollod.toml").write_text(f'[model]\npath = "/m"\n[state]\ndir = "{config.state_dir}"\n')
+    arguments = [str(logs / "rows.jsonl"), "--dry-run", "--model", "*", "--pattern"]
+    assert main(["ctl", "bootstrap", *arguments, "greet", "--config", str(file)]) != 0
+    assert f"there is no pattern greet in {file} or its journal" in capsys.readouterr().err
+    journals.write(config.journal_path, [ev.PatternAdded(PatternSettings("greet", GREET), "anna")])
+    assert told(capsys, *arguments, "greet", "--config", str(file))["examples"] == 3
+    assert main(["ctl", "bootstrap", *arguments, "other", "--config", str(file)]) != 0
+    assert "there is no pattern other in" in capsys.readouterr().err
+    assert main(["ctl", "bootstrap", *arguments, "greet"]) != 0
+    assert "added with `apollod ctl pattern add`" in capsys.readouterr().err
 
 
 def test_a_dry_run_as_a_person_reads_it(logs: Path, capsys: Capture) -> None:

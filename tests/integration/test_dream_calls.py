@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import pytest
+import structlog
 from support.llm_server import serving
 
 from apollod.core import effects as fx
@@ -14,8 +16,9 @@ from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check, PatternSettings
 from apollod.supervisor.config import load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
-from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor import Executor, dreaming_effects
 
+SECRET = "sk-ant-api03-" + "aB3dE6gH9" * 11
 NONE = cast(Any, None)
 PATTERN = PatternSettings("greet", "Greet.", check=Check(regex="text"))
 
@@ -52,3 +55,34 @@ def test_what_follows_from_an_answer_begins_with_it_and_not_with_the_next_tick(t
     assert [(type(one).__name__, getattr(one, "mode", "")) for one in inputs] == [
         ("ScenarioTested", "bare"), ("ScenarioTested", "contrast"),
     ]  # fmt: skip
+
+
+def test_no_bug_in_a_dream_ends_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> tuple[bool, str]:
+        raise KeyError(f"what nobody thought of, {SECRET}")
+
+    monkeypatch.setattr(dreaming_effects, "check", broken)
+    inputs: list[inp.Input] = []
+
+    async def run() -> None:
+        async with serving() as server, anyio.create_task_group() as tasks:
+            config = load_config(None, ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}"], {})
+
+            async def submit(input_: inp.Input) -> Sequence[ev.Recorded]:
+                inputs.append(input_)
+                return []
+
+            executor = Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config))
+            with structlog.testing.capture_logs() as logged:
+                await executor.run(one_test("bare"))
+                with anyio.move_on_after(5):
+                    while not inputs:
+                        await anyio.sleep(0.003)
+            (line,) = [one for one in logged if one["event"] == "dream.call_broke"]
+            assert line["log_level"] == "error" and line["exc_info"]
+
+    anyio.run(run)
+    (failed,) = inputs
+    assert isinstance(failed, inp.DreamCallFailed)
+    assert (failed.dream, failed.stage, failed.cause) == ("d1", "testing", "nonsense")
+    assert failed.reason.startswith("KeyError: 'what nobody thought of, [redacted ")

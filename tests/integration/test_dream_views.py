@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
+from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.dreamt_journal import dreamt, story, write_story
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
+from apollod.core import inputs as inp
 from apollod.core.dreams.continuing import DreamNotes
 from apollod.core.dreams.scenario import Sketch
 
@@ -39,6 +42,28 @@ def test_a_pattern_that_is_added_again_begins_anew_and_a_round_that_is_not_whole
     path = write_story(tmp_path / "journal.db", after)
     columns = "state, baseline_bare, last_round, dreams, practices, tokens"
     assert query(path, f"SELECT {columns} FROM patterns WHERE name = 'ask'").rows == [("active", None, None, 0, 0, 0)]
+
+
+def test_after_a_rollback_a_round_of_the_same_name_counts_by_itself(tmp_path: Path) -> None:
+    world = DreamingWorld(with_patterns(PATTERN, msgspec.structs.replace(PATTERN, name="brief"))).up()
+    world.dream()
+    courses = world.state.dreams.courses
+    (first,) = [name for name, one in courses.items() if one.round.startswith("recheck")]
+    assert courses[first].phase == "settled"
+    name, world.firm[first] = courses[first].round, 0
+    world.give(inp.RollbackRequested(world.state.training.version - 1, "p"))
+    world.settle()
+    assert courses[first].rechecked == -1
+    while courses[first].rechecked == -1:
+        world.call()
+        world.settle()
+    assert courses[first].round == name and courses[first].final["bare"] == (0, 4)
+    path = write_story(tmp_path / "journal.db", list(world.journal))
+    columns = "name, baseline_bare, baseline_told, last_bare, last_contrast"
+    assert query(path, f"SELECT {columns} FROM patterns ORDER BY seq").rows == [
+        (name, one.baseline["bare"][0], one.baseline["told"][0], one.final["bare"][0], one.final["contrast"][0])
+        for name, one in courses.items()
+    ]
 
 
 def test_every_dream_has_a_row_with_its_end_and_what_came_of_it(path: Path) -> None:

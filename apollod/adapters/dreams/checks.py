@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import anyio
+import anyio.to_thread
 from anyio.abc import ByteReceiveStream, Process
 
 from apollod.adapters.dreams import check_child
@@ -50,15 +52,15 @@ async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: 
     if check.regex:
         return await _by_child("regex", check.regex, answer, timeout_s)
     if check.schema:
-        return await _by_child("schema", _schema(check.schema), answer, timeout_s)
+        return await _by_child("schema", await _schema_in_time(check.schema, timeout_s), answer, timeout_s)
     return True, ""
 
 
 def problem(check: Check) -> str:
-    """Why a check cannot be used, as far as that can be told before there is an answer. Empty: it can."""
-    given = [name for name in check.__struct_fields__ if getattr(check, name)]
-    if len(given) > 1:
-        return f"check has {' and '.join(given)}: give one of them"
+    """Why a check cannot be used, as far as that can be told before there is an answer. Empty: it can. Blocking.
+
+    That only one is given is asked by `core.dreams.patterns.pattern_problem`.
+    """
     if check.regex:
         try:
             re.compile(check.regex)
@@ -76,9 +78,19 @@ def problem(check: Check) -> str:
     return ""
 
 
+async def _schema_in_time(path: str, timeout_s: float) -> Any:
+    """Read in a thread, which is left alone after that time: a network file system may never answer."""
+    with anyio.move_on_after(timeout_s):
+        return await anyio.to_thread.run_sync(_schema, path, abandon_on_cancel=True)
+    raise DreamCheckFailed(f"the schema {path} took longer than {timeout_s:g} s to read")
+
+
 def _schema(path: str) -> Any:
+    """Blocking."""
     try:
-        with Path(path).expanduser().open("rb") as file:
+        with open(os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DreamCheckFailed(f"the schema {path} is no file")
             data = file.read(SCHEMA_BYTES_MAX + 1)
     except OSError as error:
         raise DreamCheckFailed(f"the schema {path} cannot be read: {reason(error)}") from error
@@ -121,17 +133,29 @@ async def _by_one_child(
     a quarter of the time."""
     apart = ["-I", "-S"] if kind == "regex" else ["-I"]
     command = [sys.executable, *apart, str(Path(check_child.__file__))]
-    told = json.dumps({"kind": kind, "checks": asked, "limit_s": timeout_s}).encode()
+    try:
+        told = json.dumps({"kind": kind, "checks": asked, "limit_s": timeout_s}).encode()
+    except (ValueError, RecursionError) as error:
+        raise DreamCheckFailed(f"the {kind} cannot be checked: {error}") from error
     ended = await _run(command, told, timeout_s * len(asked) + START_S, f"the {kind}")
-    reasons = [str(json.loads(line)) for line in ended.said.split(b"\n")[:-1]]
-    found: list[tuple[bool, str] | DreamCheckFailed]
-    found = [(not why, _line(why.encode(errors="replace"))) for why in reasons]
+    found = [_said(kind, line) for line in ended.said.split(b"\n")[: len(asked) + 1][:-1]]
     if len(found) < len(asked):
         if ended.code == -signal.SIGALRM:
             return [*found, DreamCheckFailed(f"the {kind} took longer than {timeout_s:g} s and was killed")]
         last = _line(ended.complaint.strip().rpartition(b"\n")[2])
         found.append(DreamCheckFailed(f"the {kind} cannot be checked: {last or describe_exit(ended.code)}"))
     return found
+
+
+def _said(kind: Kind, line: bytes) -> tuple[bool, str] | DreamCheckFailed:
+    """What the process said of one check."""
+    try:
+        why = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return DreamCheckFailed(f"the {kind} cannot be checked: {error}: {_line(line)}")
+    if not isinstance(why, str):
+        return DreamCheckFailed(f"the {kind} cannot be checked: this is no reason: {_line(line)}")
+    return not why, _line(why.encode(errors="replace"))
 
 
 async def _by_command(

@@ -17,7 +17,7 @@ import msgspec
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.curation.dreaming.seeds import Seed, seed_of, seeds_of_lines, seeds_of_text, text_of_record
-from apollod.curation.redaction import redact
+from apollod.curation.redaction import redact, redact_text
 from apollod.errors import ApolloError, SeedsUnreadable
 from apollod.explain import reason
 
@@ -163,7 +163,7 @@ def _of_view(place: str, journal: Path) -> Iterator[Seed]:
     if known is None:
         raise SeedsUnreadable("there is no such view")
     for seq, text in known(journal):
-        if seed := seed_of(redact(text.encode("utf-8", "replace"))[0].decode(), f"{place}:{seq}"):
+        if seed := seed_of(redact_text(text), f"{place}:{seq}"):
             yield seed
 
 

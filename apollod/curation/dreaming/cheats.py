@@ -1,7 +1,10 @@
 """Scenarios that prove nothing: those that say what is to be practised, and those that are copied from a seed."""
 
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import ceil
 
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.sketching import text_of
@@ -40,15 +43,30 @@ _FUNCTION_WORDS = frozenset(
 def leak(instruction: str, scenario: Iterable[Turn]) -> str:
     """Why a scenario gives away what is to be practised: a sentence of the instruction stands in it, or most of what
     such a sentence says, in order or whole, within a few words. Empty: it does not. One word in common is nothing."""
-    said = [_stem(word) for word in words_of(text_of(scenario))]
+    said = _Said([_stem(word) for word in words_of(text_of(scenario))])
     sentences = [one for one in _SENTENCE.split(instruction) if one.strip()]
     parts = [(one, PART_WORDS) for sentence in sentences for one in _CLAUSE.split(sentence)]
-    return next(
-        filter(None, (_told(*one, said) for one in [(instruction, 1), *((s, 1) for s in sentences), *parts])), ""
-    )
+    asked = dict.fromkeys([(instruction, 1), *((s, 1) for s in sentences), *parts])
+    return next(filter(None, (_told(*one, said) for one in asked)), "")
 
 
-def _told(sentence: str, content_min: int, said: list[str]) -> str:
+class _Said:
+    """The words of a scenario, and where each stands: looked up for every sentence of an instruction."""
+
+    def __init__(self, words: list[str]) -> None:
+        self.words, self.rows, self._at = words, _rows(words), dict[str, list[int]]()
+        for at, word in enumerate(words):
+            self._at.setdefault(word, []).append(at)
+
+    def times(self, word: str) -> int:
+        return len(self._at.get(word, ()))
+
+    def places(self, wanted: set[str]) -> list[int]:
+        """Where any of them stands, in order."""
+        return sorted(at for word in wanted for at in self._at.get(word, ()))
+
+
+def _told(sentence: str, content_min: int, said: _Said) -> str:
     """How a sentence is told in what is said; empty: it is not, or has fewer than so many content words."""
     words = words_of(sentence)[:WORDS_MAX]
     whole = [_stem(word) for word in words]
@@ -56,13 +74,13 @@ def _told(sentence: str, content_min: int, said: list[str]) -> str:
     if len(words) < 2 or len(content) < content_min:
         return ""
     near = len(words) + max(2, len(words) // 2)
-    told = _in_order(content, said, near + len(words) // 2)
-    if told == len(content) and _in_order(whole, said, near) >= WHOLE * len(whole):
+    part = min(len(content), max(PART_WORDS, ceil(PART * len(content))))
+    told = _in_order(content, said, near + len(words) // 2, part)
+    if told == len(content) and _in_order(whole, said, near, int(WHOLE * len(whole))) >= WHOLE * len(whole):
         return f"it says the instruction: {_shown(sentence)}"
     if len(content) < PART_WORDS:
         return ""
-    rows = _rows(said)
-    if any(row in rows and len(set(row) & set(content)) > 1 for row in _rows(whole)):
+    if any(row in said.rows and len(set(row) & set(content)) > 1 for row in _rows(whole)):
         return f"it says a part of the instruction word for word: {_shown(sentence)}"
     if told >= max(PART_WORDS, PART * len(content)):
         return f"it says {told} of the {len(content)} words of the instruction: {_shown(sentence)}"
@@ -106,32 +124,66 @@ def _stands_in(words: list[str], said: list[str]) -> bool:
     return any(said[at : at + len(words)] == words for at, word in enumerate(said) if word == words[0])
 
 
-def _in_order(words: list[str], said: list[str], within: int) -> int:
-    """Most of the words that stand in this order, others between them, within so many words."""
-    wanted, most = set(words), 0
-    places = [at for at, word in enumerate(said) if word in wanted]
-    for start in places:
-        window = [said[at] for at in places if start <= at < start + within]
-        if len(window) > most:
-            most = max(most, _common(words, window))
+def _in_order(words: list[str], said: _Said, within: int, least: int) -> int:
+    """Most of the words that stand in this order, others between them, within so many words; 0 if fewer than `least`.
+
+    A window that begins later has at most as many more as it has new words: most windows are not looked at.
+    """
+    wanted = Counter(words)
+    if sum(min(times, said.times(word)) for word, times in wanted.items()) < least:
+        return 0
+    places = said.places(set(wanted))
+    bits = _bits(words)
+    there = [bits[said.words[at]] for at in places]
+    most, aim, stop, looked_from = 0, max(1, least), 0, 0
+    for begin, start in enumerate(places):
+        stop = bisect_left(places, start + within, stop)
+        if stop < looked_from or stop - begin < aim:
+            continue
+        found = _common(len(words), there[begin:stop])
+        if found >= aim:
+            most, aim = found, found + 1
+            if most == len(words):
+                break
+        looked_from = stop + aim - found
     return most
 
 
-def _common(one: list[str], other: list[str]) -> int:
-    """Length of the longest common subsequence."""
-    lengths = [0] * (len(other) + 1)
-    for word in one:
-        before = 0
-        for at, there in enumerate(other, 1):
-            before, lengths[at] = lengths[at], before + 1 if word == there else max(lengths[at], lengths[at - 1])
-    return lengths[-1]
+def _bits(words: list[str]) -> dict[str, int]:
+    """At which places of the words each stands, as bits."""
+    bits = dict[str, int]()
+    for at, word in enumerate(words):
+        bits[word] = bits.get(word, 0) | 1 << at
+    return bits
 
 
-def _together(wanted: set[str], said: list[str], within: int) -> bool:
+def _common(length: int, there: Iterable[int]) -> int:
+    """Length of the longest common subsequence of so many words with others, which are given by their bits
+    (Hyyrö, "Bit-parallel LCS-length computation revisited", 2004)."""
+    every = (1 << length) - 1
+    left = every
+    for bits in there:
+        used = left & bits
+        left = (left + used | left - used) & every
+    return length - left.bit_count()
+
+
+def _together(wanted: set[str], said: _Said, within: int) -> bool:
     """Do all of them stand within so many words, in any order?"""
-    if len(wanted) < PART_WORDS:
+    if len(wanted) < PART_WORDS or not all(map(said.times, wanted)):
         return False
-    return any(wanted <= set(said[at : at + within]) for at, word in enumerate(said) if word in wanted)
+    places, inside, begin = said.places(wanted), Counter[str](), 0
+    for at in places:
+        inside[said.words[at]] += 1
+        while places[begin] <= at - within:
+            gone = said.words[places[begin]]
+            inside[gone] -= 1
+            if not inside[gone]:
+                del inside[gone]
+            begin += 1
+        if len(inside) == len(wanted):
+            return True
+    return False
 
 
 def _says_something(word: str) -> bool:

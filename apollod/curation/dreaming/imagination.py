@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from apollod.core.dreams.scenario import Turn
+from apollod.curation.redaction import redact_text
 from apollod.errors import DreamNonsense
 
 PROMPT = """\
@@ -98,7 +99,7 @@ def scenario_of(text: str) -> tuple[Turn, ...]:
     try:
         said = msgspec.json.decode(text.encode(), type=_Reply).messages
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        beginning = " ".join(text[:SHOWN].split())
+        beginning = " ".join(redact_text(text)[:SHOWN].split())  # a secret that is cut off is not seen
         raise DreamNonsense(f"this is no scenario ({error}): it begins with {beginning!r}") from error
     if not 0 < len(said) <= TURNS_MAX:
         raise DreamNonsense(f"the scenario has {len(said)} turns, and not 1 to {TURNS_MAX}")

@@ -6,6 +6,7 @@ import msgspec
 
 from apollod.core.judging.votes import Verdict, Vote
 from apollod.curation.judging.question import Question
+from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.records import Record, record_of
 
@@ -26,7 +27,7 @@ def vote_of(text: str, asked: Question) -> Vote:
     try:
         reply = msgspec.json.decode(text.encode(), type=_Reply)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
-        beginning = " ".join(text[:SHOWN].split())
+        beginning = " ".join(redact_text(text)[:SHOWN].split())  # a secret that is cut off is not seen
         raise VerdictNonsense(f"this is no verdict ({error}): it begins with {beginning!r}") from error
     if max(len(reply.quote), len(reply.reason), len(reply.better or "")) > LENGTH_MAX:
         raise VerdictNonsense(f"a field of the verdict is longer than {LENGTH_MAX} characters")
@@ -34,7 +35,7 @@ def vote_of(text: str, asked: Question) -> Vote:
     if reply.verdict != "unsure" and not quote:
         raise VerdictNonsense(f"the verdict {reply.verdict!r} quotes nothing")
     if quote and quote not in _plain(asked.judged):
-        raise VerdictNonsense(f"the quote {quote[:SHOWN]!r} is not in what was judged")
+        raise VerdictNonsense(f"the quote {redact_text(quote)[:SHOWN]!r} is not in what was judged")
     better = reply.better if reply.verdict == "bad" and asked.last is not None else None
     if better is not None and not better.strip():
         raise VerdictNonsense("the better answer is empty")

@@ -14,7 +14,7 @@ from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.dreaming.imagination import SCHEMA, imagining, scenario_of
-from apollod.curation.redaction import redact
+from apollod.curation.redaction import redact_text
 from apollod.errors import DreamCut
 from apollod.model.positions import asked_length, context_length
 from apollod.supervisor.child_commands import serves_by_priority
@@ -83,7 +83,7 @@ class Dreamer:
         said = answer.choices[0]
         if said.finish_reason == "length":
             raise DreamCut("the scenario", section.max_tokens, "[dream] max_tokens")
-        scenario = tuple(Turn(turn.role, without_secrets(turn.content)) for turn in scenario_of(said.text))
+        scenario = tuple(Turn(turn.role, redact_text(turn.content)) for turn in scenario_of(said.text))
         return Imagined(scenario, answer.prompt_tokens + answer.completion_tokens)
 
     async def answer(self, told: str, scenario: Sequence[Turn], temperature: float, seed: int) -> Answered:
@@ -99,7 +99,7 @@ class Dreamer:
             raise DreamCut("the answer", self.answer_tokens, "[dream] answer_tokens")
         logprobs = said.logprobs or ()
         return Answered(
-            without_secrets(said.text), sum(logprobs) / len(logprobs) if logprobs else None,
+            redact_text(said.text), sum(logprobs) / len(logprobs) if logprobs else None,
             answer.versions.last if answer.versions is not None else None,
             answer.prompt_tokens + answer.completion_tokens,
         )  # fmt: skip
@@ -112,11 +112,6 @@ class Dreamer:
         """Keep connections open between questions, until cancelled."""
         async with self._own, self._imagination:
             await anyio.sleep_forever()
-
-
-def without_secrets(text: str) -> str:
-    """What a model says is recorded: a secret that it repeats from its seeds, or remembers, is not."""
-    return redact(text.encode("utf-8", "replace"))[0].decode("utf-8", "replace")
 
 
 def _context(config: Config) -> int | None:

@@ -71,8 +71,11 @@ def _window(course: Course) -> dict[str, int]:
 
 
 def _contrast_window(course: Course) -> dict[str, int]:
-    last = [passed for _, passed in course.contrast[-course.pattern.settle[1] :]]
-    return {"passed": sum(last), "of": len(last)}
+    """The last M with each of the pattern's texts, as `settle` counts them: of the text with which fewest pass."""
+    m = course.pattern.settle[1]
+    by_text = [[passed for said, passed in course.contrast if said == text][-m:] for text in course.pattern.contrasts]
+    worst = min(filter(None, by_text), key=lambda seen: sum(seen) / len(seen), default=[])
+    return {"passed": sum(worst), "of": len(worst)}
 
 
 def _left(course: Course) -> dict[str, float | None]:

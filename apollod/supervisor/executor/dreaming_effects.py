@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import anyio.to_thread
+import structlog
 
 from apollod.adapters.dreams.checks import check
 from apollod.adapters.dreams.seed_places import read_seeds
@@ -18,14 +19,17 @@ from apollod.curation.dreaming.cheats import echo, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH
 from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
+from apollod.curation.redaction import redact_text
 from apollod.errors import ApolloError, DreamCut
-from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation, without_secrets
+from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import failure_of
 from apollod.supervisor.executor.given import given_line
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
+
+log = structlog.get_logger()
 
 CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
 CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
@@ -58,10 +62,12 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
     texts = [seed.text for seed in chosen]
     imagined = await dreamer.imagine(pattern.instruction, texts, effect.unlike, effect.variation_of, turn)
     scenario = imagined.scenario
+    sketch = await anyio.to_thread.run_sync(sketch_of, text_of(scenario))
+    leaked = await anyio.to_thread.run_sync(leak, pattern.instruction, scenario)
+    echoed = await anyio.to_thread.run_sync(echo, texts, scenario)
     return inp.ScenarioImagined(
-        effect.dream, scenario, sketch_of(text_of(scenario)), tuple(seed.id for seed in chosen),
-        tuple(seed.place for seed in chosen),
-        leak(pattern.instruction, scenario), echo(texts, scenario),
+        effect.dream, scenario, sketch, tuple(seed.id for seed in chosen),
+        tuple(seed.place for seed in chosen), leaked, echoed,
         dreamer.model, PROMPT_HASH, imagined.tokens, time.monotonic() - began,
     )  # fmt: skip
 
@@ -71,8 +77,9 @@ async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAn
     said = await _dreamer(context).answer(
         effect.told, effect.scenario, temperature, int(effect.dream[1:]) * 100 + effect.attempt
     )
+    sketch = await anyio.to_thread.run_sync(sketch_of, said.text)
     return inp.ScenarioAnswered(
-        effect.dream, said.text, sketch_of(said.text), said.logprob, said.weights_version, said.tokens,
+        effect.dream, said.text, sketch, said.logprob, said.weights_version, said.tokens,
         time.monotonic() - began,
     )  # fmt: skip
 
@@ -148,8 +155,8 @@ async def _asked(context: Context, expected: str, scenario: tuple[Turn, ...], an
     told = spokesman(judged.votes)
     votes = tuple(vote.verdict for vote in judged.votes)
     tokens = judged.prompt_tokens + judged.completion_tokens
-    better = None if told.better is None else without_secrets(told.better)
-    reason, quote = without_secrets(told.reason), without_secrets(told.quote)
+    better = None if told.better is None else redact_text(told.better)
+    reason, quote = redact_text(told.reason), redact_text(told.quote)
     return Found(agreed(judged.votes), JUDGE, reason, quote, better, votes, tokens)
 
 
@@ -179,7 +186,9 @@ def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callabl
     async def run(context: Context, effect: CallT) -> inp.Input:
         try:
             return await work(context, effect)
-        except (ApolloError, OSError) as error:
+        except Exception as error:
+            if not isinstance(error, ApolloError | OSError):  # a bug in a dream ends the dream and not the daemon
+                log.exception("dream.call_broke", dream=effect.dream, stage=stage(effect))
             cause, why, retry_after_s = failure_of(error)
             return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
 

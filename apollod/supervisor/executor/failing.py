@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from apollod.curation.redaction import redact_text
 from apollod.errors import (
     ApolloError,
     DreamCheckFailed,
@@ -14,10 +15,13 @@ from apollod.errors import (
     SeedsUnreadable,
     VerdictNonsense,
 )
-from apollod.explain import reason
+from apollod.explain import line_of, reason
 
 _OF_THIS_QUESTION = (400, 413, 422)
 """HTTP statuses of an endpoint that answers, but not this question: it is too long, or asks for what it has not"""
+
+
+REASON_MAX = 2_000  # characters; a bug may quote anything
 
 
 class Failure(NamedTuple):
@@ -28,8 +32,14 @@ class Failure(NamedTuple):
     retry_after_s: float = 0.0
 
 
-def failure_of(error: ApolloError | OSError) -> Failure:
-    """What an error says; the journal's and the network's are the endpoint's: it is asked again."""
+def failure_of(error: Exception) -> Failure:
+    """What an error says, without secrets: it may quote what a model or an endpoint said. The journal's and the
+    network's are the endpoint's: it is asked again. What is neither ours nor the system's is a bug."""
+    found = _failure_of(error)
+    return found._replace(reason=redact_text(found.reason)[:REASON_MAX])
+
+
+def _failure_of(error: Exception) -> Failure:
     match error:
         case OSError():
             return Failure("endpoint", reason(error))
@@ -50,4 +60,6 @@ def failure_of(error: ApolloError | OSError) -> Failure:
             return Failure("seeds", error.line())
         case DreamCheckFailed():
             return Failure("check", error.line())
-    return Failure("endpoint", error.line())
+        case ApolloError():
+            return Failure("endpoint", error.line())
+    return Failure("nonsense", line_of(error))

@@ -9,7 +9,7 @@ from apollod.core import inputs as inp
 from apollod.core.events import Sampled
 from apollod.curation.captured import Captured
 from apollod.curation.rated import corrected, praised
-from apollod.curation.redaction import redact
+from apollod.curation.redaction import redact_text
 from apollod.errors import RecordRefused
 from apollod.supervisor.captures import kept, name_of
 from apollod.supervisor.requests.asked import Daemon
@@ -28,7 +28,7 @@ async def give_feedback(daemon: Daemon, request: msg.FeedbackRequest) -> msg.Ans
     answer = _chosen(found, request.response, request.choice, config.capture.keep_s)
     if isinstance(answer, msg.Failure):
         return answer
-    correction, comment = _clean(request.correction or ""), _clean(request.comment)
+    correction, comment = redact_text(request.correction or ""), redact_text(request.comment)
     captured = Captured(name_of(answer), tuple(answer.prompt_ids), tuple(answer.answer_ids), answer.answer)
     try:
         line = _line(request, captured, answer, correction, config.engine.served_name)
@@ -113,8 +113,3 @@ async def _told(daemon: Daemon, name: str, found: list[Answer]) -> dict[str, obj
         states = await anyio.to_thread.run_sync(states_of, daemon.config.journal_path, [said.example])
         body["state"] = states.get(said.example, "")
     return body
-
-
-def _clean(text: str) -> str:
-    """Without credentials: it is recorded."""
-    return redact(text.encode())[0].decode()

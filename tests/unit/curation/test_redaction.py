@@ -11,7 +11,7 @@ from support.secret_samples import WITH, WITHOUT
 from apollod.curation.formats.claude_code import READER
 from apollod.curation.formats.jsonl_records import JsonlRecords
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
-from apollod.curation.redaction import placeholder, redact
+from apollod.curation.redaction import placeholder, redact, redact_text
 from apollod.wire.records import parse_line
 
 
@@ -114,3 +114,9 @@ def test_a_secret_in_a_line_that_is_too_long_does_not_reach_quarantine() -> None
         kept += b"".join(item.data for item in folded.items if isinstance(item, Bad))
         cursor = folded.cursor
     assert key.encode() not in kept and b"[redacted github-token" in kept
+
+
+def test_a_text_is_redacted_as_its_bytes_are_also_where_it_is_no_utf_8() -> None:
+    text = "caf\u00e9 \ud800 password: hunter2hunter2 \u4f60"
+    assert redact_text(text) == redact(text.encode("utf-8", "replace"))[0].decode()
+    assert redact_text(text).startswith("caf\u00e9 ? password: [redacted ") and redact_text("\u4f60") == "\u4f60"

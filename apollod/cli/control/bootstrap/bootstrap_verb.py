@@ -75,17 +75,29 @@ def _level(args: argparse.Namespace) -> StripLevel:
 
 
 def _instruction(args: argparse.Namespace) -> str:
-    """Of the pattern that a dry run is told; a daemon knows its own. Raises ConfigError."""
+    """Of the pattern that a dry run is told, from the configuration, or from the journal for one that was added to the
+    daemon. Raises ConfigError."""
     if not args.pattern:
         return ""
+    if not args.config:
+        raise ConfigError(
+            f"there is no pattern {args.pattern} without a configuration",
+            "name the file that has it with --config, or whose journal has it, if it was added with `apollod ctl "
+            "pattern add`",
+        )
+    from apollod.cli.control.dreams.pattern_verb import folded
     from apollod.supervisor.config import load_config
 
-    found = load_config(args.config).dream.pattern if args.config else ()
-    text = next((one.instruction for one in found if one.name == args.pattern), "")
-    if not text:
-        where = f"in {args.config}" if args.config else "without a configuration"
-        raise ConfigError(f"there is no pattern {args.pattern} {where}", "name the file that has it with --config")
-    return text
+    config = load_config(args.config)
+    instructions = {one.name: one.instruction for one in config.dream.pattern}
+    if args.pattern not in instructions and config.journal_path.exists():
+        found = folded(str(config.journal_path))["patterns"]
+        instructions |= {one["name"]: one["instruction"] for one in found}
+    if not instructions.get(args.pattern):
+        raise ConfigError(
+            f"there is no pattern {args.pattern} in {args.config} or its journal", "`apollod ctl pattern list` has them"
+        )
+    return instructions[args.pattern]
 
 
 def _dry_run(args: argparse.Namespace) -> int:

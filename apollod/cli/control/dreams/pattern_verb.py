@@ -66,7 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def _view(args: argparse.Namespace) -> dict[str, Any]:
     """From the daemon; with --file, or where the configuration names a daemon that does not run, from its journal."""
     if args.file:
-        return _folded(args.file)
+        return folded(args.file)
     from apollod.wire import control_messages as msg
 
     try:
@@ -74,10 +74,11 @@ def _view(args: argparse.Namespace) -> dict[str, Any]:
     except DaemonUnreachable:
         if not args.config or args.socket:
             raise
-        return _folded(ctl.journal_path(args))
+        return folded(ctl.journal_path(args))
 
 
-def _folded(path: str) -> dict[str, Any]:
+def folded(path: str) -> dict[str, Any]:
+    """What the journal in this file says of patterns, without its daemon."""
     from apollod.adapters.journal import journal_reader
     from apollod.core.fold import fold
     from apollod.core.state import State

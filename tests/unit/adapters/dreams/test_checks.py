@@ -74,6 +74,23 @@ def test_of_many_checks_one_that_takes_for_ever_or_cannot_be_used_leaves_the_oth
     assert _children() == set()
 
 
+def test_long_reasons_of_many_checks_are_all_read() -> None:
+    """Each sign of such a pattern takes twelve bytes in JSON."""
+    asked = [("\U0001f600" * 5000, "x")] * checks.CHECKS_MAX
+    found = anyio.run(checks.check_all, "regex", asked, 5.0)
+    assert len(found) == checks.CHECKS_MAX and all(isinstance(one, tuple) and not one[0] for one in found)
+
+
+@pytest.mark.parametrize("printed", ["'the answer does not", "[" * 100_000, "7"])
+def test_a_reason_that_cannot_be_read_is_no_verdict(
+    printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (child := tmp_path / "child.py").write_text(f"print({printed!r})\n")
+    monkeypatch.setattr(check_child, "__file__", str(child))
+    with pytest.raises(DreamCheckFailed, match="the regex cannot be checked"):
+        checked(Check(regex="a"), "x")
+
+
 def test_it_ends_also_where_nobody_is_left_to_kill_it() -> None:
     told = {"kind": "regex", "checks": [["(a+)+$", "a" * 40 + "b"]], "limit_s": 0.1}
     ended = subprocess.run(
@@ -110,6 +127,40 @@ def test_a_schema_that_is_gone_later_is_no_verdict(tmp_path: Path) -> None:
     Path(asked.schema).unlink()
     with pytest.raises(DreamCheckFailed, match="cannot be read: No such file"):
         checked(asked, "{}")
+
+
+def test_a_schema_that_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    began = time.monotonic()
+    with pytest.raises(DreamCheckFailed, match="is no file"):
+        checked(Check(schema=str(pipe)), "{}", 2.0)
+    assert "is no file" in problem(Check(schema=str(pipe)))
+    assert time.monotonic() - began < 5
+
+
+def test_a_schema_that_takes_long_to_read_stops_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(path: str) -> object:
+        time.sleep(1)
+        return {}
+
+    monkeypatch.setattr(checks, "_schema", slow)
+    ticks = 0
+
+    async def ticking() -> None:
+        nonlocal ticks
+        while True:
+            await anyio.sleep(0.02)
+            ticks += 1
+
+    async def main() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ticking)
+            with pytest.raises(DreamCheckFailed, match=r"took longer than 0\.3 s to read"):
+                await check(schema(tmp_path, {}), SCENARIO, "{}", 0.3)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(main)
+    assert ticks > 5
 
 
 # --- command ---------------------------------------------------------------------------------------------------------
@@ -201,7 +252,6 @@ def test_what_cannot_be_used_is_said_at_once(tmp_path: Path, command: Callable[[
     assert [problem(one) for one in good] == [""] * len(good)
     assert "no regular expression: missing )" in problem(Check(regex="(a"))
     assert "no regular expression" in problem(Check(regex="a{99999999999999999999}"))
-    assert "give one of them" in problem(Check(regex="a", rubric="b"))
     assert "is not there" in problem(Check(command=("/nowhere/check",)))
     (plain := tmp_path / "plain").write_text("#!/bin/sh")
     assert "may not be run" in problem(Check(command=(str(plain),)))

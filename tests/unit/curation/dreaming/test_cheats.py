@@ -6,7 +6,7 @@ import time
 import pytest
 
 from apollod.core.dreams.scenario import Turn
-from apollod.curation.dreaming.cheats import echo, leak
+from apollod.curation.dreaming.cheats import PART_WORDS, _in_order, _Said, _together, echo, leak
 from apollod.demo.world.instructions import KINDS, OTHER_COMMANDS, WORDS, Instruction
 from apollod.demo.world.scenarios import COMMAND_OF, Split, draw
 
@@ -104,6 +104,43 @@ def test_the_time_that_it_takes_is_bounded() -> None:
     assert leak("so many words " * 100, user("so many words " * 300))
     assert leak("ab cd " * 150, user("cd " * 1000)) == ""
     assert time.process_time() - began < 3  # 20 s, if the instruction were looked at as a whole
+
+
+def test_a_scenario_that_is_built_to_take_long_does_not() -> None:
+    """Many sentences of words that stand everywhere, never in order."""
+    signs = [chr(0x4E00 + n) for n in range(40)]
+    sentences = ["".join(signs[(k * 7 + j * (k % 5 + 1)) % 40] for j in range(30)) for k in range(600)]
+    chance = random.Random(0)
+    began = time.process_time()
+    for scenario in (
+        signs[0] * 8000,
+        "".join(chance.choices(signs[:3], k=8000)),
+        "".join(chance.choices(signs, k=8000)),
+    ):
+        leak(". ".join(sentences), user(scenario))
+    assert time.process_time() - began < 5  # minutes, if every window were looked at word by word
+
+
+def test_words_in_order_are_as_many_as_by_looking_at_every_window() -> None:
+    chance = random.Random(1)
+    for _ in range(400):
+        words = chance.choices("abcdef", k=chance.randint(1, 8))
+        said = chance.choices("abcdefxyz", k=chance.randint(0, 40))
+        within, least = chance.randint(1, 14), chance.randint(0, 6)
+        most = max((_longest(words, said[at : at + within]) for at in range(len(said))), default=0)
+        assert _in_order(words, _Said(said), within, least) == (most if most >= least else 0)
+        wanted = set(words[:4])
+        near = any(wanted <= set(said[at : at + within]) for at in range(len(said)))
+        assert _together(wanted, _Said(said), within) == (near and len(wanted) >= PART_WORDS)
+
+
+def _longest(one: list[str], other: list[str]) -> int:
+    lengths = [0] * (len(other) + 1)
+    for word in one:
+        before = 0
+        for at, there in enumerate(other, 1):
+            before, lengths[at] = lengths[at], before + 1 if word == there else max(lengths[at], lengths[at - 1])
+    return lengths[-1]
 
 
 SEEDS = (

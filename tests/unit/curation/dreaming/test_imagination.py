@@ -72,3 +72,10 @@ def test_a_scenario_is_read() -> None:
 def test_what_is_no_scenario_is_nonsense(text: str, why: str) -> None:
     with pytest.raises(DreamNonsense, match=why):
         scenario_of(text)
+
+
+def test_a_secret_that_is_cut_off_in_a_message_is_none_of_it() -> None:
+    secret = "sk-ant-api03-" + "aB3dE6gH9" * 11
+    with pytest.raises(DreamNonsense) as refused:
+        scenario_of(f"I have found it: {secret}")
+    assert "aB3dE6gH9" not in str(refused.value) and "begins with 'I have found it: [redacted " in str(refused.value)

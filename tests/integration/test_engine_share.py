@@ -24,9 +24,11 @@ from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.probing import Terms, measure, measure_baseline
+from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.contexts import contexts
+from apollod.curation.dreaming.imagination import SCHEMA
 from apollod.curation.probes.measured import Measurement
 from apollod.curation.probes.probe_lines import probe_set, read_probes
 from apollod.curation.probes.stratified import sample
@@ -230,26 +232,20 @@ def test_a_teacher_says_what_transformers_says_of_the_tokens_that_the_trainer_le
     assert (found.diff(dim=1) <= 0).all() and (expected[:, 0] > logits.log_softmax(1).amax(1) - NOISE).all()
 
 
-def test_the_served_model_can_imagine_and_answer(engine: Engine, tiny_model: Path) -> None:
+def test_the_served_model_can_be_asked_for_a_scenario_and_an_answer(engine: Engine, tiny_model: Path) -> None:
     """Random weights say nothing, but in the form that is asked for: vLLM takes the schema of a scenario."""
     overrides = [f"model.path={tiny_model}", f"engine.port={engine.port}", "engine.served_name=tiny"]
-    config = load_config(None, [*overrides, "dream.max_tokens=64", "dream.answer_tokens=8"], environ={})
+    config = load_config(None, [*overrides, "dream.answer_tokens=8"], environ={})
 
-    async def dreamt() -> list[str]:
-        dreamer, found = Dreamer(config), []
-        scenario = (Turn("user", "What should I drink?"),)
-        for call in (
-            dreamer.imagine("Greet first.", ["A seed."], (scenario,), (), seed=1),
-            dreamer.answer("Greet first.", scenario, 0.0, 1),
-        ):
-            try:
-                await call
-                found.append("said")
-            except DreamCut as error:
-                found.append(str(error))
-        return found
+    async def dreamt() -> tuple[str, str]:
+        async with HttpLlm(Endpoint(f"http://127.0.0.1:{engine.port}/v1", "tiny")) as llm:
+            scenario = await llm.complete([{"role": "user", "content": "?"}], Sampling(max_tokens=48, schema=SCHEMA))
+        with pytest.raises(DreamCut) as cut:
+            await Dreamer(config).answer("Greet first.", (Turn("user", "What should I drink?"),), 0.0, 1)
+        return scenario.choices[0].text, str(cut.value)
 
-    assert anyio.run(dreamt) == ["the scenario was cut off after 64 tokens", "the answer was cut off after 8 tokens"]
+    said, cut = anyio.run(dreamt)
+    assert "".join(said.split()).startswith('{"messages":[{') and cut == "the answer was cut off after 8 tokens"
 
 
 def test_probes_of_a_served_model_and_of_one_that_was_damaged(untouched: Engine) -> None:

@@ -428,10 +428,11 @@ def test_a_trainer_killed_in_a_fenced_step_leaves_requests_answered(fenced: Daem
     with Clients(fenced, tokens=64) as clients:
         clients.wait(2)
         fenced.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}.") for i in range(4)])
-        after = fenced.wait_learned(4)
+        fenced.wait_learned(4)
+        after = fenced.wait(lambda s: not s["weights"]["paused"], "requests going on after the last step")
         clients.wait(4)
     assert list((fenced.root / "once").iterdir()) and after["trainer"]["restarts"] == before["restarts"] + 1
-    assert after["weights"]["paused"] is False and after["weights"]["served"] == 4 == after["weights"]["version"]
+    assert after["weights"]["served"] == 4 == after["weights"]["version"]
     assert order_of(journal_of(fenced)) == FENCED_STEP * 4
 
 

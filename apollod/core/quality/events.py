@@ -20,6 +20,14 @@ class Drop(msgspec.Struct, frozen=True):
     high: float
 
 
+class QualityWished(Event, frozen=True):
+    """Somebody wants a look, or (`baseline`) the model as it is now to be what later looks are compared with."""
+
+    kind: ClassVar[str] = "quality.wished"
+    by: str
+    baseline: bool = False
+
+
 class QualityRequested(Event, frozen=True):
     """Intent: the probes are asked, with the weights of `step`."""
 

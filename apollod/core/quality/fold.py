@@ -10,6 +10,7 @@ from apollod.core.quality.events import (
     QualityMeasured,
     QualityRequested,
     QualitySettled,
+    QualityWished,
 )
 from apollod.core.quality.looking import baselines, known
 from apollod.core.quality.sequential import renewed
@@ -21,6 +22,11 @@ from apollod.core.state import State
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+
+
+def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> None:
+    if own.asked != "baseline":
+        own.asked = "baseline" if e.baseline else "run"
 
 
 def _requested(own: QualityState, state: State, e: QualityRequested, at_ns: int) -> None:
@@ -76,6 +82,7 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
 
 FOLDS: Folds = {
     DaemonStarted: _daemon_started,
+    QualityWished: _wished,
     QualityRequested: _requested,
     QualityMeasured: _measured,
     QualityFailed: _failed,

@@ -109,7 +109,12 @@ def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcom
     return Outcome([_settled(incident, input_.by, f"resumed by {input_.by}")], [])
 
 
+def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:
+    return Outcome([ev.QualityWished(by=input_.by, baseline=input_.baseline)], [])
+
+
 HANDLERS: Handlers = {
+    inp.QualityWanted: _on_wanted,
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,
     inp.ResumeRequested: _on_resume,

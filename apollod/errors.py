@@ -104,6 +104,17 @@ class VerdictNonsense(ApolloError):
     """A judge's answer that is no verdict."""
 
 
+class ProbesBroken(ApolloError):
+    """A run of probes that ended early because the endpoint went away."""
+
+    hint = "nothing of this run counts; run the probes again when the endpoint answers"
+    retryable = True
+
+    def __init__(self, measured: int, of: int, why: str) -> None:
+        super().__init__(f"the probes ended after {measured} of {of} items: {why}")
+        self.measured, self.of = measured, of
+
+
 class DreamNonsense(ApolloError):
     """An imagination's answer that is no scenario."""
 

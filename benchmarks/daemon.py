@@ -1,8 +1,10 @@
 """The real daemon as the thing measured: the driver that demo and tests use, with settings for long runs."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from apollod.testing import daemon as driver
@@ -21,13 +23,17 @@ def build_model(path: Path, kind: str) -> Path:
 
 
 class Daemon(driver.Daemon):
-    """On a model that it may write. `trainer`, `checkpoint`: lines of those sections."""
+    """On a model that it may write. `trainer`, `checkpoint`: lines of those sections; `engine`: more of its
+    arguments."""
 
-    def __init__(self, root: Path, model: Path, trainer: str = "", checkpoint: str = "") -> None:
+    def __init__(
+        self, root: Path, model: Path, trainer: str = "", checkpoint: str = "", engine: Sequence[str] = ()
+    ) -> None:
         port = driver.free_port()
+        args = json.dumps(["--max-model-len", "1024", "--max-num-seqs", "16", *engine])
         config = driver.config_of(
             root, model, port,
-            engine='served_name = "bench"\nargs = ["--max-model-len", "1024", "--max-num-seqs", "16"]\n',
+            engine=f'served_name = "bench"\nargs = {args}\n',
             checkpoint=f"delay_s = 3600\n{checkpoint}", log='level = "warning"\n', trainer=trainer,
         )  # fmt: skip
         super().__init__(root, config, port)

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import anyio
@@ -22,9 +23,13 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.divergence import Pace, Score, score
 from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.probing import Terms, measure, measure_baseline
 from apollod.adapters.llm.teaching import teacher_of
 from apollod.core.dreams.scenario import Turn
 from apollod.curation.contexts import contexts
+from apollod.curation.probes.measured import Measurement
+from apollod.curation.probes.probe_lines import probe_set, read_probes
+from apollod.curation.probes.stratified import sample
 from apollod.curation.stripping import Stripping, strip
 from apollod.engine.load.bits import checkpoint_tensors, equal_bits
 from apollod.errors import DreamCut
@@ -245,6 +250,32 @@ def test_the_served_model_can_imagine_and_answer(engine: Engine, tiny_model: Pat
         return found
 
     assert anyio.run(dreamt) == ["the scenario was cut off after 64 tokens", "the answer was cut off after 8 tokens"]
+
+
+def test_probes_of_a_served_model_and_of_one_that_was_damaged(untouched: Engine) -> None:
+    """Some of each group that comes with apollod: unchanged weights are measured as at the baseline, others are not."""
+    data = (files("apollod") / "data" / "probes.jsonl").read_bytes()
+    items = sample(probe_set(read_probes(data.splitlines(), "probes.jsonl")), 0.05, 0)
+    terms = Terms(max_tokens=4, concurrency=4)
+    untouched.host.refresh(0)
+
+    async def asked() -> list[Measurement]:
+        async with HttpLlm(Endpoint(f"http://127.0.0.1:{untouched.port}/v1", "tiny")) as llm:
+            first, baseline = await measure_baseline(llm, items, terms)
+            again = await measure(llm, items, terms, baseline)
+            for entry in untouched.host.manifest.tensors if untouched.host.manifest else ():
+                if "mlp" in entry.name:
+                    untouched.host.view(entry).zero_()
+            await anyio.to_thread.run_sync(untouched.host.refresh, 1)
+            return [first, again, await measure(llm, items, terms, baseline)]
+
+    first, again, damaged = anyio.run(asked)
+    metrics = [{metric.name: metric.value for metric in one.metrics} for one in (first, again, damaged)]
+    assert [one["failed"] for one in metrics] == [0.0] * 3 and first.completion_tokens and first.left_out == 0
+    assert {figure.group for figure in first.figures} == {"text", "instruction", "facts", "format", "tools", "refusal"}
+    assert abs(again.figures[0].value - first.figures[0].value) < 3e-3 and metrics[1]["kl"] < 1e-3
+    assert metrics[2]["kl"] > 10 * max(metrics[1]["kl"], 1e-4), metrics
+    assert (first.first_version, again.one_version, damaged.last_version) == (0, True, 1)
 
 
 def test_chat_goes_on_working(engine: Engine) -> None:

@@ -1,5 +1,6 @@
 """Whether an answer passes a regular expression or a JSON schema: a process of its own, since either can take for ever
-and nothing can interrupt it. A JSON object on stdin, one on stdout.
+and nothing can interrupt it. A JSON object on stdin; on stdout a line of JSON for each of its checks as soon as it is
+done, so that whoever asked knows at which one a process ended that was killed.
 
 Law of this file: it is run by its path, apart from the environment, and imports the standard library, or jsonschema.
 """
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 SHOWN = 200  # characters of a message of jsonschema, which shows the value
+REASON_MAX = 300
 
 
 def schema_validator(schema: Any) -> Any:
@@ -47,5 +49,7 @@ _CHECKS: Mapping[str, Callable[[Any, str], str]] = {"regex": matches, "schema": 
 
 if __name__ == "__main__":
     asked = json.load(sys.stdin)
-    signal.setitimer(signal.ITIMER_REAL, asked["limit_s"])  # nobody else ends it where the daemon was killed
-    sys.stdout.write(json.dumps(_CHECKS[asked["kind"]](asked["with"], asked["answer"])))
+    for expected, answer in asked["checks"]:
+        signal.setitimer(signal.ITIMER_REAL, asked["limit_s"])  # kills; nobody else can, where the daemon was killed
+        sys.stdout.write(json.dumps(_CHECKS[asked["kind"]](expected, answer)[:REASON_MAX]) + "\n")
+        sys.stdout.flush()

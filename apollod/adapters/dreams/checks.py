@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
@@ -28,9 +28,12 @@ from apollod.errors import DreamCheckFailed
 from apollod.explain import reason
 
 SCHEMA_BYTES_MAX = 1 << 20
-SAID_BYTES_MAX = 16_384  # kept of what a command prints; the rest is read and forgotten
+CHECKS_MAX = 32  # in one process
+SAID_BYTES_MAX = 131_072  # kept of what a command prints; the rest is read and forgotten. Room for CHECKS_MAX reasons
+START_S = 5.0  # for a process to start, and to load jsonschema, on a busy machine
 REASON_MAX = 300  # characters
 PIPES_S = 1.0  # for what is still in the pipes of a command that ended
+Kind = Literal["regex", "schema"]
 _PASSED_ON = frozenset(
     "HOME LANG LANGUAGE LD_LIBRARY_PATH LOGNAME PATH PYTHONPATH SHELL TERM TMPDIR TZ USER VIRTUAL_ENV".split()
 )
@@ -90,17 +93,45 @@ def _schema(path: str) -> Any:
     return value
 
 
-async def _by_child(kind: str, asked: Any, answer: str, timeout_s: float) -> tuple[bool, str]:
-    """Regular expression or schema. Without site-packages Python starts in a quarter of the time."""
+async def _by_child(kind: Kind, expected: Any, answer: str, timeout_s: float) -> tuple[bool, str]:
+    (found,) = await check_all(kind, [(expected, answer)], timeout_s)
+    if isinstance(found, DreamCheckFailed):
+        raise found
+    return found
+
+
+async def check_all(
+    kind: Kind, asked: Sequence[tuple[Any, str]], timeout_s: float = 10.0
+) -> list[tuple[bool, str] | DreamCheckFailed]:
+    """Of each (what is expected, answer): does it pass, and if not, why not; or why that cannot be told.
+
+    Expected is a regular expression or a JSON schema. Many checks share a process, since to start one takes longer than
+    most of them; each has `timeout_s`, and one that takes longer leaves the others alone.
+    """
+    found: list[tuple[bool, str] | DreamCheckFailed] = []
+    while len(found) < len(asked):
+        found += await _by_one_child(kind, asked[len(found) : len(found) + CHECKS_MAX], timeout_s)
+    return found
+
+
+async def _by_one_child(
+    kind: Kind, asked: Sequence[tuple[Any, str]], timeout_s: float
+) -> list[tuple[bool, str] | DreamCheckFailed]:
+    """As far as one process comes: to the end, or to the check at which it ends. Without site-packages Python starts in
+    a quarter of the time."""
     apart = ["-I", "-S"] if kind == "regex" else ["-I"]
     command = [sys.executable, *apart, str(Path(check_child.__file__))]
-    told = json.dumps({"kind": kind, "with": asked, "answer": answer, "limit_s": timeout_s + PIPES_S}).encode()
-    ended = await _run(command, told, timeout_s, f"the {kind}")
-    if ended.code != 0:
+    told = json.dumps({"kind": kind, "checks": asked, "limit_s": timeout_s}).encode()
+    ended = await _run(command, told, timeout_s * len(asked) + START_S, f"the {kind}")
+    reasons = [str(json.loads(line)) for line in ended.said.split(b"\n")[:-1]]
+    found: list[tuple[bool, str] | DreamCheckFailed]
+    found = [(not why, _line(why.encode(errors="replace"))) for why in reasons]
+    if len(found) < len(asked):
+        if ended.code == -signal.SIGALRM:
+            return [*found, DreamCheckFailed(f"the {kind} took longer than {timeout_s:g} s and was killed")]
         last = _line(ended.complaint.strip().rpartition(b"\n")[2])
-        raise DreamCheckFailed(f"the {kind} cannot be checked: {last or describe_exit(ended.code)}")
-    why = str(json.loads(ended.said))
-    return not why, _line(why.encode(errors="replace"))
+        found.append(DreamCheckFailed(f"the {kind} cannot be checked: {last or describe_exit(ended.code)}"))
+    return found
 
 
 async def _by_command(

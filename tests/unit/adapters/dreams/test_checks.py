@@ -62,8 +62,20 @@ def test_a_regex_that_takes_for_ever_is_killed() -> None:
     assert _children() == set()
 
 
+def test_of_many_checks_one_that_takes_for_ever_or_cannot_be_used_leaves_the_others_alone() -> None:
+    asked = [("a", "cab"), ("(a+)+$", "a" * 40 + "b"), ("b", "ccc"), ("(", "x"), ("c", "c")]
+    found = anyio.run(checks.check_all, "regex", asked, 0.3)
+    assert [one if isinstance(one, tuple) else type(one) for one in found] == [
+        (True, ""), DreamCheckFailed, (False, "the answer does not match 'b'"), DreamCheckFailed, (True, ""),
+    ]  # fmt: skip
+    assert "took longer than 0.3 s" in str(found[1]) and "cannot be checked" in str(found[3])
+    many = anyio.run(checks.check_all, "regex", [(str(n), "17") for n in range(40)], 5.0)
+    assert [n for n, one in enumerate(many) if one == (True, "")] == [1, 7, 17] and len(many) == 40
+    assert _children() == set()
+
+
 def test_it_ends_also_where_nobody_is_left_to_kill_it() -> None:
-    told = {"kind": "regex", "with": "(a+)+$", "answer": "a" * 40 + "b", "limit_s": 0.1}
+    told = {"kind": "regex", "checks": [["(a+)+$", "a" * 40 + "b"]], "limit_s": 0.1}
     ended = subprocess.run(
         [sys.executable, "-I", "-S", check_child.__file__], input=json.dumps(told).encode(), timeout=10, check=False
     )

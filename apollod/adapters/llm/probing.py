@@ -1,0 +1,282 @@
+"""A run of probes: texts are scored, questions answered by the most likely tokens, and the answers checked.
+
+An item that cannot be measured (an answer that is none, a check that does not come to an end) is failed, which counts
+as not passed, and the run goes on. An endpoint that is gone ends it: half a run says nothing.
+"""
+
+import json
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import anyio
+from msgspec.structs import replace
+
+from apollod.adapters.dreams.check_child import schema_validator
+from apollod.adapters.dreams.checks import Kind as CheckKind
+from apollod.adapters.dreams.checks import check_all
+from apollod.adapters.llm.answer import Scores, Versions
+from apollod.adapters.llm.client import Llm
+from apollod.adapters.llm.divergence import TOKENS_MAX, Pace
+from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.teaching import LIKELIEST
+from apollod.curation.probes.figures import entropy, mean, moved, repetition
+from apollod.curation.probes.measured import ItemFigure, Measurement, metrics_of
+from apollod.curation.probes.probe_lines import Call, Probe, digest, is_exactly
+from apollod.curation.probes.references import Reference
+from apollod.curation.probes.tool_text import calls_of, without_fence, without_thoughts
+from apollod.errors import (
+    ApolloError,
+    DreamCheckFailed,
+    LlmError,
+    LlmNonsense,
+    LlmRefused,
+    LlmUnreachable,
+    ProbesBroken,
+    RecordRefused,
+    ScoreRefused,
+)
+from apollod.wire.teacher import Teacher
+
+SHOWN = 500
+"""characters of an answer in its figure"""
+IN_A_ROW_MAX = 3
+"""items that fail one after the other for reasons that a working endpoint has seldom: then it is called gone"""
+_WHOLE_ENDPOINT = (401, 403, 404)
+
+Judge = Callable[[Probe, str], Awaitable[tuple[bool, str]]]
+"""Is an answer good, and if not, why not. An ApolloError: that cannot be told"""
+
+
+class Terms(NamedTuple):
+    """How the model is asked.
+
+    `priority`: as vLLM takes it, larger is later; None: not said. `share`: of the time that each of `concurrency`
+    questioners may keep the engine busy; they rest in between. `extra`: further fields of a chat's body.
+    """
+
+    max_tokens: int = 128
+    """of an answer"""
+    concurrency: int = 1
+    priority: int | None = None
+    share: float = 1.0
+    top: int = LIKELIEST
+    check_s: float = 2.0
+    extra: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
+
+
+class Baseline(NamedTuple):
+    """What was measured of the untrained model."""
+
+    figures: tuple[ItemFigure, ...] = ()
+    references: Mapping[str, Reference] = {}
+
+
+def check_schemas(probes: Sequence[Probe]) -> None:
+    """Raises RecordRefused for a schema that is none, naming the place. Loads jsonschema."""
+    for probe in probes:
+        for schema in _schemas(probe):
+            try:
+                schema_validator(schema)
+            except (ValueError, RecursionError) as error:
+                raise RecordRefused(f"{probe.place} has no JSON schema: {error}", "mend it") from error
+
+
+async def measure(
+    llm: Llm, items: Sequence[Probe], terms: Terms, baseline: Baseline | None = None, judge: Judge | None = None
+) -> Measurement:
+    """A run. Items for a judge are left out where there is none. With a `baseline`, answers and weights are compared
+    with those that it was measured of. Raises ProbesBroken; may be cancelled at any time."""
+    return await _Run(llm, terms, baseline or Baseline(), judge, keep=False).measure(items)
+
+
+async def measure_baseline(
+    llm: Llm, items: Sequence[Probe], terms: Terms, judge: Judge | None = None
+) -> tuple[Measurement, Baseline]:
+    """A run of the untrained model, and what later ones are compared with: it is also asked what it thinks in each
+    place of the texts and of its own answers."""
+    run = _Run(llm, terms, Baseline(), judge, keep=True)
+    measurement = await run.measure(items)
+    return measurement, Baseline(measurement.figures, run.references)
+
+
+class _Run:
+    """One run and what it has so far."""
+
+    def __init__(self, llm: Llm, terms: Terms, baseline: Baseline, judge: Judge | None, keep: bool) -> None:
+        self._llm, self._terms, self._baseline, self._judge, self._keep = llm, terms, baseline, judge, keep
+        self.references: dict[str, Reference] = {}
+        self._figures: dict[str, ItemFigure] = {}
+        self._unchecked: dict[CheckKind, list[tuple[str, Any, str]]] = {"regex": [], "schema": []}
+        self._versions: Versions | None = None
+        self._prompt_tokens = self._completion_tokens = self._in_a_row = 0
+        self._broken = ""
+
+    async def measure(self, items: Sequence[Probe]) -> Measurement:
+        """All of it, once."""
+        asked = [probe for probe in items if probe.kind != "judge" or self._judge is not None]
+        began = time.monotonic()
+        todo = iter(asked)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(self._terms.concurrency):
+                tasks.start_soon(self._ask, todo, tasks.cancel_scope)
+        if self._broken:
+            raise ProbesBroken(len(self._figures), len(asked), self._broken)
+        await self._check()
+        figures = tuple(self._figures[probe.id] for probe in asked)
+        first, last = self._versions or Versions(-1, -1)
+        return Measurement(
+            digest(asked), figures, metrics_of(figures, self._baseline.figures), first, last, self._prompt_tokens,
+            self._completion_tokens, round(time.monotonic() - began, 6), len(items) - len(asked),
+        )  # fmt: skip
+
+    async def _ask(self, todo: Iterator[Probe], whole_run: anyio.CancelScope) -> None:
+        pace = Pace(self._terms.share)
+        for probe in todo:
+            try:
+                figure = await (self._text(probe, pace) if probe.kind == "text" else self._answer(probe, pace))
+                self._in_a_row = 0
+            except ApolloError as error:
+                self._in_a_row += isinstance(error, LlmError) and error.retryable
+                if _is_gone(error) or self._in_a_row >= IN_A_ROW_MAX:
+                    self._broken = self._broken or error.line()
+                    whole_run.cancel()
+                    return
+                figure = _failed(probe, error)
+            self._figures[probe.id] = figure
+
+    async def _text(self, probe: Probe, pace: Pace) -> ItemFigure:
+        reference = self._baseline.references.get(probe.id)
+        ids = reference.ids if reference is not None else await self._tokens(probe, pace)
+        scores = await self._scores(ids, pace)
+        if self._keep:
+            self._refer(probe, ids, 1, scores)
+        figure = ItemFigure(
+            probe.id, probe.group, probe.kind, _minus_mean(scores.logprobs), tokens=len(ids),
+            entropy=mean([entropy(place) for place in scores.top]),
+        )  # fmt: skip
+        return figure if reference is None else self._compared(figure, reference, scores)
+
+    async def _answer(self, probe: Probe, pace: Pace) -> ItemFigure:
+        given = await pace(self._llm.complete(list(probe.messages), _sampling(probe, self._terms)))
+        self._saw(given.versions, given.prompt_tokens, given.completion_tokens)
+        said = given.choices[0]
+        ids, logprobs = said.token_ids or (), said.logprobs or ()
+        text = without_thoughts(said.text)
+        figure = ItemFigure(
+            probe.id, probe.group, probe.kind, tokens=len(ids), repetition=repetition(ids),
+            surprise=_minus_mean(logprobs), answer=text[:SHOWN],
+        )  # fmt: skip
+        prompt = given.prompt_ids or ()
+        if self._keep and ids:
+            self._refer(probe, prompt + ids, len(prompt), await self._scores(prompt + ids, pace))
+        if (reference := self._baseline.references.get(probe.id)) is not None:
+            figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
+        passed, why = await self._verdict(probe, text)
+        return replace(figure, value=float(passed), why="" if passed else why)
+
+    async def _verdict(self, probe: Probe, answer: str) -> tuple[bool, str]:
+        """Of patterns and schemas: that it passes, until they are checked all together."""
+        expected = probe.expect
+        if probe.kind == "judge" and self._judge is not None:
+            return await self._judge(probe, answer)
+        if isinstance(expected, Call):
+            calls = calls_of(answer, probe.tools)
+            if expected.call is None or [call.name for call in calls] != [expected.call]:
+                names = ", ".join(call.name or "what is no call" for call in calls) or "nothing"
+                return not calls and expected.call is None, f"it calls {names}" if calls or expected.call else ""
+            answer = json.dumps(calls[0].arguments)
+        if isinstance(expected, tuple):
+            passed = is_exactly(answer, expected)
+            return passed, "" if passed else f"it is not {expected[0]!r:.80}"
+        if probe.kind == "regex":
+            self._unchecked["regex"].append((probe.id, expected, answer))
+        for schema in _schemas(probe):
+            self._unchecked["schema"].append((probe.id, schema, without_fence(answer)))
+        return True, ""
+
+    async def _check(self) -> None:
+        for kind, asked in self._unchecked.items():
+            found = await check_all(kind, [(expected, answer) for _, expected, answer in asked], self._terms.check_s)
+            for (id_, _, _), one in zip(asked, found, strict=True):
+                figure = self._figures[id_]
+                if isinstance(one, DreamCheckFailed):
+                    self._figures[id_] = replace(figure, value=0.0, failed=True, why=str(one))
+                elif not one[0] and not figure.why:
+                    self._figures[id_] = replace(figure, value=0.0, why=one[1])
+
+    async def _tokens(self, probe: Probe, pace: Pace) -> tuple[int, ...]:
+        found = await pace(self._llm.tokenise(probe.text))
+        if not 2 <= len(found.tokens) < min(TOKENS_MAX, found.max_model_len):
+            raise ScoreRefused(f"the text has {len(found.tokens)} tokens, which cannot be scored")
+        return found.tokens
+
+    async def _scores(self, ids: Sequence[int], pace: Pace) -> Scores:
+        scores = await pace(self._llm.score(ids, self._terms.top, self._terms.priority))
+        self._saw(scores.versions, len(ids), 0)
+        return scores
+
+    def _saw(self, versions: Versions | None, prompt_tokens: int, completion_tokens: int) -> None:
+        self._prompt_tokens += prompt_tokens
+        self._completion_tokens += completion_tokens
+        if versions is not None:
+            known = self._versions or versions
+            self._versions = Versions(min(known.first, versions.first), max(known.last, versions.last))
+
+    def _refer(self, probe: Probe, ids: Sequence[int], start: int, scores: Scores) -> None:
+        """Keep the likeliest tokens in each place from `start` on."""
+        k, tokens, logprobs = self._terms.top, array("I"), array("f")
+        for place in scores.top[start - 1 :]:
+            if len(place) < k:
+                raise LlmNonsense(f"the {k} likeliest tokens were asked for and {len(place)} came")
+            for token, logprob in sorted(place.items(), key=lambda one: (-one[1], one[0]))[:k]:
+                tokens.append(token)
+                logprobs.append(logprob)
+        version = scores.versions.last if scores.versions is not None else -1
+        self.references[probe.id] = Reference(
+            tuple(ids[:start]), Teacher(array("I", ids[start:]), tokens, logprobs, k, version)
+        )
+
+    def _compared(self, figure: ItemFigure, reference: Reference, scores: Scores) -> ItemFigure:
+        now = scores.top[len(reference.prompt) - 1 :]
+        pairs = list(zip(reference.places(), now, strict=True))
+        return replace(
+            figure, entropy=mean([entropy(place) for place in now]),
+            kl=mean([moved(before, place, self._terms.top) for before, place in pairs]),
+        )  # fmt: skip
+
+
+def _schemas(probe: Probe) -> list[Any]:
+    """That an answer, or the arguments of a call, has to follow."""
+    if probe.kind == "schema":
+        return [probe.expect]
+    if not isinstance(probe.expect, Call) or probe.expect.call is None:
+        return []
+    functions = (tool["function"] for tool in probe.tools)
+    own = next(one.get("parameters", True) for one in functions if one["name"] == probe.expect.call)
+    return [own, {"type": "object"} if probe.expect.arguments is True else probe.expect.arguments]
+
+
+def _sampling(probe: Probe, terms: Terms) -> Sampling:
+    extra = {**terms.extra, "tools": list(probe.tools), "tool_choice": "none"} if probe.tools else terms.extra
+    return Sampling(
+        max_tokens=terms.max_tokens, temperature=0.0, logprobs=True, token_ids=True, priority=terms.priority,
+        extra=extra,
+    )  # fmt: skip
+
+
+def _is_gone(error: ApolloError) -> bool:
+    """Not this item, but all of them."""
+    return isinstance(error, LlmUnreachable) or (isinstance(error, LlmRefused) and error.status in _WHOLE_ENDPOINT)
+
+
+def _failed(probe: Probe, error: ApolloError) -> ItemFigure:
+    value = None if probe.kind == "text" else 0.0
+    return ItemFigure(probe.id, probe.group, probe.kind, value, failed=True, why=str(error))
+
+
+def _minus_mean(logprobs: Sequence[float]) -> float | None:
+    """Of log-probabilities; None of none."""
+    found = mean(logprobs)
+    return None if found is None else -found

@@ -1,0 +1,105 @@
+"""What a run of probes measured: a figure of each item, and of them the metrics that a guard watches."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from apollod.curation.probes.figures import length_drift, mean
+from apollod.curation.probes.probe_lines import Kind
+
+Better = Literal["higher", "lower", "same"]
+
+
+class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of one item. `value`: of a text its mean negative log-probability (nats a token), of anything else 1.0 passed or
+    0.0 not.
+
+    `failed`: it could not be measured, and `why`; then a text has no value, and anything else did not pass. Figures of
+    an answer are of its tokens, `entropy` and `kl` of all places that were scored.
+    """
+
+    id: str
+    group: str
+    kind: Kind
+    value: float | None = None
+    failed: bool = False
+    why: str = ""
+    """why it did not pass, or failed"""
+    tokens: int = 0
+    """of the text, or of the answer"""
+    repetition: float | None = None
+    surprise: float | None = None
+    """mean negative log-probability of the answer's own tokens, nats"""
+    entropy: float | None = None
+    kl: float | None = None
+    answer: str = ""
+    """its beginning, for people"""
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """Mean over `items` items; None where there is none. `better`: which way is; `same`: any change is one."""
+
+    name: str
+    value: float | None
+    items: int
+    better: Better
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One run. `digest`: of the items that were asked; `first_version` to `last_version` of the weights were seen, -1
+    where the endpoint is not our engine."""
+
+    digest: str
+    figures: tuple[ItemFigure, ...]
+    metrics: tuple[Metric, ...]
+    first_version: int
+    last_version: int
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    left_out: int = 0
+    """items for a judge, where there is none"""
+
+    @property
+    def one_version(self) -> bool:
+        """False: the weights changed during the run, so that items before and after are of different models."""
+        return self.first_version == self.last_version
+
+
+def metrics_of(figures: Sequence[ItemFigure], before: Iterable[ItemFigure] = ()) -> tuple[Metric, ...]:
+    """By group `GROUP.loss` of texts and `GROUP.passed` of answers; `failed`, the share of items that could not be
+    measured (a text that failed is in no loss, so that this is what tells); `repetition`, `surprise`, `length_drift`
+    (given the same items `before`), `entropy` and `kl`."""
+    losses, passes = _by_group(figures, texts=True), _by_group(figures, texts=False)
+    lengths = {one.id: one.tokens for one in before if one.kind != "text" and not one.failed}
+    drifts = [
+        length_drift(one.tokens, lengths[one.id])
+        for one in figures
+        if one.kind != "text" and not one.failed and one.id in lengths
+    ]
+    found = [_metric(f"{group}.loss", values, "lower") for group, values in losses.items()]
+    found += [_metric(f"{group}.passed", values, "higher") for group, values in passes.items()]
+    found += [
+        _metric("failed", [float(one.failed) for one in figures], "lower"),
+        _metric("repetition", [one.repetition for one in figures], "lower"),
+        _metric("length_drift", drifts, "same"),
+        _metric("surprise", [one.surprise for one in figures], "same"),
+        _metric("entropy", [one.entropy for one in figures], "same"),
+        _metric("kl", [one.kl for one in figures], "lower"),
+    ]
+    return tuple(found)
+
+
+def _by_group(figures: Sequence[ItemFigure], texts: bool) -> Mapping[str, list[float | None]]:
+    groups: dict[str, list[float | None]] = defaultdict(list)
+    for one in figures:
+        if (one.kind == "text") == texts:
+            groups[one.group].append(one.value)
+    return groups
+
+
+def _metric(name: str, values: Sequence[float | None], better: Better) -> Metric:
+    known = [value for value in values if value is not None]
+    return Metric(name, mean(known), len(known), better)

@@ -1,0 +1,20 @@
+"""Texts as words, by which two of them can be compared: case, white space and punctuation do not count, signs of sums
+do. Scripts without spaces have a word a character."""
+
+import re
+from collections.abc import Sequence
+
+_NO_SPACES = "\u3040-\u30ff\u3400-\u9fff"
+_words = re.compile(rf"[{_NO_SPACES}]|(?:(?![{_NO_SPACES}])\w)+|[-+*/=<>%^$\u20ac\u00a3]").findall
+
+Shingle = tuple[str, ...]
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a text."""
+    return tuple(_words(text.casefold()))
+
+
+def shingles_of(words: Sequence[str], size: int) -> frozenset[Shingle]:
+    """All runs of `size` words; of fewer words, the words."""
+    return frozenset(tuple(words[place : place + size]) for place in range(max(1, len(words) - size + 1)))

@@ -1,0 +1,176 @@
+"""How long a run of probes takes, and what users' requests feel of it: one daemon on the small world model.
+
+First whole runs with nobody else, by one questioner and by `--concurrency`. Then phases, each `--seconds` long, in this
+order and back, so that drift of the machine cancels: off (no probes), paced (one questioner that keeps the engine busy
+for `--share` of the time) and full (one without rests, run after run). Both ask with a lower priority than users. Load:
+`--clients` closed-loop clients, completions of `--tokens` tokens. Training is paused. Latencies are of whole requests;
+`noise` is the p99 of one half of the "off" phases over that of the other: where it is above 1.1, p99 says nothing.
+"""
+
+import itertools
+import json
+import queue
+import shutil
+import tempfile
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import anyio
+
+from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.endpoint import Endpoint
+from apollod.adapters.llm.endpoint_use import EndpointUse
+from apollod.adapters.llm.probing import Baseline, Terms, measure, measure_baseline
+from apollod.curation.probes.measured import Measurement
+from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
+from apollod.curation.probes.stratified import sample
+from benchmarks import report
+from benchmarks.daemon import Daemon
+
+PRIORITY = 10
+WORDS = "The lighthouse keeper wrote in the log that the ferry came late and the harbour was quiet."
+
+
+@dataclass
+class Phase:
+    """What the phases of one kind measured; `latency_s`: of each phase."""
+
+    seconds: float = 0.0
+    questions: int = 0
+    latency_s: list[list[float]] = field(default_factory=list)
+
+    @property
+    def all_s(self) -> list[float]:
+        return [one for phase in self.latency_s for one in phase]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a phase")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--share", type=float, default=0.05, help="of the time, in the phases that are paced")
+    args = parser.parse_args()
+    data = files("apollod") / "data"
+    items = probe_set(read_probes((data / "probes.jsonl").read_bytes().splitlines(), "probes.jsonl"))
+    with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        root = Path(directory)
+        with as_file(data / "world-model") as shipped:
+            shutil.copytree(shipped, root / "model")
+        daemon = Daemon(root, root / "model", engine=["--scheduling-policy", "priority"])
+        daemon.start()
+        try:
+            daemon.wait_ready()
+            daemon.train(False)
+            bench = _Bench(daemon, items, args.clients, args.tokens)
+            runs, baseline = bench.alone(args.concurrency)
+            phases = {name: Phase() for name in ("off", "paced", "full")}
+            shares = {"off": 0.0, "paced": args.share, "full": 1.0}
+            bench.phase(baseline, 1.0, 3.0, Phase())  # warm-up, not counted
+            for name in [*phases, *reversed(phases)] * args.rounds:
+                bench.phase(baseline, shares[name], args.seconds, phases[name])
+        finally:
+            daemon.end()
+    _print(runs, phases, len(items), args.share, args.json)
+
+
+class _Bench:
+    def __init__(self, daemon: Daemon, items: tuple[Probe, ...], clients: int, tokens: int) -> None:
+        self._daemon, self._items, self._clients, self._tokens = daemon, items, clients, tokens
+        self._use = EndpointUse()
+        self._endpoint = Endpoint(daemon.url + "/v1", "bench", attempts=1, use=self._use)
+
+    def alone(self, concurrency: int) -> tuple[dict[str, Measurement], Baseline]:
+        """Whole runs: the baseline, and later ones that are compared with it."""
+
+        async def runs() -> tuple[dict[str, Measurement], Baseline]:
+            one, many = Terms(priority=PRIORITY), Terms(priority=PRIORITY, concurrency=concurrency)
+            async with HttpLlm(self._endpoint) as llm:
+                first, baseline = await measure_baseline(llm, self._items, many)
+                found = {"baseline": first, "one": await measure(llm, self._items, one, baseline)}
+                return {**found, "many": await measure(llm, self._items, many, baseline)}, baseline
+
+        return anyio.run(runs)
+
+    def phase(self, baseline: Baseline, share: float, seconds: float, into: Phase) -> None:
+        """Run one phase and add what it measured; `share` 0: without probes."""
+        done, latencies = threading.Event(), queue.Queue[float]()
+        threads = [threading.Thread(target=self._client, args=(n, done, latencies)) for n in range(self._clients)]
+        for thread in threads:
+            thread.start()
+        began = time.perf_counter()
+        if share:
+            before = self._use.counts.asked
+            anyio.run(self._probe, baseline, share, seconds)
+            into.questions += self._use.counts.asked - before
+        else:
+            time.sleep(seconds)
+        counted = latencies.qsize()  # whole requests inside the phase
+        into.seconds += time.perf_counter() - began
+        done.set()
+        for thread in threads:
+            thread.join()
+        into.latency_s.append([latencies.get() for _ in range(counted)])
+
+    async def _probe(self, baseline: Baseline, share: float, seconds: float) -> None:
+        """Runs over a quarter of the items, until the time is over."""
+        terms = Terms(priority=PRIORITY, share=share)
+        with anyio.move_on_after(seconds):
+            async with HttpLlm(self._endpoint) as llm:
+                for turn in itertools.count():
+                    await measure(llm, sample(self._items, 0.25, turn), terms, baseline)
+
+    def _client(self, number: int, done: threading.Event, latencies: "queue.Queue[float]") -> None:
+        turn = 0
+        while not done.is_set():
+            turn += 1
+            body = {
+                "model": "bench", "prompt": f"{number} {turn} {WORDS}", "max_tokens": self._tokens,
+                "temperature": 0, "ignore_eos": True,
+            }  # fmt: skip
+            request = urllib.request.Request(
+                self._daemon.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            began = time.perf_counter()
+            with urllib.request.urlopen(request, timeout=300) as response:
+                response.read()
+            latencies.put(time.perf_counter() - began)
+
+
+def _print(runs: dict[str, Measurement], phases: dict[str, Phase], items: int, share: float, as_json: bool) -> None:
+    figures: dict[str, float] = {"items": items, "share": share}
+    for name, run in runs.items():
+        figures |= {
+            f"{name}_s": run.seconds, f"{name}_item_s": run.seconds / items,
+            f"{name}_prompt_tokens": run.prompt_tokens, f"{name}_completion_tokens": run.completion_tokens,
+        }  # fmt: skip
+    kl = next(metric.value for metric in runs["one"].metrics if metric.name == "kl")
+    figures["kl_of_the_same_weights"] = kl if kl is not None else float("nan")
+    for name, phase in phases.items():
+        figures |= {
+            f"{name}_requests_per_s": len(phase.all_s) / phase.seconds,
+            f"{name}_questions_per_s": phase.questions / phase.seconds,
+            f"{name}_p50_s": report.percentile(phase.all_s, 0.5),
+            f"{name}_p99_s": report.percentile(phase.all_s, 0.99),
+        }
+    off = phases["off"].latency_s
+    halves = [report.percentile([one for phase in off[first::2] for one in phase], 0.99) for first in (0, 1)]
+    ratios = {f"p99_{name}": figures[f"{name}_p99_s"] / figures["off_p99_s"] for name in ("paced", "full")}
+    ratios |= {f"p50_{name}": figures[f"{name}_p50_s"] / figures["off_p50_s"] for name in ("paced", "full")}
+    ratios["noise"] = max(halves) / min(halves)
+    goals = {
+        "p99_paced": report.goal(ratios["p99_paced"], 1.1, True),
+        "noise": report.goal(ratios["noise"], 1.1, True),  # above it, the machine was too busy to tell
+    }
+    report.report("probes", figures, ratios, goals, threads=2, as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()

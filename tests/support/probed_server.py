@@ -1,0 +1,58 @@
+"""A model over real HTTP that is asked by probes: it answers what it is told to, and scores any tokens."""
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from anyio.abc import SocketStream
+from support.llm_server import Behaviour, LlmServer, Request, send
+
+LIKELIEST = 4
+
+
+class Model:
+    """`answers`: by what the user says last; a behaviour of the server instead of a text misbehaves. `certain`: the
+    probability of the token that is given, `version`: of its weights, which every answer counts up by `steps`."""
+
+    def __init__(self, answers: Mapping[str, "str | Behaviour"], certain: float = 0.5, version: int = 3) -> None:
+        self.answers = dict(answers)
+        self.certain = certain
+        self.version = version
+        self.steps = 0
+
+    async def __call__(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
+        asked, said = request.body, None
+        if request.path == "/tokenize":
+            tokens = ids_of(asked["prompt"])
+            said = self.answers.get(asked["prompt"])
+            answer: dict[str, Any] = {"tokens": tokens, "token_strs": ["x"] * len(tokens), "max_model_len": 512}
+        elif "prompt_logprobs" in asked:
+            answer = {"choices": [{"text": "", "prompt_logprobs": [None, *map(self.place, asked["prompt"][1:])]}]}
+        else:
+            said = self.answers[asked["messages"][-1]["content"]]
+            answer = self.completion(said, asked) if isinstance(said, str) else {}
+        if callable(said):
+            await said(server, stream, request)
+            return
+        version = {"X_Apollod_Weights_Version": str(self.version)} if request.path != "/tokenize" else {}
+        self.version += self.steps if version else 0
+        await send(stream, json.dumps(answer).encode(), **version)
+
+    def place(self, token: int) -> dict[str, Any]:
+        """The token that is given, and others."""
+        others = (1.0 - self.certain) / LIKELIEST
+        likely = {token: self.certain, **{token + n: others for n in range(1, LIKELIEST)}}
+        return {str(one): {"logprob": math.log(p)} for one, p in likely.items()}
+
+    def completion(self, said: str, asked: dict[str, Any]) -> dict[str, Any]:
+        ids = ids_of(said)
+        logprobs = {"content": [{"token": "x", "logprob": -0.5}] * len(ids)}
+        choice = {"index": 0, "finish_reason": "stop", "message": {"content": said}, "token_ids": ids}
+        usage = {"prompt_tokens": 10, "completion_tokens": len(ids)}
+        return {"choices": [choice | {"logprobs": logprobs}], "usage": usage, "prompt_token_ids": [1, 2, 3]}
+
+
+def ids_of(text: str) -> list[int]:
+    return [10 + zlib.crc32(word.encode()) % 900 for word in text.split()]

@@ -6,8 +6,7 @@ from apollod.core.kernel.effect import Effect
 
 
 class MeasureQuality(Effect, frozen=True):
-    """Answered by `ProbesAnswered` or `ProbesFailed`. `whole`: all probes; else a sample, chosen by `number`."""
+    """Answered by `ProbesAnswered` or `ProbesFailed`."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     number: int
-    whole: bool

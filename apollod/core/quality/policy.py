@@ -35,7 +35,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
-        return Outcome([], [fx.MeasureQuality(own.open.number, own.open.why == "baseline")])
+        return Outcome([], [fx.MeasureQuality(own.open.number)])
     if not (why := due(own, settings.quality, state.training.version)):
         return nothing()
     requested = ev.QualityRequested(number=own.number + 1, why=cast(ev.Why, why), step=state.training.version)

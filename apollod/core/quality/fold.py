@@ -1,6 +1,6 @@
 """How facts change what is known of the model's quality."""
 
-from apollod.core.daemon.events import DaemonStarted, TrainingResumed
+from apollod.core.daemon.events import DaemonStarted
 from apollod.core.kernel.folding import Folds
 from apollod.core.quality.baseline import RUNS_MIN
 from apollod.core.quality.day import with_alarm
@@ -14,7 +14,7 @@ from apollod.core.quality.events import (
 )
 from apollod.core.quality.looking import baselines, known
 from apollod.core.quality.sequential import renewed
-from apollod.core.quality.state import Incident, Measuring, QualityState
+from apollod.core.quality.state import GUARD, Incident, Measuring, QualityState
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
@@ -60,11 +60,9 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
 
 def _settled(own: QualityState, state: State, e: QualitySettled, at_ns: int) -> None:
     own.incident = None
+    if e.by != GUARD:
+        own.alarms_ns = ()
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
-
-
-def _resumed(own: QualityState, state: State, e: TrainingResumed, at_ns: int) -> None:
-    own.alarms_ns = ()
 
 
 def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) -> None:
@@ -88,7 +86,6 @@ FOLDS: Folds = {
     QualityFailed: _failed,
     QualityAlarmed: _alarmed,
     QualitySettled: _settled,
-    TrainingResumed: _resumed,
     RollbackRefused: _refused,
     RollbackCompleted: _rolled_back,
 }

@@ -17,11 +17,10 @@ from apollod.core.quality.baseline import drops
 from apollod.core.quality.day import stops
 from apollod.core.quality.looking import due, looked, worse
 from apollod.core.quality.sequential import alarms, interval
-from apollod.core.quality.state import Incident, QualityState
+from apollod.core.quality.state import GUARD, Incident, QualityState
 from apollod.core.schedules import backoff_s, is_due
 from apollod.core.state import State
 
-GUARD = "the quality guard"
 RETRY_MAX_S = 300.0
 
 

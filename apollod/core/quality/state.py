@@ -8,6 +8,9 @@ from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import Why
 from apollod.core.quality.sequential import Metric
 
+GUARD = "the quality guard"
+"""as whom it asks for a rollback, and settles what no person has to see"""
+
 Phase = Literal["alarmed", "restored", "stuck"]
 """alarmed: the last good weights are wanted back; restored: they are there; stuck: there is no way to them"""
 

@@ -30,7 +30,8 @@ from apollod.supervisor.judge import Judge
 Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
-    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING, **QUALITY,
+    **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
+    **QUALITY,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

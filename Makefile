@@ -59,7 +59,7 @@ crash: env
 		$(BIN)/python -m pytest -q -s tests/crash tests/store/test_kill.py $(or $(ARGS),$(LONG))
 
 bench: env
-	@for name in start step optimizer serve journal checkpoint rollback products signals review judge dream; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
+	@for name in start step optimizer serve journal checkpoint rollback products signals review judge dream dream_users; do $(BIN)/python -m benchmarks.$$name --json || exit 1; done
 
 # On a machine with an NVIDIA GPU. RUN=python3 takes an interpreter that has everything already, instead of .venv.
 gpu: $(if $(RUN),,env)

@@ -3,8 +3,8 @@
 A cycle is a practice that is learned, and the variation that is tested after it. An imagination and a model that answer
 at once, over real HTTP in another process; a daemon's loop with its journal on disk; children that are up at once and
 steps that take no time. `calls_ms` is what passes between a question to the client and its answer, `checks_ms` what the
-regular expression takes, each in a process of its own; the overhead is the rest, of which `appends_ms` is the
-journal's.
+regular expression takes, each in a process of its own, `step_appends_ms` the journal for what a step would record
+without dreams, too. The overhead is the rest; `appends_ms`: all that the journal takes.
 
 Recorded dreams: a journal of 10,000 of them, folded; a start of the real daemon on it and on one without, each from
 its snapshot, in turns; and `apollod ctl dream list` (`command_s`: a command of `ctl` that reads nothing).
@@ -52,6 +52,7 @@ from benchmarks import report
 CYCLES, WARM, RECORDED, LINES, ROUNDS, PATTERNS = 60, 10, 10_000, 10_000, 5, 20
 MS_MAX, EVENTS_MAX, SLOWER_MAX, INTAKE_MIN, LIST_S_MAX = 5.0, 20.0, 1.1, 0.95, 0.3
 NONE = cast(Any, None)
+OF_STEPS = (ev.ExampleEncoded, ev.WindowOpened, ev.StepStarted, ev.StepCompleted, ev.WindowClosed)
 PATTERN = PatternSettings(
     name="ask", instruction="Ask before you act.", check=Check(regex="May I"), contrast=("Act at once.",), held_out=4,
     dreams=0, days=0,
@@ -125,10 +126,10 @@ def main() -> None:
 class Spent:
     """Seconds so far."""
 
-    calls = checks = appends = cpu = 0.0
-    """cpu: of calls and checks"""
-    count = 0
-    """of appends"""
+    calls = checks = appends = steps = cpu = 0.0
+    """cpu: of calls and checks; steps: appends of steps, which are no others'"""
+    count = of_steps = 0
+    """appends"""
 
 
 class AtOnce(Executor):
@@ -170,11 +171,11 @@ async def _cycles(root: Path, port: int) -> dict[str, float]:
     async with _life(config) as loop:
         await _practised(loop, WARM)
         own: dict[str, list[float]] = {
-            name: [] for name in ("ms", "overhead_cpu_ms", "calls_ms", "checks_ms", "appends_ms")
+            name: [] for name in ("ms", "overhead_cpu_ms", "calls_ms", "checks_ms", "appends_ms", "step_appends_ms")
         }
-        first, appends_before = loop.state.seq, Spent.count
+        first, appends_before, steps_before = loop.state.seq, Spent.count, Spent.of_steps
         for turn in range(CYCLES // 10):
-            calls, checks, appends = Spent.calls, Spent.checks, Spent.appends
+            calls, checks, appends, steps = Spent.calls, Spent.checks, Spent.appends, Spent.steps
             began, cpu = time.perf_counter(), time.process_time() - Spent.cpu
             await _practised(loop, WARM + 10 * (turn + 1))
             own["ms"].append((time.perf_counter() - began) * 100)
@@ -182,13 +183,17 @@ async def _cycles(root: Path, port: int) -> dict[str, float]:
             own["calls_ms"].append((Spent.calls - calls) * 100)
             own["checks_ms"].append((Spent.checks - checks) * 100)
             own["appends_ms"].append((Spent.appends - appends) * 100)
+            own["step_appends_ms"].append((Spent.steps - steps) * 100)
         events, appends_each = (loop.state.seq - first) / CYCLES, (Spent.count - appends_before) / CYCLES
+        step_appends = (Spent.of_steps - steps_before) / CYCLES
     figures = {name: statistics.median(values) for name, values in own.items()}
-    left = [ms - calls - checks for ms, calls, checks in zip(own["ms"], own["calls_ms"], own["checks_ms"], strict=True)]
+    model_and_steps = zip(own["ms"], own["calls_ms"], own["checks_ms"], own["step_appends_ms"], strict=True)
+    left = [ms - calls - checks - steps for ms, calls, checks, steps in model_and_steps]
     return figures | {
         "overhead_ms": statistics.median(left),
         "events": events,
         "appends": appends_each,
+        "step_appends": step_appends,
         "cycles": float(CYCLES),
     }
 
@@ -243,8 +248,9 @@ def _time(dreamer: Dreamer, journal: Journal) -> None:
         try:
             return await append(events, at_ns)
         finally:
-            Spent.appends += time.perf_counter() - began
-            Spent.count += 1
+            spent_s, of_step = time.perf_counter() - began, isinstance(events[0], OF_STEPS)
+            Spent.appends, Spent.count = Spent.appends + spent_s, Spent.count + 1
+            Spent.steps, Spent.of_steps = Spent.steps + of_step * spent_s, Spent.of_steps + of_step
 
     dreaming_effects.check = check  # type: ignore[assignment]
     journal.append = appended  # type: ignore[method-assign]

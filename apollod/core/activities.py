@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from apollod.core.dreams.state import SHARE_SPAN
 from apollod.core.quality.looking import due
 from apollod.core.state import State
 
@@ -187,14 +186,6 @@ def _users(state: State) -> str:
     return own.users_reason or f"the engine was not idle for {settings.dream.idle_s:g} s"
 
 
-def _dreamt_share(state: State) -> str:
-    learned, settings = state.dreams.learned, state.daemon.settings
-    most = settings.dream.share_max if settings is not None else 1.0
-    if len(learned) < SHARE_SPAN or sum(learned) <= most * len(learned):
-        return ""
-    return f"{sum(learned)} of the last {len(learned)} learned examples were dreamt (share_max = {most:g})"
-
-
 STOPPING = Obstacle("stopping", _stopping)
 HALTED = Obstacle("halted", _halted)
 PAUSED = Obstacle("paused", _paused)
@@ -218,7 +209,6 @@ ALARM = Obstacle("alarm", _alarm)
 LOOK_DUE = Obstacle("look due", _look_due)
 NO_DREAMS = Obstacle("no dreams", _no_dreams)
 USERS = Obstacle("users", _users)
-DREAMT_SHARE = Obstacle("dreamt share", _dreamt_share)
 
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 
@@ -239,7 +229,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
     Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),
     Activity.DREAMING: (
-        STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, DREAMT_SHARE, USERS,
+        STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),

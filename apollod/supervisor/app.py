@@ -29,7 +29,6 @@ from apollod.supervisor.child_commands import engine_module
 from apollod.supervisor.children import Children
 from apollod.supervisor.config import Config
 from apollod.supervisor.control import Control
-from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
@@ -49,7 +48,7 @@ BASE_LOOK_S = 5.0
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
-    if (why_not := sources.refused(config) or pattern_refusal.refused(config)) is not None:
+    if (why_not := sources.refused(config)) is not None:
         raise why_not
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
@@ -203,7 +202,7 @@ def idle_watch(config: Config, own: EndpointUse, loop: Loop, executor: Executor)
 
     def wanted() -> bool:
         ready = loop.state.children.engine.phase == "ready"
-        return ready and config.dream.mode == "idle" and loop.state.dreams.patterns_active
+        return ready and config.dream.mode == "idle" and loop.state.dreams.awaits_idle
 
     return IdleWatch(config, own, loop.post, wanted, closely=lambda: dreaming(executor.context.under_way))
 

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from itertools import product
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, play
-from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.judged_world import JudgedWorld, configured
 from support.world import SETTINGS, World, changed
 
@@ -88,14 +86,6 @@ def with_obstacle(name: str) -> State:
         world.judge = configured(served=True)
         world.start()
         return world.state
-    if name == "dreamt share":
-        pattern = msgspec.structs.replace(PATTERN, settle=(5, 5), dreams=0)
-        settings = with_patterns(pattern)
-        half = msgspec.structs.replace(settings.dream, share_max=0.5)
-        dreams = DreamingWorld(msgspec.structs.replace(settings, dream=half)).up()
-        dreams.firm["ask"] = -1000
-        dreams.dream()
-        return dreams.state
     if name == "no engine process":
         return world.state
     if name == "no engine" or name == "no trainer" or name == "recovery":

@@ -16,7 +16,10 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state, obstacle
 from apollod.core.dreams.course import next_move, rests
+from apollod.core.dreams.policy import advance
+from apollod.core.fold import fold
 from apollod.core.schedules import DAY_NS, SECOND_NS
+from apollod.core.state import State
 from apollod.wire.state_snapshot import dump_state, load_state
 
 replace = msgspec.structs.replace
@@ -285,8 +288,18 @@ def test_one_dream_at_a_time_and_nothing_is_trained_that_should_not_be(calls, ac
     for recorded in world.journal[seen:]:
         audit.see(recorded.event)
     audit.check(world)
+    requests_as_asked(world)
     assert world.state.dreams.open is None, "a dream that never ends"
     assert {one.phase for one in world.state.dreams.courses.values()} <= {"settled", "retired"}
+
+
+def requests_as_asked(world: DreamingWorld) -> None:
+    """Every request is the one that would have been made had nobody asked before its predecessor was recorded."""
+    state = State()
+    for recorded in world.journal:
+        if isinstance(recorded.event, ev.DreamRequested):
+            assert advance(state, recorded.at_ns).events == [recorded.event]
+        fold(state, recorded)
 
 
 @draws(50, 2000)

@@ -107,6 +107,7 @@ class DreamingWorld(JudgedWorld):
                 by = "regex" if pattern.check.by_code else "judge"
                 return inp.DreamVerdict(
                     dream,
+                    asked.stage,
                     verdict,
                     by,
                     better=better,

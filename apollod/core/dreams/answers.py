@@ -15,7 +15,7 @@ from apollod.core.dreams.collapse import Dreamt, collapse
 from apollod.core.dreams.course import Case, next_move
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
-from apollod.core.dreams.state import NOBODY, Course, Dream, DreamsState
+from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
 from apollod.core.intake.accepting import accepted
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
@@ -29,6 +29,8 @@ ALIKE = 0.9
 """likeness from which on two scenarios are one"""
 REASON_MAX = 300
 RETRY_MAX_S = 300.0
+CHECK_ATTEMPTS = 10
+"""of a check that cannot be run: about a quarter of an hour"""
 
 
 class _Asked(NamedTuple):
@@ -53,17 +55,18 @@ def _on_imagined(state: State, input_: inp.ScenarioImagined, now_ns: int) -> Out
         return nothing()
     dream, course, settings = asked
     if input_.leak:
-        return _again(state, settings, "leak", input_.leak)
+        return _again(state, settings, "leak", input_.leak, tokens=input_.tokens)
     if input_.echo:
-        return _again(state, settings, "echo", input_.echo)
+        return _again(state, settings, "echo", input_.echo, tokens=input_.tokens)
     tested = [*(one.sketch for one in course.held.values()), *course.varied]
     if dream.purpose == "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in tested):
-        return _again(state, settings, "held-out", "the scenario is one that tests are made with")
+        return _again(state, settings, "held-out", "tests are made with this scenario", tokens=input_.tokens)
     if dream.purpose != "practice" and any(likeness(input_.sketch, one) >= ALIKE for one in course.practised):
-        return _again(state, settings, "repeats", "the scenario was practised, so a test with it would say nothing")
+        practised = "the scenario was practised, so a test with it would say nothing"
+        return _again(state, settings, "repeats", practised, tokens=input_.tokens)
     same = course.practised if dream.purpose == "practice" else tested
     if any(likeness(input_.sketch, one) >= ALIKE for one in same):
-        return _again(state, settings, "repeats", "the imagination repeats itself")
+        return _again(state, settings, "repeats", "the imagination repeats itself", tokens=input_.tokens)
     imagined = ev.DreamImagined(
         dream=dream.id, scenario=input_.scenario, sketch=input_.sketch, seeds=input_.seeds, places=input_.places,
         model=input_.model, prompt_hash=input_.prompt_hash, tokens=input_.tokens, seconds=input_.seconds,
@@ -89,6 +92,8 @@ def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
     if (asked := _asked(state, input_.dream, Stage.JUDGING, Stage.JUDGING_BETTER)) is None:
         return nothing()
     dream, course, _ = asked
+    if input_.stage != dream.stage:
+        return nothing()  # of a call that was made twice
     second = dream.stage is Stage.JUDGING_BETTER
     judged = ev.DreamJudged(
         dream=dream.id, verdict=input_.verdict, by=input_.by, reason=_short(input_.reason), quote=_short(input_.quote),
@@ -178,13 +183,16 @@ def _on_failed(state: State, input_: inp.DreamCallFailed, now_ns: int) -> Outcom
     open_ = own.open is not None and own.open.id == input_.dream and own.open.stage in CALLS
     if not open_ and (own.open is not None or not input_.stage.startswith("round")):
         return nothing()
-    return _again(state, settings.dream, input_.cause, input_.reason, input_.retry_after_s, input_.dream, input_.stage)
+    return _again(
+        state, settings.dream, input_.cause, input_.reason, input_.retry_after_s, input_.dream, input_.stage,
+        input_.tokens,
+    )  # fmt: skip
 
 
 def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFailed) -> Outcome | None:
     """A test of a round that nobody can make, and that is not for want of an endpoint, is not passed."""
     own = state.dreams
-    if own.open is not None or input_.cause == "endpoint" or input_.attempt < settings.attempts:
+    if own.open is not None or not _too_many(own, settings, input_.cause):
         return None
     for name, course in own.courses.items():
         case = next_move(course, own.settlings) if input_.dream in course.held else None
@@ -199,21 +207,29 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
 
 def _again(
     state: State, settings: DreamSettings, cause: ev.Cause, reason: str, retry_after_s: float = 0.0, dream: str = "",
-    stage: str = "",
+    stage: str = "", tokens: int = 0,
 ) -> Outcome:  # fmt: skip
+    """The same is asked again: soon where another answer may come, later where something outside has to come back."""
     own = state.dreams
-    attempt, down = own.attempts + 1, cause == "endpoint"
+    attempt = own.attempts + 1
     if not dream and own.open is not None:
         dream, stage = own.open.id, own.open.stage
-    # whoever refuses is asked again soon, with another question if there is one; an endpoint that is down, later
-    retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S) if down or own.open is None else 0.0, retry_after_s))
+    later = own.open is None or cause in OUTSIDE or cause == "check"
+    retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S) if later else 0.0, retry_after_s))
     failed = ev.DreamFailed(
-        dream=dream, stage=stage, attempt=attempt, cause=cause, reason=_short(reason), retry_s=retry_s
-    )
-    if own.open is None or down or attempt < settings.attempts:
+        dream=dream, stage=stage, attempt=attempt, cause=cause, reason=_short(reason), retry_s=retry_s, tokens=tokens,
+    )  # fmt: skip
+    if own.open is None or not _too_many(own, settings, cause):
         return Outcome([failed], [])
     why = f"{stage} failed {attempt} times, the last time because: {_short(reason)}"
     return Outcome([failed, ev.DreamAbandoned(dream=dream, reason=why)], [])
+
+
+def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> bool:
+    """Is one failure more enough? A check may need something that is being restarted, so it is waited for longer."""
+    if cause in OUTSIDE:
+        return False
+    return own.refusals + 1 >= (max(CHECK_ATTEMPTS, settings.attempts) if cause == "check" else settings.attempts)
 
 
 def _short(text: str) -> str:

@@ -7,6 +7,7 @@ world (20 requests about one verb: likeness 0.28, cosine 0.50) on one side, and 
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import combinations
 from statistics import fmean
 
@@ -36,6 +37,9 @@ CERTAIN = -0.02
 """mean natural log-probability of a token: an answer of 50 tokens has a probability of 0.37 at least"""
 CERTAIN_ALIKE_MAX = 0.45
 """mean likeness of two answers all of which are `CERTAIN`"""
+_PAIRS = 2048
+_like, _near = lru_cache(_PAIRS)(likeness), lru_cache(_PAIRS)(cosine)
+"""All pairs but those with the newest dream were compared when the one before it was looked at."""
 
 
 class Dreamt(msgspec.Struct, frozen=True):
@@ -54,13 +58,13 @@ def collapse(recent: Sequence[Dreamt], earliest: Sequence[Dreamt] = ()) -> str:
     if len(last) < LEAST:
         return ""
     scenarios = [dream.scenario for dream in last]
-    alike = _spread(scenarios, likeness)
+    alike = _spread(scenarios, _like)
     if alike > ALIKE_MAX:
         return f"the last {len(last)} scenarios are too much alike: mean likeness {alike:.2f}, limit {ALIKE_MAX:.2f}"
-    repeats = sum(any(likeness(one, before) >= REPEAT for before in scenarios[:n]) for n, one in enumerate(scenarios))
+    repeats = sum(any(_like(before, one) >= REPEAT for before in scenarios[:n]) for n, one in enumerate(scenarios))
     if repeats > REPEATS_MAX * len(last):
         return f"{repeats} of the last {len(last)} scenarios repeat another one, limit {REPEATS_MAX * len(last):.0f}"
-    meaning = _spread(scenarios, cosine)
+    meaning = _spread(scenarios, _near)
     if meaning > COSINE_MAX:
         return f"the last {len(last)} scenarios are about the same: mean cosine {meaning:.2f}, limit {COSINE_MAX:.2f}"
     return _of_answers(last, earliest[:WINDOW], alike)
@@ -72,9 +76,10 @@ def _of_answers(last: Sequence[Dreamt], first: Sequence[Dreamt], scenarios: floa
     before = [dream.answer for dream in first if dream.answer is not None]
     if len(answers) < LEAST:
         return ""
-    alike = _spread(answers, likeness)
-    usual = max(scenarios, _spread(before, likeness) if len(before) >= LEAST else 0.0)
-    if alike <= usual + ANSWERS_ABOVE:
+    alike = _spread(answers, _like)
+    if alike <= scenarios + ANSWERS_ABOVE:
+        return ""
+    if len(before) >= LEAST and alike <= _spread(before, _like) + ANSWERS_ABOVE:
         return ""
     figures = f"mean likeness {alike:.2f}, of scenarios {scenarios:.2f}"
     if alike > ANSWERS_ALIKE_MAX:

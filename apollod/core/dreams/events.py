@@ -217,6 +217,7 @@ class DreamFailed(Event, frozen=True):
     cause: Cause
     reason: str
     retry_s: float = 0.0
+    tokens: int = 0
 
     def key(self) -> str:
         return self.dream

@@ -1,5 +1,6 @@
 """How facts change what is dreamt."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from apollod.core.daemon.events import DaemonStarted
@@ -31,6 +32,7 @@ from apollod.core.dreams.machine import after
 from apollod.core.dreams.state import (
     KEPT,
     NOBODY,
+    OUTSIDE,
     RECENT,
     SHARE_SPAN,
     Course,
@@ -56,9 +58,12 @@ def _daemon_started(own: DreamsState, state: State, e: DaemonStarted, at_ns: int
 
 
 def _added(own: DreamsState, state: State, e: PatternAdded, at_ns: int) -> None:
-    """What was practised under this name before stays known: a test with it would say nothing."""
+    """What was practised and tested under this name before stays known: neither becomes the other."""
     before = own.courses.get(e.pattern.name)
-    own.courses[e.pattern.name] = Course(e.pattern, e.by, at_ns, practised=before.practised if before else [])
+    tested = [*before.varied, *(one.sketch for one in before.held.values())] if before else []
+    own.courses[e.pattern.name] = Course(
+        e.pattern, e.by, at_ns, practised=before.practised if before else [], varied=tested
+    )
     _look_over(own)
 
 
@@ -161,7 +166,7 @@ def _tested(own: DreamsState, state: State, e: DreamTested, at_ns: int) -> None:
         course.misses = 0
     if course.round != e.round:
         course.round, course.tried = e.round, []
-    course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed))
+    course.tried.append(Tried(e.dream, e.mode, e.contrast, e.passed, e.by != NOBODY))
     if complete(course):
         _complete(own, course)
 
@@ -224,6 +229,11 @@ def _abandoned(own: DreamsState, state: State, e: DreamAbandoned, at_ns: int) ->
 
 def _failed(own: DreamsState, state: State, e: DreamFailed, at_ns: int) -> None:
     own.attempts, own.error = e.attempt, e.reason
+    own.refusals += e.cause not in OUTSIDE
+    asked = own.open.pattern if own.open is not None and own.open.id == e.dream else ""
+    for name, course in own.courses.items():
+        if name == asked or e.dream in course.held:
+            course.tokens += e.tokens
     own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
 
 
@@ -247,15 +257,20 @@ def _idle(own: DreamsState, state: State, e: EngineIdle, at_ns: int) -> None:
 
 
 def _step_completed(own: DreamsState, state: State, e: StepCompleted, at_ns: int) -> None:
-    if not e.applied or not own.courses:
-        return
+    if e.applied and own.courses:
+        count_learned(own, all_examples(e))
+
+
+def count_learned(own: DreamsState, examples: Sequence[str]) -> None:
+    """Examples that a step learned, the one of the dream under way perhaps among them."""
     dreamt = own.open.example if own.open is not None else ""
-    own.learned += [example == dreamt for example in all_examples(e)]
+    own.learned += [example == dreamt for example in examples]
     del own.learned[: max(0, len(own.learned) - SHARE_SPAN)]
 
 
 def _rollback_started(own: DreamsState, state: State, e: RollbackStarted, at_ns: int) -> None:
     """What was settled with weights that are taken back is not settled; tests of those say nothing, either."""
+    own.last_settled = ""  # whoever is not shown any more, this may be why
     for course in own.courses.values():
         course.bare, course.contrast = [], []
         if not course.baseline:
@@ -315,7 +330,7 @@ def _spend(own: DreamsState, course: Course, tokens: int) -> None:
 
 
 def _answered_at_last(own: DreamsState) -> None:
-    own.attempts, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.attempts, own.refusals, own.retry_ns, own.retry_s, own.error = 0, 0, 0, 0.0, ""
 
 
 def _keep(kept: list[Any], one: object) -> None:

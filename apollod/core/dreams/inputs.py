@@ -42,6 +42,7 @@ class DreamVerdict(Input, frozen=True):
     `teacher`: see `ExampleAccepted`."""
 
     dream: str
+    stage: str
     verdict: Verdict
     by: str
     reason: str = ""
@@ -81,6 +82,7 @@ class DreamCallFailed(Input, frozen=True):
     cause: Cause
     reason: str
     retry_after_s: float = 0.0
+    tokens: int = 0
 
 
 class EngineUse(Input, frozen=True):

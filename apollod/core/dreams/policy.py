@@ -5,6 +5,8 @@ time (its effect's key), until an event says what came of it: so a crash or a us
 never a second step. Law: the imagination never hears of a scenario that tests are made with.
 """
 
+from typing import Any
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -12,15 +14,19 @@ from apollod.core.activities import Activity, blocked
 from apollod.core.dreams.answers import ANSWERS
 from apollod.core.dreams.calls import call_of, case_call
 from apollod.core.dreams.course import TURN, Case, Imagine, Settle, Unsettle, next_move, spent, told
+from apollod.core.dreams.foresight import foreseen
 from apollod.core.dreams.machine import Stage
-from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.dreams.state import SHARE_SPAN, Course, Dream, DreamsState
 from apollod.core.judging.agreement import distrust
 from apollod.core.kernel.outcome import Outcome, nothing
-from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.policy import Handler, Handlers
 from apollod.core.schedules import is_due
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
+GONE = "it is gone from the configuration"
+UNDONE_MAX = 6
+"""times that others unsettled a pattern, all together, after which it is given up"""
 CONTRADICTS = 2
 """times that each of two patterns unsettled the other, after which the younger one is given up"""
 
@@ -31,13 +37,13 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     configured = {one.name: one for one in input_.settings.dream.pattern}
     for name, pattern in configured.items():
         course = state.dreams.courses.get(name)
-        if course is None or course.pattern != pattern:
+        if course is None or course.pattern != pattern or (course.phase, course.reason) == ("retired", GONE):
             events += _left(state.dreams, name, "its pattern is another one now")
             events.append(ev.PatternAdded(pattern=pattern, by="config"))
     for name, course in state.dreams.courses.items():
         if course.by == "config" and course.phase != "retired" and name not in configured:
             events += _left(state.dreams, name, "its pattern is retired")
-            events.append(ev.PatternRetired(pattern=name, by="config", reason="it is gone from the configuration"))
+            events.append(ev.PatternRetired(pattern=name, by="config", reason=GONE))
     return Outcome(events, [])
 
 
@@ -62,8 +68,11 @@ def advance(state: State, now_ns: int) -> Outcome:
     if blocked(Activity.DREAMING, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
-        doubted = waits_for(own.courses[own.open.pattern], state, settings)
-        return nothing() if doubted else Outcome([], [call_of(state, own.open)])
+        return (
+            nothing()
+            if _doubted(own.courses[own.open.pattern], state, settings)
+            else Outcome([], [call_of(state, own.open)])
+        )
     for course in in_turn(own):
         if not waits_for(course, state, settings) and (begun := _begin(state, course)):
             return begun
@@ -92,6 +101,8 @@ def _contradicted(own: DreamsState, name: str, course: Course) -> str:
     """Do this pattern and an older one unsettle each other again and again?"""
     if not course.harmed_by:
         return ""
+    if (undone := sum(course.harmed_by.values())) >= UNDONE_MAX:
+        return f"it was undone {undone} times, by {', '.join(course.harmed_by)}"
     for other, older in own.courses.items():
         if other == name:
             return ""
@@ -126,6 +137,22 @@ def in_turn(own: DreamsState) -> list[Course]:
 
 def waits_for(course: Course, state: State, settings: Settings) -> str:
     """Why nothing of this pattern begins now; empty: it may."""
+    if doubted := _doubted(course, state, settings):
+        return doubted
+    move = next_move(course, state.dreams.settlings)
+    return _dreamt_share(state, settings) if isinstance(move, Imagine) and move.purpose == "practice" else ""
+
+
+def _dreamt_share(state: State, settings: Settings) -> str:
+    """Are so many of the last learned examples dreamt that no further one is to be? Tests are made all the same."""
+    learned, most = state.dreams.learned, settings.dream.share_max
+    if state.dreams.wanted is not None or len(learned) < SHARE_SPAN or sum(learned) <= most * len(learned):
+        return ""
+    return f"{sum(learned)} of the last {len(learned)} learned examples were dreamt (share_max = {most:g})"
+
+
+def _doubted(course: Course, state: State, settings: Settings) -> str:
+    """Why its answers cannot be judged now."""
     if course.pattern.check.by_code:
         return ""
     doubt = distrust(state.judging, settings.judge.trust_min)
@@ -149,7 +176,8 @@ def _begin(state: State, course: Course) -> Outcome:
             )  # fmt: skip
             return Outcome([settled], [])
         case Unsettle(reason):
-            harmed_by = own.last_settled if own.last_settled != name else ""
+            known = own.last_settled != name and all(one.made for one in course.tried)
+            harmed_by = own.last_settled if known else ""
             why = f"{reason}, after {harmed_by} settled" if harmed_by else reason
             return Outcome([ev.PatternUnsettled(pattern=name, reason=why, harmed_by=harmed_by)], [])
     return nothing()
@@ -201,8 +229,24 @@ def _on_unwanted(state: State, input_: inp.DreamsUnwanted, now_ns: int) -> Outco
     return Outcome([stopped], [fx.CancelDream()])
 
 
+def _and_next(answered: Handler) -> Handler:
+    """An answer that ends a dream as it should is recorded with the request of the next one, if one would follow at
+    once: an append that nobody has to wait for."""
+
+    def run(state: State, input_: Any, now_ns: int) -> Outcome:
+        outcome = answered(state, input_, now_ns)
+        if not outcome.events or not isinstance(outcome.events[-1], ev.DreamSettled):
+            return outcome
+        running = state.training.running
+        learned = running.examples if isinstance(input_, inp.StepDone) and running is not None else ()
+        follows = advance(foreseen(state, outcome.events, learned, now_ns), now_ns)
+        return outcome.then(follows) if follows.find(ev.DreamRequested) is not None else outcome
+
+    return run
+
+
 HANDLERS: Handlers = {
-    **ANSWERS,
+    **{answer: _and_next(handler) for answer, handler in ANSWERS.items()},
     inp.Started: _on_started,
     inp.EngineUse: _on_use,
     inp.PatternWanted: _on_pattern_wanted,

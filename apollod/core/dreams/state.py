@@ -14,6 +14,8 @@ KEPT = 1000
 """sketches of each sort that are kept of a pattern"""
 RECENT = 20
 """dreams over which a collapse shows"""
+OUTSIDE = frozenset({"endpoint", "seeds"})
+"""causes that pass by themselves: what is asked then is asked again for as long as it takes"""
 NOBODY = "apollod"
 """by whom a test that could not be made is not passed"""
 SHARE_SPAN = 200
@@ -38,6 +40,8 @@ class Tried(msgspec.Struct, frozen=True):
     mode: Mode
     contrast: str
     passed: bool
+    made: bool = True
+    """False: nobody could make it, which is not passed"""
 
 
 class Course(msgspec.Struct):
@@ -152,12 +156,19 @@ class DreamsState(msgspec.Struct):
     users_reason: str = ""
     attempts: int = 0
     """of the call under way, that failed"""
+    refusals: int = 0
+    """of these, what was not for want of something outside"""
     retry_ns: int = 0
     retry_s: float = 0.0
     error: str = ""
     """why the last call had no usable answer; empty after one that had"""
     learned: list[bool] = []
     """of the last SHARE_SPAN learned examples: was it dreamt?"""
+
+    @property
+    def awaits_idle(self) -> bool:
+        """Does anything wait for others to leave the engine alone?"""
+        return not self.stopped and self.wanted is None and (self.open is not None or not self.at_rest)
 
     @property
     def patterns_active(self) -> bool:

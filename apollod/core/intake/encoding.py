@@ -10,5 +10,5 @@ def begin_encoding(state: State, fresh: list[tuple[str, Tier]]) -> list[fx.Effec
     follow."""
     if any(queue.untokenised for queue in state.intake.queues) or state.children.trainer.phase != "ready":
         return []
-    direct_first = sorted(fresh, key=lambda example: example[1] != "direct")
+    direct_first = sorted(fresh, key=lambda example: example[1] == "bulk")
     return fx.encode(example for example, _ in direct_first)

@@ -6,5 +6,8 @@ from typing import Any
 from apollod.core.kernel.input import Input
 from apollod.core.kernel.outcome import Outcome
 
-Handlers = Mapping[type[Input], Callable[[Any, Any, int], Outcome]]
-"""By input: (state, input, now_ns). The state is read, never changed."""
+Handler = Callable[[Any, Any, int], Outcome]
+"""(state, input, now_ns). The state is read, never changed."""
+
+Handlers = Mapping[type[Input], Handler]
+"""By input."""

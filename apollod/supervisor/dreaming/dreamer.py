@@ -24,8 +24,8 @@ from apollod.wire.teacher import Teacher
 OWN_PRIORITY = 20
 """at our own engine: after users (0) and judge (10)"""
 
-
 UNKNOWN = 1 << 20
+"""tokens of context, where it is not known how many there are"""
 
 
 class Imagined(NamedTuple):
@@ -59,6 +59,7 @@ class Dreamer:
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
         self._own = asked(config.api_url, engine.served_name, engine.api_key)
         elsewhere = bool(section.base_url)
+        self._imagines_here = config.is_own(section.base_url)
         self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
         self._section = section
         self.answer_tokens = min(section.answer_tokens, max(1, (_context(config) or UNKNOWN) // 2))
@@ -76,7 +77,7 @@ class Dreamer:
         section = self._section
         sampling = Sampling(
             max_tokens=section.max_tokens, temperature=section.temperature, schema=SCHEMA, seed=seed,
-            priority=None if section.base_url else self._priority,
+            priority=self._priority if self._imagines_here else None,
         )  # fmt: skip
         answer = await self._imagination.complete(imagining(instruction, seeds, unlike, variation_of), sampling)
         said = answer.choices[0]

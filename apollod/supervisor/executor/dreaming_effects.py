@@ -68,7 +68,9 @@ async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.Scenario
 
 async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAnswered:
     began, temperature = time.monotonic(), context.config.dream.answer_temperature
-    said = await _dreamer(context).answer(effect.told, effect.scenario, temperature, int(effect.dream[1:]))
+    said = await _dreamer(context).answer(
+        effect.told, effect.scenario, temperature, int(effect.dream[1:]) * 100 + effect.attempt
+    )
     return inp.ScenarioAnswered(
         effect.dream, said.text, sketch_of(said.text), said.logprob, said.weights_version, said.tokens,
         time.monotonic() - began,
@@ -90,8 +92,8 @@ async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
         line = await given_line(context, record.canonical, f"dream:{effect.dream}")
     teacher = await _teacher(context, effect) if line is not None and line.example else ""
     return inp.DreamVerdict(
-        effect.dream, found.verdict, found.by, found.reason, found.quote, found.better, line, False, found.votes,
-        found.tokens, time.monotonic() - began, teacher,
+        effect.dream, effect.stage, found.verdict, found.by, found.reason, found.quote, found.better, line, False,
+        found.votes, found.tokens, time.monotonic() - began, teacher,
     )  # fmt: skip
 
 
@@ -134,8 +136,7 @@ async def _found(
         if mode == "contrast":
             return Found("bad", by, "the behaviour shows where it would be wrong") if passed else Found("good", by)
         return Found("good", by) if passed else Found("bad", by, why)
-    # of what it was told a rubric says nothing
-    rubric = f"\n\n{given.rubric}" if given.rubric and mode == "bare" else ""
+    rubric = f"\n\n{given.rubric}" if given.rubric and mode != "contrast" else ""
     return await _asked(context, expected + rubric, scenario, answer)
 
 

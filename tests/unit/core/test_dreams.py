@@ -11,10 +11,14 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.decide import decide
 from apollod.core.dreams.course import MISSES_MAX
 from apollod.core.dreams.machine import CALLS, TRANSITIONS, Stage, after
+from apollod.core.dreams.policy import waits_for
+from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import DAY_NS, SECOND_NS
-from apollod.core.settings import Check, PatternSettings
+from apollod.core.settings import Check
+from apollod.core.state import State
 
 OTHER = msgspec.structs.replace(PATTERN, name="caps", instruction="Answer in capitals.")
 
@@ -118,6 +122,38 @@ def test_an_example_that_is_not_learned_ends_its_dream(world: DreamingWorld, fat
     world.give(inp.Tick())
     (abandoned,) = world.of(ev.DreamAbandoned)
     assert "is not learned" in abandoned.reason
+
+
+def test_the_next_dream_is_requested_with_the_end_of_the_one_before(
+    world: DreamingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of its own would be an append that the next call waits for."""
+    transactions: list[list[str]] = []
+
+    def noted(state: State, input_: inp.Input, now_ns: int) -> Outcome:
+        outcome = decide(state, input_, now_ns)
+        transactions.append([event.kind for event in outcome.events])
+        return outcome
+
+    monkeypatch.setattr("support.world.decide", noted)
+    world.firm["ask"] = -9
+    world.dream(60)
+    ends = [kinds[-2:] for kinds in transactions if "dream.requested" in kinds]
+    ends.remove(["dream.requested"])  # the first practice, after the baseline
+    assert len(ends) > 15 and all(kinds == ["dream.settled", "dream.requested"] for kinds in ends)
+
+
+def test_no_dream_is_requested_with_the_end_of_one_where_dreams_stop(world: DreamingWorld) -> None:
+    while not world.of(ev.DreamTrained):
+        if isinstance(world.calls[0] if world.calls else None, fx.JudgeDream):
+            world.give(inp.DreamsWanted("p", count=1))
+            world.firm["ask"] = -9
+        world.settle()
+        world.call()
+    requested = len(world.of(ev.DreamRequested))
+    world.settle()
+    world.give(inp.Tick())
+    assert world.of(ev.DreamingStopped) and len(world.of(ev.DreamRequested)) == requested
 
 
 # --- tests -----------------------------------------------------------------------------------------------------------
@@ -415,7 +451,9 @@ def test_dreams_are_at_most_a_share_of_what_is_learned() -> None:
     w = DreamingWorld(settings).up()
     w.firm["ask"] = -1000
     w.dream()
-    assert sum(w.state.dreams.learned) == 200 and "share_max = 0.5" in blocked(Activity.DREAMING, w.state)
+    assert w.state.daemon.settings is not None
+    why = waits_for(w.state.dreams.courses["ask"], w.state, w.state.daemon.settings)
+    assert sum(w.state.dreams.learned) == 200 and "share_max = 0.5" in why
 
 
 def test_a_call_that_fails_is_made_again_later_and_its_dream_is_given_up_in_the_end(world: DreamingWorld) -> None:
@@ -428,10 +466,10 @@ def test_a_call_that_fails_is_made_again_later_and_its_dream_is_given_up_in_the_
     (again,) = world.calls
     assert isinstance(again, fx.ImagineScenario) and again.attempt == 2 and asked.dream == again.dream  # type: ignore[attr-defined]
     world.calls.clear()
-    for attempt in (2, 3):
+    for attempt in (2, 3, 4):
         world.give(inp.DreamCallFailed("d1", "imagining", attempt, "nonsense", "prose"))
     (abandoned,) = world.of(ev.DreamAbandoned)
-    assert "imagining failed 3 times" in abandoned.reason and "prose" in abandoned.reason
+    assert "imagining failed 4 times" in abandoned.reason and "prose" in abandoned.reason
 
 
 def test_tests_that_nobody_can_make_are_not_passed_and_end_the_pattern(world: DreamingWorld) -> None:
@@ -510,4 +548,149 @@ def test_without_patterns_nothing_is_asked() -> None:
     w = DreamingWorld(with_patterns()).up()
     w.dream()
     assert not w.answered and not w.questions and not [r for r in w.journal if r.event.kind.startswith("dream")]
-    assert isinstance(PATTERN, PatternSettings)
+
+
+# --- what goes on for ever, or ends too early ------------------------------------------------------------------------
+
+
+def test_patterns_that_undo_each_other_in_a_ring_end() -> None:
+    replace = msgspec.structs.replace
+    ring = [replace(PATTERN, name=name) for name in "abc"]
+    w = DreamingWorld(with_patterns(*ring)).up()
+    w.harms = {"a": "b", "b": "c", "c": "a"}
+    w.dream(4000)
+    assert not w.calls
+    assert any("it was undone" in e.reason for e in w.of(ev.PatternRetired)), w.of(ev.PatternRetired)
+
+
+@pytest.mark.parametrize(("cause", "seconds"), [("seeds", 3600), ("check", 60)])
+def test_what_is_outside_may_come_back(cause: str, seconds: int) -> None:
+    """Notes that are copied anew, a service that a check asks and that restarts."""
+    w = DreamingWorld().up()
+    until = w.now + seconds * SECOND_NS
+    while w.now < until:
+        (asked,) = w.calls
+        w.calls.clear()
+        stage = "imagining" if isinstance(asked, fx.ImagineScenario) else "round baseline"
+        w.give(inp.DreamCallFailed(asked.dream, stage, asked.attempt, cause, "gone"))  # type: ignore[arg-type,attr-defined]
+        while not w.calls:
+            w.pass_time(1.0)
+    assert not w.of(ev.PatternRetired) and not w.of(ev.DreamAbandoned)
+    w.dream()
+    assert len(w.of(ev.PatternSettled)) == 1
+
+
+def test_an_endpoint_that_was_down_uses_up_no_attempts(world: DreamingWorld) -> None:
+    for _ in range(5):
+        (asked,) = world.calls
+        world.calls.clear()
+        world.give(inp.DreamCallFailed("d1", "imagining", asked.attempt, "endpoint", "down"))  # type: ignore[attr-defined]
+        world.pass_time(300.0)
+    (asked,) = world.calls
+    world.calls.clear()
+    world.give(inp.DreamCallFailed("d1", "imagining", asked.attempt, "nonsense", "prose", tokens=7))  # type: ignore[attr-defined]
+    assert not world.of(ev.DreamAbandoned) and world.state.dreams.courses["ask"].tokens == 7
+
+
+def test_scenarios_that_are_refused_cost_their_tokens(world: DreamingWorld) -> None:
+    world.imagines = lambda asked: text(0)
+    world.dream(12)
+    asked = [one for one in world.answered if isinstance(one, fx.ImagineScenario)]
+    assert world.state.dreams.courses["ask"].tokens == 10 * len(asked) > 10
+
+
+def settled_pair() -> tuple[DreamingWorld, str, str]:
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    w.dream()
+    first, second = (e.pattern for e in w.of(ev.PatternSettled))
+    return w, first, second
+
+
+def test_nobody_is_blamed_for_tests_that_could_not_be_made_or_for_what_a_rollback_took() -> None:
+    w, first, _ = settled_pair()
+    w.give(inp.RollbackRequested(w.state.training.version - 1, "p"))
+    w.settle()
+    w.firm[first] = 0
+    w.dream()
+    unsettled = [e for e in w.of(ev.PatternUnsettled) if "rolled back" not in e.reason]
+    assert unsettled and all(e.harmed_by == "" for e in unsettled)
+
+
+def test_what_is_outside_does_not_unsettle(world: DreamingWorld) -> None:
+    """A check that cannot be run for long: its tests are not passed, and nobody is named for it."""
+    w = DreamingWorld(with_patterns(PATTERN, OTHER)).up()
+    whole = w.reply
+
+    def reply(asked: fx.Effect) -> inp.Input:
+        if isinstance(asked, fx.TestScenario) and asked.round.startswith("recheck"):
+            w.now += 300 * SECOND_NS
+            return inp.DreamCallFailed(asked.dream, f"round {asked.round}", asked.attempt, "check", "not there")
+        return whole(asked)
+
+    w.reply = reply  # type: ignore[method-assign]
+    for _ in range(600):
+        w.settle()
+        w.call()
+        w.pass_time(300.0)
+        if w.of(ev.PatternUnsettled):
+            break
+    assert [e.harmed_by for e in w.of(ev.PatternUnsettled)] == [""]
+
+
+def test_tests_are_made_whatever_share_was_dreamt_and_somebody_can_want_more() -> None:
+    pattern = msgspec.structs.replace(PATTERN, settle=(5, 5), dreams=0)
+    settings = with_patterns(pattern)
+    settings = msgspec.structs.replace(settings, dream=msgspec.structs.replace(settings.dream, share_max=0.5))
+    w = DreamingWorld(settings).up()
+    w.firm["ask"] = -1000
+    w.dream()
+    course = w.state.dreams.courses["ask"]
+    assert sum(w.state.dreams.learned) == 200 and not course.owed and w.state.dreams.open is None
+    w.give(inp.DreamsWanted("p", count=2))
+    w.dream()
+    assert course.practices == 202
+
+
+def test_a_pattern_that_is_back_in_the_configuration_is_learned_again(world: DreamingWorld) -> None:
+    settings = world.settings
+    world.settings = with_patterns()
+    world.start()
+    world.settings = settings
+    world.start()
+    assert world.state.dreams.courses["ask"].phase == "active"
+    world.give(inp.PatternUnwanted("ask", "p"))
+    world.start()
+    assert world.state.dreams.courses["ask"].phase == "retired", "what a person retired stays so"
+
+
+def test_what_was_tested_is_not_practised_when_the_pattern_is_added_anew(world: DreamingWorld) -> None:
+    used: list[str] = []
+    world.imagines = lambda asked: text(len(used)) if not used.append("") else ""  # type: ignore[func-returns-value]
+    world.dream(60)
+    tested = {e.scenario for e in world.of(ev.DreamImagined)}
+    world.give(inp.PatternWanted(msgspec.structs.replace(PATTERN, instruction="Always ask."), "p"))
+    used.clear()
+    before = len(world.journal)
+    world.dream(200)
+    later = [r.event for r in world.journal[before:]]
+    assert not tested & {e.scenario for e in later if isinstance(e, ev.DreamImagined)}
+
+
+def test_a_verdict_of_another_stage_says_nothing(world: DreamingWorld) -> None:
+    world.verdict = lambda asked: "bad"
+    while not isinstance(world.calls[0], fx.JudgeDream):
+        world.call()
+    first = world.reply(world.calls[0])
+    world.call()
+    assert world.state.dreams.open is not None and world.state.dreams.open.stage is Stage.JUDGING_BETTER
+    assert not world.give(first)
+
+
+def test_nobody_looks_whether_the_engine_is_idle_for_nothing(world: DreamingWorld) -> None:
+    assert world.state.dreams.awaits_idle
+    world.give(inp.DreamsUnwanted("p"))
+    assert not world.state.dreams.awaits_idle
+    world.give(inp.DreamsWanted("p"))
+    assert not world.state.dreams.awaits_idle
+    world.dream()
+    assert not world.state.dreams.awaits_idle and world.state.dreams.courses["ask"].phase == "settled"

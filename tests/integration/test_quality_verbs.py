@@ -9,6 +9,7 @@ import pytest
 from support.childless import reached
 from support.dreamt_journal import write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.journals import write
 
 from apollod.cli.control.quality import asking
 from apollod.cli.main import main
@@ -82,6 +83,7 @@ def test_an_incident_names_what_its_steps_had_learned(life: GuardedWorld, journa
     assert f"    e  {path}:{places['e'][1]}\n" in page
     (listed,) = told(capsys, "incident", "list", "--file", journal)["incidents"]
     assert listed["incident"] == 1 and listed["state"] == "settled"
+    assert said(capsys, "incident", "show", "--file", journal) == page
     assert "the last one is 1" in said(capsys, "incident", "show", "2", "--file", journal, code=1)
 
 
@@ -101,6 +103,7 @@ def test_a_journal_without_a_measurement_has_an_empty_report(tmp_path: Path, cap
     assert "only when somebody asks" in page and "none yet" in page and "no alarm" in page
     assert told(capsys, "incident", "list", "--file", path)["incidents"] == []
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "1", "--file", path, code=1)
+    assert "the guard raised no alarm" in said(capsys, "incident", "show", "--file", path, code=1)
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
@@ -134,6 +137,8 @@ class Daemon:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, world: GuardedWorld) -> None:
         self.world, self.root, self.asked = world, root, 0
         self.fails = False
+        self.away = ""
+        """why nothing is measured when somebody looks for the first time"""
         world.answers = False
         monkeypatch.setattr(asking.ctl, "ask", lambda path, request, timeout_s=0.0: self.wish(request))
         monkeypatch.setattr(asking, "ask_status", lambda path: self.status())
@@ -154,6 +159,8 @@ class Daemon:
         own = self.world.state.quality
         path = write_story(self.root / f"{self.asked}.db", self.world.journal)
         quality = {"asked": own.asked, "error": own.error, "running": own.open is not None, "reason": ""}
+        if self.asked == 1 and self.away:
+            quality |= {"running": False, "reason": self.away}
         return {"quality": quality, "step": self.world.state.training.version, "journal": {"path": str(path)}}
 
 
@@ -198,3 +205,30 @@ def test_a_new_baseline_is_waited_for_to_its_last_run(
     found = told(capsys, "baseline", "--socket", "unused")
     assert daemon.asked == 3 and found["why"] == "baseline" and found["metrics"][0]["baseline"] == 0.9
     assert msgspec.structs.asdict(daemon.world.state.quality)["at"] == 1 and found["metrics"][0]["now"] is None
+
+
+def test_a_baseline_that_is_asked_for_during_a_look_comes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    daemon = Daemon(tmp_path, monkeypatch, measured(harm=4))
+    daemon.world.give(inp.QualityWanted("anna"))
+    assert daemon.world.questions
+    assert told(capsys, "baseline", "--socket", "unused")["why"] == "baseline" and daemon.asked == 4
+
+
+def test_what_a_measurement_waits_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    Daemon(tmp_path, monkeypatch, measured()).away = "the engine is down"
+    assert main(["ctl", "quality", "run", "--socket", "unused"]) == 0
+    out, err = capsys.readouterr()
+    assert err == "apollod: waits: the engine is down\n" and out.startswith("step 1, measured in")
+
+
+def test_an_alarm_without_a_way_back_says_why(tmp_path: Path, capsys: Capture) -> None:
+    alarm = ev.QualityAlarmed(1, 6, 3, ("facts.passed\x1b[2J",), {})
+    refused = ev.RollbackRefused(to=3, reason="no checkpoint is left")
+    path = str(write(tmp_path / "journal.db", [alarm, refused]))
+    page = said(capsys, "incident", "show", "1", "--file", path)
+    assert "refused     no checkpoint is left" in page and "not yet: no way back: no checkpoint is left" in page
+    assert "\x1b" not in page + said(capsys, "incident", "list", "--file", path) + said(
+        capsys, "report", "--file", path
+    )

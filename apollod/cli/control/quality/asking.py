@@ -38,7 +38,7 @@ def _measure(args: argparse.Namespace, baseline: bool) -> int:
     status = _waited(socket, asked["after"])
     path = status["journal"]["path"]
     found = quality_facts.answers(path, asked["after"])
-    return _told(args, path, found, baseline)
+    return _told(args, path, found)
 
 
 def _waited(socket: str, after: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class _Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]], baseline: bool) -> int:
+def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> int:
     measured = [one["body"] for one in found if one["kind"] == "quality.measured"]
     alarm = next((one["body"] for one in found if one["kind"] == "quality.alarmed"), None)
     if found and found[-1]["kind"] == "quality.failed":
@@ -81,8 +81,8 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]], base
         raise ApolloError(
             f"the probes could not be asked: {failed['reason']}", f"it is tried again in {failed['retry_s']:.0f} s"
         )
-    if not measured or (baseline and measured[-1]["why"] != "baseline"):
-        raise ApolloError("another measurement took the place of this one", "ask again")
+    if not measured:
+        raise ApolloError("the journal has no answer to this", "`apollod ctl quality report` says what was measured")
     last, now = measured[-1], quality_facts.known(path)
     metrics = now.metrics()
     answer = {

@@ -173,10 +173,12 @@ def incidents(path: str) -> list[Object]:
     return known(path).incidents[::-1]
 
 
-def incident(path: str, number: int) -> Object:
-    """One, with the place of each example that its steps had learned. Raises ApolloError where there is none."""
+def incident(path: str, number: int | None) -> Object:
+    """One, or the last one, with the place of each example that its steps had learned. Raises ApolloError where there is none."""
     found = known(path).incidents
-    one = next((one for one in found if one["incident"] == number), None)
+    one = next((one for one in reversed(found) if number in (None, one["incident"])), None)
+    if one is None and number is None:
+        raise ApolloError("the guard raised no alarm", "`apollod ctl quality report` says what was measured")
     if one is None:
         last = f"the last one is {found[-1]['incident']}" if found else "the guard raised no alarm"
         raise ApolloError(f"there is no incident {number}: {last}", "`apollod ctl quality incident list` has them")

@@ -37,7 +37,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         nested=True,
     )
     ctl.jsonl(listed)
-    shown.add_argument("incident", type=numbers.limit, metavar="N", help="its number")
+    shown.add_argument(
+        "incident", type=numbers.limit, nargs="?", metavar="N", help="its number (default: the last one)"
+    )
     for reading in (listed, shown):
         ctl.of_a_copy(reading)
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.childless import reached
-from support.dreamt_journal import write_story
+from support.dreamt_journal import story, write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.journals import write
 
@@ -104,6 +104,19 @@ def test_a_journal_without_a_measurement_has_an_empty_report(tmp_path: Path, cap
     assert told(capsys, "incident", "list", "--file", path)["incidents"] == []
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "1", "--file", path, code=1)
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "--file", path, code=1)
+
+
+def test_the_report_says_what_was_learned_of_patterns(tmp_path: Path, capsys: Capture) -> None:
+    path = str(write_story(tmp_path / "dreamt.db", story()))
+    settled = told(capsys, "report", "--file", path)["patterns"][0]
+    assert (settled["name"], settled["state"], settled["baseline_bare"], settled["last_bare"]) == (
+        "ask",
+        "settled",
+        0,
+        4,
+    )
+    row = next(line for line in said(capsys, "report", "--file", path).splitlines() if line.startswith("ask "))
+    assert row.split() == "ask settled 0 -> 4 4 -> 4 4".split()
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------

@@ -174,7 +174,8 @@ def incidents(path: str) -> list[Object]:
 
 
 def incident(path: str, number: int | None) -> Object:
-    """One, or the last one, with the place of each example that its steps had learned. Raises ApolloError where there is none."""
+    """One, or the last one, with the place of each example that its steps had learned. Raises ApolloError where
+    there is none."""
     found = known(path).incidents
     one = next((one for one in reversed(found) if number in (None, one["incident"])), None)
     if one is None and number is None:

@@ -36,7 +36,8 @@ def _requested(own: QualityState, state: State, e: QualityRequested, at_ns: int)
 def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -> None:
     own.open, own.failures, own.retry_ns, own.retry_s, own.error = None, 0, 0, 0.0, ""
     if e.why != "baseline":
-        own.metrics, own.looked, own.good, own.asked = dict(e.after), e.step, e.step, ""
+        own.metrics, own.looked, own.good = dict(e.after), e.step, e.step
+        own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
         return
     if (own.probes, own.at) != (e.probes, e.step):
         own.runs = []  # of other probes, or of other weights

@@ -164,9 +164,9 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         self.asked += 1
-        if self.asked > 1 and self.world.questions:
+        if self.asked > 1 and self.world.probed:
             if self.fails:
-                self.world.give(inp.ProbesFailed(self.world.questions.pop(0).number, "the endpoint went away"))
+                self.world.give(inp.ProbesFailed(self.world.probed.pop(0).number, "the endpoint went away"))
             else:
                 self.world.look()
         own = self.world.state.quality
@@ -225,7 +225,7 @@ def test_a_baseline_that_is_asked_for_during_a_look_comes_after_it(
 ) -> None:
     daemon = Daemon(tmp_path, monkeypatch, measured(harm=4))
     daemon.world.give(inp.QualityWanted("anna"))
-    assert daemon.world.questions
+    assert daemon.world.probed
     assert told(capsys, "baseline", "--socket", "unused")["why"] == "baseline" and daemon.asked == 4
 
 

@@ -21,9 +21,9 @@ def guarded(**changes: Any) -> ev.Settings:
 class GuardedWorld(World):
     """`failing`: how many of the probes fail with the weights of a step on which an example was learned."""
 
-    def __init__(self, settings: ev.Settings = GUARDED, dies_at: int = 0, free: int | None = None) -> None:
-        super().__init__(settings, dies_at, free)
-        self.questions: list[fx.MeasureQuality] = []
+    def __init__(self, settings: ev.Settings = GUARDED, dies_at: int = 0) -> None:
+        super().__init__(settings, dies_at)
+        self.probed: list[fx.MeasureQuality] = []
         self.poison: dict[str, int] = {}
         """how many more probes fail once this example is learned"""
         self.probes = "p"
@@ -32,8 +32,8 @@ class GuardedWorld(World):
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, fx.MeasureQuality):
-            if effect not in self.questions:
-                self.questions.append(effect)
+            if effect not in self.probed:
+                self.probed.append(effect)
             return []
         return super()._run(effect)
 
@@ -48,19 +48,19 @@ class GuardedWorld(World):
 
     def look(self) -> list[ev.Event]:
         """The oldest question is answered."""
-        asked, version = self.questions.pop(0), self.state.training.version
+        asked, version = self.probed.pop(0), self.state.training.version
         return self.give(inp.ProbesAnswered(asked.number, self.probes, self.figures(), version, version))
 
     def settle(self) -> None:
         """Steps and looks until there is nothing left to do."""
         while True:
             super().settle()
-            if not self.questions or not self.answers:
+            if not self.probed or not self.answers:
                 return
             self.look()
 
-    def successor(self) -> "GuardedWorld":
-        other = super().successor()
+    def successor(self, dies_at: int = 0) -> "GuardedWorld":
+        other = super().successor(dies_at)
         assert isinstance(other, GuardedWorld)
         other.poison, other.probes = self.poison, self.probes
         return other

@@ -104,10 +104,10 @@ def test_three_alarms_in_a_day_wait_for_a_person(world: GuardedWorld) -> None:
 def test_a_run_that_fails_counts_as_not_passed_and_is_made_again() -> None:
     world = waiting()
     world.lines("a")
-    number = world.questions.pop().number
+    number = world.probed.pop().number
     world.give(inp.ProbesFailed(number, "nobody answers"))
     reason = blocked(Activity.STEP, world.state)
-    assert "nobody answers" in reason and not world.questions and not world.of(ev.StepStarted)
+    assert "nobody answers" in reason and not world.probed and not world.of(ev.StepStarted)
     world.now += SECOND_NS
     world.give(inp.Tick())
     world.answers = True
@@ -117,7 +117,7 @@ def test_a_run_that_fails_counts_as_not_passed_and_is_made_again() -> None:
 
 def test_a_look_at_weights_that_changed_says_nothing() -> None:
     world = waiting()
-    number = world.questions.pop().number
+    number = world.probed.pop().number
     world.give(inp.ProbesAnswered(number, "p", world.figures(), 0, 1))
     assert [e.reason for e in world.of(ev.QualityFailed)] == ["the weights changed while the probes were asked"]
 
@@ -141,7 +141,7 @@ def test_somebody_can_ask_for_a_look_without_a_guard_that_looks_by_itself() -> N
     w = GuardedWorld(guarded(every_steps=0)).up()
     w.lines("a", "b")
     w.settle()
-    assert w.learned() == ["a", "b"] and not w.questions
+    assert w.learned() == ["a", "b"] and not w.probed
     w.give(inp.QualityWanted("p"))
     w.settle()
     assert [e.why for e in w.of(ev.QualityMeasured)] == ["baseline", "baseline"], "there is nothing to compare with yet"

@@ -75,6 +75,7 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
     """Also one that a person asked for: what was seen of other weights does not count."""
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
     own.looked = e.to if own.baseline else -1
+    own.good = min(own.good, e.to)  # a later step is not there any more
     if own.incident is not None:
         own.incident.phase, own.incident.reason = "restored", ""
 

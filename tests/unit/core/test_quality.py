@@ -199,3 +199,16 @@ def test_a_crash_at_any_moment_of_an_incident_ends_in_the_same(instant: int) -> 
         return w.learned(), len(w.of(ev.QualityAlarmed)), len(w.of(ev.QualitySettled))
 
     assert life(instant) == life(0) == (["d", "e"], 1, 1)
+
+
+def test_an_alarm_after_a_rollback_by_a_person_does_not_want_what_that_took_back(world: GuardedWorld) -> None:
+    world.lines("a", "b", "c", "d")
+    world.settle()
+    assert world.state.quality.good == 3
+    world.give(inp.RollbackRequested(1, "p"))
+    world.settle()
+    world.poison = {"bad": ITEMS}
+    world.lines("bad", "e", "f", source="more")
+    world.settle()
+    (alarmed,) = world.of(ev.QualityAlarmed)
+    assert alarmed.to == 1 and len(world.of(ev.QualitySettled)) == 1 and world.learned() == ["a", "e", "f"]

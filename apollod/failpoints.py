@@ -17,9 +17,10 @@ ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
     "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
-    "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "ObserveCheckpoint", "PauseEngine", "PlanRollback",
-    "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook", "RunStep",
-    "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TestScenario", "WriteCheckpoint",
+    "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint", "PauseEngine",
+    "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook",
+    "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TestScenario",
+    "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -18,6 +18,7 @@ from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.judge import Judge
+from apollod.supervisor.quality.prober import probes_of
 
 _BOUND_MODEL = """
     SELECT json_extract(body, '$.settings.model_path') FROM events WHERE kind = 'daemon.started'
@@ -39,6 +40,7 @@ def refusal(config: Config) -> ApolloError | None:
         _check_same_model(config)
         _check_alone(config, model)
         Judge(config)
+        probes_of(config)
     except ApolloError as error:
         return error
     why_not = kernels_refused(config)

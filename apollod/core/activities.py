@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from apollod.core.quality.looking import due
 from apollod.core.state import State
 
 
@@ -146,6 +147,27 @@ def _judge_waits_for_engine(state: State) -> str:
     return _no_engine(state) if state.judging.served else ""
 
 
+def _alarm(state: State) -> str:
+    incident = state.quality.incident
+    if incident is None:
+        return ""
+    what = f"the quality guard raised alarm {incident.number} at step {incident.step} ({', '.join(incident.metrics)})"
+    now = {
+        "alarmed": f"the weights of step {incident.to} are wanted back",
+        "restored": "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
+        "stuck": f"they cannot be had ({incident.reason}); `apollod ctl resume` goes on with what is there",
+    }[incident.phase]
+    return f"{what}: {now}"
+
+
+def _look_due(state: State) -> str:
+    """Nothing is learned before a look that is due: weights stand still while they are looked at."""
+    settings, own = state.daemon.settings, state.quality
+    if settings is None or not (own.open or due(own, settings.quality, state.training.version)):
+        return ""
+    return f"the probes of quality are asked first{f' ({own.error})' if own.error else ''}"
+
+
 def _no_dreams(state: State) -> str:
     """What somebody asked for is dreamt in any mode."""
     own, settings = state.dreams, state.daemon.settings
@@ -183,13 +205,17 @@ ROLLBACK = Obstacle("rollback", _rollback)
 RECOVERY = Obstacle("recovery", _recovery)
 NO_JUDGE = Obstacle("no judge", _no_judge)
 JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_engine)
+ALARM = Obstacle("alarm", _alarm)
+LOOK_DUE = Obstacle("look due", _look_due)
 NO_DREAMS = Obstacle("no dreams", _no_dreams)
 USERS = Obstacle("users", _users)
 
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 
 WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
-    Activity.STEP: (STOPPING, HALTED, PAUSED, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP),
+    Activity.STEP: (
+        STOPPING, HALTED, PAUSED, ALARM, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP, LOOK_DUE,
+    ),
     Activity.CHECKPOINT: (
         STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, COMPARISON, CHECKPOINT,
     ),

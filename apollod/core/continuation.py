@@ -20,6 +20,7 @@ from apollod.core.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.quality.state import QualityState
 from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.scoring.state import ScoringState
@@ -118,6 +119,8 @@ def obstacle(state: State) -> str:
         return "a step or a checkpoint is not finished"
     if state.rollback.wanted is not None or state.rollback.under_way is not None:
         return "a rollback is not finished"
+    if state.quality.incident is not None:
+        return "an alarm of the quality guard is not settled (`apollod ctl resume` settles it)"
     if state.bootstrap.current is not None and state.bootstrap.current.under_way:
         return "a bootstrap is not finished (`apollod ctl bootstrap --stop` ends it; asked again it goes on)"
     if state.unsaved or newest.step != training.version:
@@ -210,6 +213,8 @@ def carried_state(state: State) -> State:
     """A state without what the next life makes anew, and without what a continuation does not take over: the same
     before and after.
 
+    The quality guard measures a baseline anew, of the model as it is then.
+
     What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks. What an example has
     in common with others is known afterwards of all that wait, and before only of those that were not learned once.
     """
@@ -221,7 +226,7 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
-        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
+        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(), quality=QualityState(),
         intake=replace(
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),

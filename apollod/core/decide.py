@@ -20,6 +20,7 @@ from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
+from apollod.core.quality import policy as quality
 from apollod.core.recovery import policy as recovery
 from apollod.core.review import policy as review
 from apollod.core.rollback import policy as rollback
@@ -30,11 +31,23 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring, dreams,
+    publishing, alignment, schedule, scoring, dreams, quality,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
-BEGINNINGS = (schedule, review, bootstrap, rollback, alignment, checkpoints, training, scoring, judging, dreams)
+BEGINNINGS = (
+    schedule,
+    review,
+    bootstrap,
+    quality,
+    rollback,
+    alignment,
+    checkpoints,
+    training,
+    scoring,
+    judging,
+    dreams,
+)
 """In this order they are asked whether something may begin: the first one that has something is heard."""
 
 

@@ -13,6 +13,7 @@ from apollod.core.intake.effects import *
 from apollod.core.judging.effects import *
 from apollod.core.kernel.effect import Effect as Effect
 from apollod.core.publishing.effects import *
+from apollod.core.quality.effects import *
 from apollod.core.recovery.effects import *
 from apollod.core.rollback.effects import *
 from apollod.core.scoring.effects import *

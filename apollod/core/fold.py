@@ -18,6 +18,7 @@ from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
+from apollod.core.quality.fold import FOLDS as QUALITY
 from apollod.core.recovery.fold import FOLDS as RECOVERY
 from apollod.core.review.fold import FOLDS as REVIEW
 from apollod.core.rollback.fold import FOLDS as ROLLBACK
@@ -39,6 +40,7 @@ SLICES = {
     "intake": INTAKE,
     "judging": JUDGING,
     "dreams": DREAMS,
+    "quality": QUALITY,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
     "children": CHILDREN,

@@ -17,6 +17,7 @@ from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick
 from apollod.core.publishing.inputs import *
+from apollod.core.quality.inputs import *
 from apollod.core.recovery.inputs import *
 from apollod.core.review.inputs import *
 from apollod.core.rollback.inputs import *

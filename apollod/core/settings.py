@@ -267,6 +267,19 @@ class ScheduleSettings(msgspec.Struct, frozen=True):
     """examples of one step in these hours, at most; 0: as in [trainer]"""
 
 
+class QualitySettings(msgspec.Struct, frozen=True):
+    """When the model is measured with probes, and how much worse it may be than before it learned."""
+
+    every_steps: NotNegative = 0
+    """steps between two looks; 0: only when somebody asks (`apollod ctl quality run`)"""
+    margin: Annotated[float, Meta(ge=0.0, lt=1.0)] = 0.05
+    """of probes, the share that may fail beyond those that failed at the baseline"""
+    loss_margin: Annotated[float, Meta(gt=0.0)] = 0.1
+    """by which the loss of probe texts may rise, in nats a token; of repetition, its share of what is said"""
+    resume: Literal["auto", "manual"] = "auto"
+    """after an alarm, when the last good weights are back: auto: steps go on; manual: a person says so"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
@@ -278,6 +291,7 @@ class Settings(msgspec.Struct, frozen=True):
     judge: JudgeSettings = JudgeSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     dream: DreamSettings = DreamSettings()
+    quality: QualitySettings = QualitySettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
 

@@ -16,6 +16,7 @@ from apollod.core.feedback.state import FeedbackState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.quality.state import QualityState
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewState
 from apollod.core.rollback.state import RollbackState
@@ -37,6 +38,7 @@ class State(msgspec.Struct):
     bootstrap: BootstrapState = msgspec.field(default_factory=BootstrapState)
     scoring: ScoringState = msgspec.field(default_factory=ScoringState)
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
+    quality: QualityState = msgspec.field(default_factory=QualityState)
     dreams: DreamsState = msgspec.field(default_factory=DreamsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)

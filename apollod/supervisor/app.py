@@ -36,6 +36,7 @@ from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
 from apollod.wire.state_snapshot import fold_code, load_state
@@ -50,6 +51,8 @@ async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
     if (why_not := sources.refused(config)) is not None:
         raise why_not
+    if config.quality.every_steps or config.quality.probe:
+        probes_of(config)
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)

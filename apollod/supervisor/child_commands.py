@@ -103,11 +103,11 @@ def engine_command(config: Config, model_dir: str, kv_bytes: int | None) -> list
 
 
 def sets_priority(config: Config) -> bool:
-    """Is our own engine asked to judge or to dream, and to serve everybody else before? Requests without a priority
-    have 0, and among equals the first one that came is first, as without priorities."""
+    """Is our own engine asked to judge, to dream or for probes, and to serve everybody else before? Requests without a
+    priority have 0, and among equals the first one that came is first, as without priorities."""
     judge = config.judge
     judges = judge.mode != "off" and not judge.base_url and judge.priority != 0
-    return (judges or bool(config.dream.pattern)) and asked_policy(config) is None
+    return (judges or bool(config.dream.pattern) or config.quality.every_steps > 0) and asked_policy(config) is None
 
 
 def serves_by_priority(config: Config) -> bool:

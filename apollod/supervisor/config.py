@@ -21,6 +21,7 @@ from apollod.core.settings import (
     DreamSettings,
     JudgeSettings,
     OptimizerSettings,
+    QualitySettings,
     QueueSettings,
     ReviewSettings,
     ScheduleSettings,
@@ -40,6 +41,7 @@ from apollod.supervisor.sections import (
     JudgeSection,
     LogSection,
     ModelSection,
+    QualitySection,
     QueueSection,
     ReviewSection,
     ScheduleSection,
@@ -67,6 +69,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: JudgeSection = JudgeSection()
     schedule: ScheduleSection = ScheduleSection()
     dream: DreamSection = DreamSection()
+    quality: QualitySection = QualitySection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -125,6 +128,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             judge=narrowed(self.judge, JudgeSettings),
             schedule=narrowed(self.schedule, ScheduleSettings),
             dream=narrowed(self.dream, DreamSettings),
+            quality=narrowed(self.quality, QualitySettings),
             checkpoint_hook=bool(self.checkpoint.hook),
         )
 

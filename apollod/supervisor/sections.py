@@ -16,6 +16,7 @@ from apollod.core.settings import (
     JudgeSettings,
     NotNegative,
     Products,
+    QualitySettings,
     QueueSettings,
     Recompute,
     ReviewSettings,
@@ -260,6 +261,13 @@ class DreamSection(DreamSettings, frozen=True, forbid_unknown_fields=True):
             from apollod.adapters.llm.endpoint import Endpoint  # here for start-up time
 
             Endpoint(self.base_url, self.model, self.api_key)  # refuses what it cannot ask
+
+
+class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
+    """Probes that tell whether the model gets worse. Most keys are declared in `core.settings`."""
+
+    probe: tuple[str, ...] = ()
+    """files of probes of your own, besides those that come with apollod: docs/formats.md"""
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

@@ -13,6 +13,8 @@ from apollod.core.checkpoints.due import due_ns
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.dreams import prospect
 from apollod.core.judging.agreement import agreement, distrust
+from apollod.core.quality.day import stops
+from apollod.core.quality.looking import due
 from apollod.core.schedules import DAY_NS, SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
@@ -68,6 +70,7 @@ def status_view(
         judge=_judge(state),
         journal=journal,
         growth=growth,
+        quality=_quality(state),
         paths=dict(paths or {}),
         schedule=_schedule(state),
         bootstrap=_bootstrap(state, progress.read),
@@ -106,7 +109,15 @@ def _phase(state: State, journal_error: str) -> str:
         return "training" if _step_runs(state) else "paused"
     if state.children.trainer.phase != "ready":
         return "degraded" if state.children.trainer.error else "starting"
+    if state.quality.incident is not None:
+        return "paused" if _person_resumes(state) else "degraded"
     return "training" if state.training.running or state.intake.pending else "serving"
+
+
+def _person_resumes(state: State) -> bool:
+    """Does training wait for somebody, once the last good weights are back?"""
+    settings = state.daemon.settings
+    return settings is not None and (settings.quality.resume == "manual" or stops(state.quality.alarms_ns))
 
 
 def _step_runs(state: State) -> bool:
@@ -261,6 +272,22 @@ def _dreams(state: State, now_ns: int) -> st.Dreams:
         dream=own.open.id if own.open is not None else "", stage=own.open.stage if own.open is not None else "",
         next=prospect.upcoming(state), today=own.of_day if own.day == now_ns // DAY_NS else 0, total=own.number,
         share=_rounded(sum(own.learned) / len(own.learned)) if own.learned else None, error=own.error,
+    )  # fmt: skip
+
+
+def _quality(state: State) -> st.Quality:
+    own, settings = state.quality, state.daemon.settings
+    why = "" if settings is None else due(own, settings.quality, state.training.version)
+    waits = blocked(Activity.MEASUREMENT, state) if (why and own.open is None) else ""
+    incident, last = own.incident, max(own.looked, own.at)
+    return st.Quality(
+        enabled=settings is not None and settings.quality.every_steps > 0, looks=own.number,
+        baseline=own.at if own.baseline else None, step=last if last >= 0 else None, due=why, asked=own.asked,
+        running=own.open is not None, reason=waits, error=own.error,
+        incident=None if incident is None else st.Alarm(
+            number=incident.number, step=incident.step, to=incident.to, metrics=list(incident.metrics),
+            phase=incident.phase, reason=incident.reason,
+        ),
     )  # fmt: skip
 
 

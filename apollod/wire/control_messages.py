@@ -164,6 +164,13 @@ class DreamStopRequest(msgspec.Struct, frozen=True, tag="dream-stop"):
     by: str = ""
 
 
+class QualityRequest(msgspec.Struct, frozen=True, tag="quality"):
+    """Measure the model, or (`baseline`) have later measurements compared with the model as it is now."""
+
+    baseline: bool = False
+    by: str = ""
+
+
 class Reply(msgspec.Struct, frozen=True, tag="reply"):
     """An answer: a JSON object in `body`; to StatusRequest, PauseRequest and ResumeRequest a `wire.status.Status`."""
 
@@ -204,5 +211,6 @@ Request = (
     | PatternRetireRequest
     | DreamStartRequest
     | DreamStopRequest
+    | QualityRequest
 )
 Answer = Reply | Failure

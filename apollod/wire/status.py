@@ -276,6 +276,46 @@ class Dreams(msgspec.Struct, frozen=True, kw_only=True):
     """why the last call had no usable answer; empty after one that had"""
 
 
+class Alarm(msgspec.Struct, frozen=True, kw_only=True):
+    """An incident of the quality guard that is not settled."""
+
+    number: int
+    step: int
+    """whose weights were worse"""
+    to: int
+    """the last step that was good"""
+    metrics: list[str]
+    """that were worse, the surest first"""
+    phase: str
+    """`alarmed`: the weights of `to` are wanted back; `restored`: they are served; `stuck`: there is no way to them"""
+    reason: str = ""
+    """why there is none"""
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the model got worse, as its guard knows."""
+
+    enabled: bool = False
+    """is it measured every so many steps?"""
+    looks: int = 0
+    """measurements over the life of the journal, those of baselines and those that failed included"""
+    baseline: int | None = None
+    """step that the others are compared with; null: there is none yet"""
+    step: int | None = None
+    """of the last measurement; null: there was none"""
+    due: str = ""
+    """why one is made next: `baseline`, `steps`, `asked`; empty: none is due"""
+    asked: str = ""
+    """`run` or `baseline`: somebody waits for it; empty: nobody does"""
+    running: bool = False
+    """are probes asked now?"""
+    reason: str = ""
+    """why what is due cannot begin now"""
+    incident: Alarm | None = None
+    error: str = ""
+    """why the last measurement failed; empty after one that did not"""
+
+
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """The file that holds every event."""
 
@@ -388,8 +428,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""
     capture: Capture = Capture()
-    quality: dict[str, Any] = {}
-    """nothing measures it yet"""
+    quality: Quality = Quality()
     paths: dict[str, str] = {}
     """`state`, `inbox`, `socket`; empty in a state that was folded from a journal"""
     schedule: Schedule = Schedule()

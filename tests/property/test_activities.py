@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, play
+from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.judged_world import JudgedWorld, configured
 from support.world import SETTINGS, World, changed
 
@@ -53,14 +54,16 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         "comparison": state.alignment.open,
         "rollback": state.rollback.wanted or state.rollback.under_way, "fence": state.publishing.engine_paused,
         "paused": daemon.paused, "halted": daemon.halted, "stopping": daemon.stopping,
+        "alarm": state.quality.incident, "look": state.quality.open,
         "no trainer": state.children.trainer.phase != "ready", "no engine": state.children.engine.phase != "ready",
     }  # fmt: skip
+    guard = {"alarm", "look"}
     excluded = {
         Activity.STEP: at_rest.keys() - {"checkpoint", "comparison", "no engine"},
-        Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step"},
+        Activity.CHECKPOINT: at_rest.keys() - {"no engine", "paused", "step", *guard},
         Activity.REQUESTED_CHECKPOINT: {"checkpoint", "no trainer"},
         Activity.REMOVAL: {"checkpoint", "rollback", "stopping"},
-        Activity.ALIGNMENT: at_rest.keys() - {"paused"},
+        Activity.ALIGNMENT: at_rest.keys() - {"paused", *guard},
         Activity.RECOVERY: {"halted", "stopping"},
         Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
     }  # fmt: skip
@@ -86,6 +89,13 @@ def with_obstacle(name: str) -> State:
         world.judge = configured(served=True)
         world.start()
         return world.state
+    if name in ("alarm", "look due"):
+        guard = GuardedWorld(guarded(resume="manual"))
+        guard.answers, guard.poison = name == "alarm", {"bad": ITEMS}
+        guard.up()
+        guard.lines("a", "b", "bad")
+        guard.settle()
+        return guard.state
     if name == "no engine process":
         return world.state
     if name == "no engine" or name == "no trainer" or name == "recovery":

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, finish, folded, play, stopped
 from support.effort import draws
+from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.world import World
 
 from apollod.core import events as ev
@@ -111,3 +112,28 @@ def test_what_cannot_be_gone_on_from_is_told():
     world.answer()
     assert world.state.training.running is None or obstacle(world.state)
     assert obstacle(State()) == "there is no checkpoint yet at which the next journal could begin"
+
+
+def test_the_guard_begins_anew_with_a_baseline_of_the_model_as_it_is():
+    world = GuardedWorld().up()
+    world.lines("a", "b", "c", "d")
+    world.settle()
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    assert world.state.quality.looked == 3 and stopped(world) and not obstacle(world.state)
+    later = archived(world)
+    later.up()
+    later.lines("n1", source="more")
+    later.settle()
+    assert [(e.number, e.why, e.step) for e in later.of(ev.QualityMeasured)] == [(1, "baseline", 4), (2, "baseline", 4)]
+    assert later.state.quality.at == 4 and later.state.training.version == 5
+
+
+def test_an_alarm_that_is_not_settled_is_not_forgotten_with_the_archive():
+    world = GuardedWorld(guarded(resume="manual")).up()
+    world.poison = {"bad": ITEMS}
+    world.lines("a", "b", "bad")
+    world.settle()
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    assert stopped(world) and "apollod ctl resume" in obstacle(world.state)

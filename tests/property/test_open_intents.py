@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from support.dreaming_world import PATTERN, DreamingWorld, with_patterns
 from support.effort import draws
+from support.guarded_world import GuardedWorld
 from support.intents import INTENTS, open_intents
 from support.world import Died, World
 
@@ -22,6 +23,10 @@ SETTINGS = with_patterns(
 """Dreams begin when somebody asks for them."""
 
 
+class Daemon(GuardedWorld, DreamingWorld):
+    """With dreams and a guard that measures when it is asked."""
+
+
 def body(event: ev.Event) -> dict[str, object]:
     return {name: getattr(event, name) for name in event.__struct_fields__}
 
@@ -30,9 +35,9 @@ def open_in(world: World) -> list[tuple[str, object]]:
     return open_intents((r.event.kind, body(r.event)) for r in world.journal)
 
 
-def life(world: DreamingWorld) -> None:
+def life(world: Daemon) -> None:
     """Everything a daemon does in its life, once: learning, checkpoints (one too many), dying children, a held
-    example, dreams (one that comes to nothing)."""
+    example, dreams (one that comes to nothing), a measurement (asked twice)."""
     world.up()
     world.lines("a", "b", "long", "c", source=f"f{len(world.journal)}")
     world.lines(f"s{len(world.journal)}", f"odd{len(world.journal)}", source="s", hold=1.0, stripped=True)
@@ -41,6 +46,10 @@ def life(world: DreamingWorld) -> None:
     world.dream()
     world.give(inp.DreamsWanted("test"))
     world.give(inp.PatternUnwanted("ask", "test"))
+    world.give(inp.QualityWanted("test"))
+    if world.probed:
+        world.give(inp.ProbesFailed(world.probed.pop().number, "nobody answers"))
+    world.pass_time(70)
     world.give(inp.CheckpointRequested("test"))
     world.settle()
     world.give(inp.RollbackRequested(max(0, world.state.training.version - 1), "test"))
@@ -77,7 +86,7 @@ def life(world: DreamingWorld) -> None:
     rest(world)
 
 
-def rest(world: DreamingWorld) -> None:
+def rest(world: Daemon) -> None:
     """Whatever was given up is tried again until nothing is left to do; then a clean end."""
     for _ in range(8):
         world.give(inp.ResumeRequested("test"))
@@ -90,7 +99,7 @@ def rest(world: DreamingWorld) -> None:
     assert world.exited
 
 
-def died(world: DreamingWorld, what: Callable[[DreamingWorld], None]) -> bool:
+def died(world: Daemon, what: Callable[[Daemon], None]) -> bool:
     try:
         what(world)
     except Died:
@@ -98,7 +107,7 @@ def died(world: DreamingWorld, what: Callable[[DreamingWorld], None]) -> bool:
     return False
 
 
-CALM = DreamingWorld(SETTINGS)
+CALM = Daemon(SETTINGS)
 life(CALM)
 
 
@@ -112,7 +121,7 @@ def test_one_life_has_every_intent_and_every_result():
 
 @pytest.mark.parametrize("instant", range(1, CALM.instants + 1))
 def test_a_crash_at_each_instant_leaves_nothing_open(instant):
-    world = DreamingWorld(SETTINGS, dies_at=instant)
+    world = Daemon(SETTINGS, dies_at=instant)
     assert died(world, life)
     after = world.successor()
     start = inp.Started(2, "test", SETTINGS, "/s")
@@ -127,6 +136,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
         "rollback.requested",
         "rollback.started",
         "dream.requested",
+        "quality.requested",
     }
     after.up()
     rest(after)
@@ -140,7 +150,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6))
 def test_crashes_of_the_recovery_itself_leave_nothing_open(instants):
     """Life after life is cut short, the next one too while it still settles what the one before left."""
-    world = DreamingWorld(SETTINGS)
+    world = Daemon(SETTINGS)
     for instant in instants:
         world.dies_at = instant
         died(world, life)

@@ -32,6 +32,7 @@ INTENTS = {
         ),
     ),
     "dream.requested": Intent("dream", frozenset({"dream.settled", "dream.abandoned"})),
+    "quality.requested": Intent("number", frozenset({"quality.measured", "quality.failed"})),
     "score.requested": Intent(None, frozenset({"example.scored", "score.failed", "daemon.started"})),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),

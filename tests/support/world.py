@@ -35,7 +35,7 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge"):
+    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge", "quality"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})

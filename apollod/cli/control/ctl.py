@@ -57,10 +57,14 @@ def jsonl(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jsonl", action="store_true", help="one JSON object a line")
 
 
-def actions(noun: argparse.ArgumentParser, *told: tuple[str, str, Run]) -> list[argparse.ArgumentParser]:
-    """The actions of a noun (name, help, what runs it), each with the options of a verb, which the noun takes too."""
-    common_options(noun)
-    of_noun = noun.add_subparsers(dest="action", required=True, metavar="ACTION")
+def actions(
+    noun: argparse.ArgumentParser, *told: tuple[str, str, Run], nested: bool = False
+) -> list[argparse.ArgumentParser]:
+    """The actions of a noun (name, help, what runs it), each with the options of a verb, which the noun takes too.
+    `nested`: it is an action itself, and has them."""
+    if not nested:
+        common_options(noun)
+    of_noun = noun.add_subparsers(dest="nested_action" if nested else "action", required=True, metavar="ACTION")
     parsers: list[argparse.ArgumentParser] = []
     for name, text, run in told:
         parser = of_noun.add_parser(name, help=text, description=text)

@@ -1,4 +1,4 @@
-"""The status as a page for people, of at most twenty lines.
+"""The status as a page for people, of at most twenty-one lines.
 
 Made from the JSON object itself, without msgspec, whose import takes as long as all the rest of `apollod ctl status`.
 `wire.status` says what is in the object: what it requires is taken by name, what came later may be missing, as it is in
@@ -43,6 +43,7 @@ def page(s: Object) -> str:
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         *([f"judge       {_judge(judge)}"] if judge.get("mode", "off") != "off" else []),
         *([f"dreams      {dreams_text(dreams)}"] if has_patterns(dreams) else []),
+        *_quality(s.get("quality") or {}),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
         *_capture(s.get("capture", {})),
@@ -78,6 +79,24 @@ def _judge(judge: Object) -> str:
     trust = "trusted" if judge["trusted"] else "not trusted: its verdicts wait for a person"
     reason = f" ({judge['reason']})" if judge["reason"] else ""
     return f"{judge['model'] or '-'} on {judge['mode']}, {trust}{figure}, {judge['waiting']} wait{reason}"
+
+
+def _quality(quality: Object) -> list[str]:
+    """The line of the quality guard, where it is on or ever measured."""
+    if not quality.get("enabled") and not quality.get("looks"):
+        return []
+    incident, step, error = quality["incident"], quality["step"], quality["error"]
+    if incident is not None:
+        return [
+            f"quality     alarm {incident['number']} at step {incident['step']} ({', '.join(incident['metrics'])}), "
+            f"{incident['phase']}: `apollod ctl quality incident show {incident['number']}`"
+        ]
+    text = "never measured" if step is None else f"{quality['looks']} measurements, the last at step {step}"
+    if quality["running"]:
+        text += "; measured now"
+    elif quality["due"]:
+        text += f"; due ({quality['due']})" + (f", waits: {quality['reason']}" if quality["reason"] else "")
+    return [f"quality     {text}" + (f"; the last one failed: {error}" if error else "")]
 
 
 def _out_of_the_queue(queue: Object) -> str:

@@ -55,6 +55,11 @@ VERBS = (
         "dream", "what was dreamt, and why: list, show; dream now, or not: start, stop", f"{_HERE}.dreams.dream_verb"
     ),
     Command(
+        "quality",
+        "has the model become worse? measure it: run, baseline; what is known: report, incident list, incident show",
+        f"{_HERE}.quality.quality_verb",
+    ),
+    Command(
         "export",
         "examples as rows of TRL or OpenAI, or as ATIF trajectories, one a line",
         f"{_HERE}.questions.export_verb",
@@ -93,6 +98,9 @@ VERBS = (
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 no daemon answers, 4 not permitted"
+    parser.epilog = (
+        "exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 3 no daemon answers, 4 not permitted, "
+        "5 the quality guard raised an alarm"
+    )
     ctl.common_options(parser, first=True)
     commands.add(parser, VERBS, dest="verb", described=True)

@@ -1,4 +1,4 @@
-"""Has the model become worse, which examples made it so, and when is it enough: the decisions, without facts of their
-own yet.
+"""Has the model become worse, and when is it enough. Which examples made it so (`culprits`) is decided, but nobody asks
+yet.
 
 Nothing here does I/O, reads a clock, draws randomness or logs."""

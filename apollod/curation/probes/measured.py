@@ -92,6 +92,18 @@ def metrics_of(figures: Sequence[ItemFigure], before: Iterable[ItemFigure] = ())
     return tuple(found)
 
 
+def by_metric(figures: Sequence[ItemFigure]) -> dict[str, dict[str, float | None]]:
+    """What a guard compares with the baseline, item by item: `GROUP.loss` of texts, `GROUP.passed` of answers, and
+    `repetition`. None: it could not be measured."""
+    found = defaultdict[str, dict[str, float | None]](dict)
+    for one in figures:
+        text = one.kind == "text"
+        found[f"{one.group}.{'loss' if text else 'passed'}"][one.id] = None if one.failed else one.value
+        if not text:
+            found["repetition"][one.id] = None if one.failed else one.repetition
+    return dict(found)
+
+
 def _by_group(figures: Sequence[ItemFigure], texts: bool) -> Mapping[str, list[float | None]]:
     groups: dict[str, list[float | None]] = defaultdict(list)
     for one in figures:

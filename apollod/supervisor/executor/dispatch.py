@@ -20,6 +20,7 @@ from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
+from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
 from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
 from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
@@ -30,6 +31,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
+    **QUALITY,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

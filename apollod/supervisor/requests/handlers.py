@@ -9,6 +9,7 @@ from apollod.supervisor.requests.checkpoint_request import checkpoint
 from apollod.supervisor.requests.dream_request import start_dreams, stop_dreams
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
 from apollod.supervisor.requests.pattern_request import add_pattern, patterns, retire_pattern
+from apollod.supervisor.requests.quality_request import measure_quality
 from apollod.supervisor.requests.queue_request import queue
 from apollod.supervisor.requests.review_request import decide, edit
 from apollod.supervisor.requests.rollback_request import relearn, rollback
@@ -41,4 +42,5 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.PatternRetireRequest: retire_pattern,
     msg.DreamStartRequest: start_dreams,
     msg.DreamStopRequest: stop_dreams,
+    msg.QualityRequest: measure_quality,
 }

@@ -18,7 +18,7 @@ from apollod.core.decide import SUBJECTS
 from apollod.core.fold import IGNORED, SLICES
 from apollod.core.state import State
 
-NO_SUBJECTS = {"kernel", "quality"}  # quality: decisions that nobody asks for yet
+NO_SUBJECTS = {"kernel"}
 
 
 def packages() -> list[str]:

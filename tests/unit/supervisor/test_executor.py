@@ -25,6 +25,7 @@ from apollod.supervisor.executor import (
     dreaming_effects,
     judging_effects,
     publishing_effects,
+    quality_effects,
     rollback_effects,
     scoring_effects,
     training_effects,
@@ -37,7 +38,7 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    dreaming_effects, judging_effects, scoring_effects,
+    dreaming_effects, judging_effects, quality_effects, scoring_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

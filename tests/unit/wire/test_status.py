@@ -20,12 +20,14 @@ from apollod.core.daemon.state import DaemonState
 from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
+from apollod.core.quality.baseline import Baseline
+from apollod.core.quality.state import Incident, Measuring, QualityState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
 from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.rollback.state import RollbackState
 from apollod.core.schedule.state import ScheduleState
-from apollod.core.settings import JudgeSettings, PatternSettings, ScheduleSettings
+from apollod.core.settings import JudgeSettings, PatternSettings, QualitySettings, ScheduleSettings
 from apollod.core.state import State
 from apollod.core.training.pace import Pace, expected_s
 from apollod.core.training.state import Running, TrainingCounts, TrainingState
@@ -126,7 +128,22 @@ optimizer.rank: int
 optimizer.state_bytes: int
 paths: {str: str}
 pid: int
-quality: {str: any}
+quality.asked: str
+quality.baseline: int | null
+quality.due: str
+quality.enabled: bool
+quality.error: str
+quality.incident: object | null
+quality.incident.metrics: [str]
+quality.incident.number: int
+quality.incident.phase: str
+quality.incident.reason: str
+quality.incident.step: int
+quality.incident.to: int
+quality.looks: int
+quality.reason: str
+quality.running: bool
+quality.step: int | null
 queue.accepted: int
 queue.declined: int
 queue.duplicates: int
@@ -228,12 +245,14 @@ def type_name(type_: Any) -> str:
         return " | ".join([*names, *(["null"] if type_.includes_none else [])])
     if isinstance(type_, msgspec.inspect.DictType):
         return f"{{{type_name(type_.key_type)}: {type_name(type_.value_type)}}}"
+    if isinstance(type_, msgspec.inspect.ListType):
+        return f"[{type_name(type_.item_type)}]"
     return NAMES[type(type_)]
 
 
 def shown(value: Any, path: str = "") -> dict[str, Any]:
     """Path -> value of a JSON object; what is keyed by names that are data stays whole."""
-    if not isinstance(value, dict) or path in ("activities", "blocked", "paths", "quality"):
+    if not isinstance(value, dict) or path in ("activities", "blocked", "paths"):
         return {path: value}
     return {
         name: leaf for key, below in value.items() for name, leaf in shown(below, f"{path}.{key}".lstrip(".")).items()
@@ -287,7 +306,11 @@ def full_state() -> State:
             learned=[True, False],
         ),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
-    )
+        quality=QualityState(
+            number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3,
+            incident=Incident(2, 3, 1, ("facts.passed",), "restored"),
+        ),
+    )  # fmt: skip
 
 
 def full_status() -> st.Status:
@@ -388,7 +411,9 @@ def test_float32_products_are_told_with_what_they_cost():
 
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
-    assert len(lines) <= 20
+    assert len(lines) <= 21
+    alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
+    assert f"quality     {alarm}" in lines
     assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
@@ -413,6 +438,7 @@ def test_the_page_of_a_status():
         bootstrap=None,
         growth=None,
         dreams=st.Dreams(),
+        quality=st.Quality(),
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),
     )
@@ -514,6 +540,37 @@ def test_what_is_no_status_has_no_page(body):
 def test_every_state(field, value, state):
     slice_, _, name = field.partition(".")
     changed = full_state()
+    changed.quality.incident = None
     setattr(getattr(changed, slice_), name, value)
     told = status_view(changed, 0, st.Journal(seq=0, bytes=0, head_hash=""))
     assert told.state == state and state in st.STATES
+
+
+@pytest.mark.parametrize(
+    ("resume", "alarms", "state"), [("auto", 1, "degraded"), ("auto", 3, "paused"), ("manual", 1, "paused")]
+)
+def test_an_alarm_that_is_not_settled_is_a_state(resume, alarms, state):
+    changed = full_state()
+    settings = msgspec.structs.replace(changed.daemon.settings, quality=QualitySettings(resume=resume))
+    changed.daemon.settings, changed.quality.alarms_ns = settings, (1,) * alarms
+    assert status_view(changed, 0, st.Journal(seq=0, bytes=0, head_hash="")).state == state
+
+
+@pytest.mark.parametrize(
+    ("quality", "line"),
+    [
+        (QualityState(), None),
+        (QualityState(asked="run"), None),
+        (QualityState(number=1, asked="run"), "never measured; due (baseline), waits: a rollback to step 1 is wanted"),
+        (
+            QualityState(number=2, at=3, open=Measuring(2, "asked", 3)),
+            "2 measurements, the last at step 3; measured now",
+        ),
+        (QualityState(number=3, at=3, error="gone"), "3 measurements, the last at step 3; the last one failed: gone"),
+    ],
+)
+def test_the_line_of_quality_is_there_once_it_was_measured(quality, line):
+    state = full_state()
+    state.quality = quality
+    lines = page(status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))).splitlines()
+    assert [one for one in lines if one.startswith("quality")] == ([f"quality     {line}"] if line else [])

@@ -263,8 +263,22 @@ def test_what_cannot_be_used_is_said_at_once(tmp_path: Path, command: Callable[[
 
 
 def _children() -> set[int]:
+    """Of this process, without those that were there before the test: the server that forks daemons for others."""
+    return _all_children() - _before
+
+
+def _all_children() -> set[int]:
     task = Path(f"/proc/self/task/{os.getpid()}/children")
     return set(map(int, task.read_text().split()))
+
+
+_before: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _known_children() -> None:
+    _before.clear()
+    _before.update(_all_children())
 
 
 def _running(command: str) -> bool:

@@ -1,0 +1,1 @@
+"""`apollod ctl quality`: measure the model, and read what its guard knows and did."""

@@ -1,0 +1,127 @@
+"""Quality as a person reads it: a report of one screen, and an incident as a story. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apollod.cli import render
+
+Object = Mapping[str, Any]
+LOOKS_SHOWN = 20
+INCIDENTS_SHOWN = 5
+_METRICS = ("metric", "baseline", "now", "drop", "95 % interval", "margin", "looks", "items")
+_INCIDENTS = ("incident", "at", "step", "back to", "metrics", "steps undone", "state", "how")
+
+
+def report(r: Object) -> list[str]:
+    """Lines; what comes from outside is made harmless in tables only."""
+    every = f"every {r['every_steps']} steps" if r["enabled"] else "only when somebody asks"
+    lines = [f"measured    {every}; after an alarm: {_AFTER[r['resume']]}"]
+    if r["baseline_step"] is None:
+        return [*lines, "baseline    none yet: `apollod ctl quality baseline` measures it", *_rest(r)]
+    return [*lines, f"baseline    step {r['baseline_step']}", "", metrics(r["metrics"]), *_rest(r)]
+
+
+_AFTER = {
+    "auto": "the last good weights come back, and steps go on",
+    "manual": "the last good weights come back, and `apollod ctl resume` goes on",
+}
+
+
+def _rest(r: Object) -> list[str]:
+    lines: list[str] = []
+    if r["looks"]:
+        shown = r["looks"][-LOOKS_SHOWN:]
+        lines += ["", f"looks       {len(r['looks'])}" + (f", the last {len(shown)}:" if len(shown) > 1 else ":")]
+        lines += ["  " + "  ".join(_look(one) for one in shown[n : n + 5]) for n in range(0, len(shown), 5)]
+    lines += ["", incident_table(r["incidents"][::-1][:INCIDENTS_SHOWN])] if r["incidents"] else ["", "no alarm"]
+    if r["patterns"]:
+        columns = ("pattern", "state", "untold", "where it is wrong", "of")
+        lines += ["", render.table(columns, [_pattern(one) for one in r["patterns"]])]
+    return lines
+
+
+def _look(one: Object) -> str:
+    outcome = f"alarm {one['incident']}" if one["outcome"] == "alarm" else one["outcome"]
+    return f"step {one['step']} {outcome}" if one["step"] is not None else outcome
+
+
+def _pattern(p: Object) -> tuple[Any, ...]:
+    return (
+        p["name"], p["state"], _moved(p["baseline_bare"], p["last_bare"]),
+        _moved(p["baseline_contrast"], p["last_contrast"]), p["held_out"],
+    )  # fmt: skip
+
+
+def _moved(before: int | None, last: int | None) -> str:
+    return "-" if before is None else f"{before}" + (f" -> {last}" if last is not None else "")
+
+
+def metrics(found: Sequence[Object]) -> str:
+    """One a line; a drop is what is worse, whichever way that is."""
+    cells = [
+        (m["metric"], _figure(m["baseline"]), _figure(m["now"]), _signed(m["drop"]), _range(m), _figure(m["margin"]),
+         m["looks"], m["items"])
+        for m in found
+    ]  # fmt: skip
+    return render.table(_METRICS, cells)
+
+
+def incident_table(found: Sequence[Object]) -> str:
+    """One a line."""
+    cells = [
+        (one["incident"], one["at"][:19], one["step"], one["to"], ", ".join(one["metrics"]), len(one["undone"]),
+         one["state"], how(one))
+        for one in found
+    ]  # fmt: skip
+    return render.table(_INCIDENTS, cells)
+
+
+def how(one: Object) -> str:
+    """How it was settled, or why it is not."""
+    if one["settled"] is not None:
+        return str(one["settled"]["how"])
+    if one["rolled_back"] is not None:
+        return "the last good weights are back; waits for `apollod ctl resume`"
+    return f"no way back: {one['refused']}" if one["refused"] else "the last good weights are wanted back"
+
+
+def incident(one: Object) -> list[str]:
+    """Lines; what comes from outside is not made harmless yet."""
+    lines = [
+        f"incident    {one['incident']}, {one['state']}",
+        f"alarm       {one['at']} at step {one['step']} (event {one['seq']}); good at step {one['to']}",
+        "worse",
+    ]
+    for name in one["metrics"]:
+        drop = one["drops"].get(name)
+        told = "" if drop is None else f" by {drop['drop']:.4g} ({drop['low']:.4g} to {drop['high']:.4g})"
+        lines.append(f"    {name}{told}")
+    lines.append(f"taken back  {', '.join(map(str, one['undone'])) or 'no step'}")
+    lines += [f"    {e['example']}  {_place(e)}" for e in one["examples"]]
+    if one["examples"]:
+        lines.append(
+            "            which of them did the harm is not known; `apollod ctl relearn ID...` learns one again"
+        )
+    if one["refused"]:
+        lines.append(f"refused     {one['refused']}")
+    if (back := one["rolled_back"]) is not None:
+        lines.append(f"rolled back {back['at']} to step {back['to']}, from {back['how']}, in {back['seconds']:.2f} s")
+    settled = one["settled"]
+    done = "not yet: " + how(one) if settled is None else f"{settled['at']} by {settled['by']}: {settled['how']}"
+    return [*lines, f"settled     {done}"]
+
+
+def _place(example: Object) -> str:
+    return "-" if example["path"] is None else f"{example['path']}:{example['line']}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.4f}"
+
+
+def _range(m: Object) -> str:
+    return "-" if m["low"] is None else f"{m['low']:+.4f} to {m['high']:+.4f}"

@@ -1,0 +1,87 @@
+"""`apollod ctl quality run|baseline|report|incident`."""
+
+import argparse
+import json
+
+from apollod.cli import numbers, render
+from apollod.cli.control import ctl
+
+EPILOG = """\
+examples:
+  apollod ctl quality run                    measure now; exit code 5 if that raises an alarm
+  apollod ctl quality baseline               compare with the model as it is now, after a change that was intended
+  apollod ctl quality report --file copy.db  metrics, looks, incidents and patterns, without a daemon
+  apollod ctl quality incident show 2        what alarm 2 was about, and what was done
+"""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    parser.description = "has the model become worse than it was before it learned?"
+    parser.epilog, parser.formatter_class = EPILOG, argparse.RawDescriptionHelpFormatter
+    run, baseline, report, incident = ctl.actions(
+        parser,
+        ("run", "ask the probes now, and compare with the baseline", _run),
+        ("baseline", "measure what later measurements are compared with", _baseline),
+        ("report", "metrics against the baseline, looks, incidents, and what patterns were learned", _report),
+        ("incident", "alarms, and what was done about them: list, show", _list),
+    )
+    for asking in (run, baseline):
+        asking.add_argument(
+            "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
+        )
+    ctl.of_a_copy(report)
+    listed, shown = ctl.actions(
+        incident,
+        ("list", "all alarms, the newest first", _list),
+        ("show", "one alarm as a story: metrics, steps taken back, examples, how it was settled", _show),
+        nested=True,
+    )
+    ctl.jsonl(listed)
+    shown.add_argument(
+        "incident", type=numbers.limit, nargs="?", metavar="N", help="its number (default: the last one)"
+    )
+    for reading in (listed, shown):
+        ctl.of_a_copy(reading)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from apollod.cli.control.quality import asking
+
+    return asking.run(args)
+
+
+def _baseline(args: argparse.Namespace) -> int:
+    from apollod.cli.control.quality import asking
+
+    return asking.baseline(args)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from apollod.cli.control.quality import quality_facts, quality_page
+
+    found = quality_facts.report(ctl.journal_path(args))
+    ctl.show(args, found, "" if args.json else "\n".join(quality_page.report(found)))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from apollod.cli.control.quality import quality_facts, quality_page
+
+    found = quality_facts.incidents(ctl.journal_path(args))
+    if args.jsonl:
+        for one in found:
+            print(json.dumps(one))
+        return 0
+    ctl.show(args, {"schema_version": 1, "incidents": found}, quality_page.incident_table(found))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from apollod.cli.control.quality import quality_facts, quality_page
+
+    found = quality_facts.incident(ctl.journal_path(args), args.incident)
+    if args.json:
+        print(json.dumps({"schema_version": 1, "incident": found}))
+    else:
+        print("\n".join(render.plain(line) for line in quality_page.incident(found)))
+    return 0

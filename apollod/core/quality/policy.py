@@ -1,0 +1,120 @@
+"""When the model is measured, and what follows when it is worse.
+
+A look that is due comes before the next step, so that weights stand still while they are looked at. Law: an alarm
+stops steps at once, and they go on only after the last good weights are back, or a person says so; three alarms in a
+day, and only a person.
+"""
+
+from typing import cast
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.quality.baseline import drops
+from apollod.core.quality.day import stops
+from apollod.core.quality.looking import due, looked, worse
+from apollod.core.quality.sequential import alarms, interval
+from apollod.core.quality.state import GUARD, Incident, QualityState
+from apollod.core.schedules import backoff_s, is_due
+from apollod.core.state import State
+
+RETRY_MAX_S = 300.0
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """The next thing to do about an incident, or the look that is due."""
+    settings, own = state.daemon.settings, state.quality
+    if settings is None or state.daemon.stopping:
+        return nothing()
+    if own.incident is not None:
+        return _see_to(state, own.incident)
+    if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
+        return nothing()
+    if own.open is not None:
+        return Outcome([], [fx.MeasureQuality(own.open.number)])
+    if not (why := due(own, settings.quality, state.training.version)):
+        return nothing()
+    requested = ev.QualityRequested(number=own.number + 1, why=cast(ev.Why, why), step=state.training.version)
+    return Outcome([requested], [])  # `advance` is asked again
+
+
+def _see_to(state: State, incident: Incident) -> Outcome:
+    """Back to the last good weights, once; then on, if nobody has to look at it."""
+    settings, own, rollback = state.daemon.settings, state.quality, state.rollback
+    assert settings is not None
+    if incident.phase == "alarmed":
+        if rollback.wanted is not None or rollback.under_way is not None:
+            return nothing()
+        return Outcome([ev.RollbackRequested(to=incident.to, by=GUARD)], [])
+    if incident.phase == "stuck" or settings.quality.resume == "manual" or stops(own.alarms_ns):
+        return nothing()
+    return Outcome([_settled(incident, GUARD, f"the weights of step {incident.to} are back, and steps go on")], [])
+
+
+def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:
+    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.step - incident.to)
+
+
+def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
+    """A look at weights that stood still; else it is made again."""
+    own, settings = state.quality, state.daemon.settings
+    open_ = own.open
+    if open_ is None or open_.number != input_.number or settings is None:
+        return nothing()
+    if input_.first != input_.last or state.training.version != open_.step:
+        return Outcome([_failed(own, input_.number, "the weights changed while the probes were asked")], [])
+    if open_.why != "baseline" and input_.probes != own.probes:
+        again = "the probes are others than those of the baseline: `apollod ctl quality baseline` measures these"
+        return Outcome([_failed(own, input_.number, again)], [])
+    after = {} if open_.why == "baseline" else looked(own, settings.quality, input_.figures)
+    measured = ev.QualityMeasured(
+        number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=input_.figures,
+        after=after, tokens=input_.tokens, seconds=input_.seconds,
+    )  # fmt: skip
+    names = alarms(after)
+    if not names:
+        return Outcome([measured], [])
+    told = {name: _drop(own, name, input_, after[name].scale) for name in names}
+    to = own.good if own.good >= 0 else open_.step
+    alarmed = ev.QualityAlarmed(incident=own.incidents + 1, step=open_.step, to=to, metrics=names, drops=told)
+    return Outcome([measured, alarmed], [])
+
+
+def _drop(own: QualityState, name: str, input_: inp.ProbesAnswered, scale: float) -> ev.Drop:
+    found = drops(own.baseline[name], input_.figures.get(name, {}), worse(name), scale)
+    low, high = interval(found, scale)
+    return ev.Drop(sum(found) / len(found) if found else 0.0, low, high)
+
+
+def _on_failed(state: State, input_: inp.ProbesFailed, now_ns: int) -> Outcome:
+    own = state.quality
+    if own.open is None or own.open.number != input_.number:
+        return nothing()
+    return Outcome([_failed(own, input_.number, input_.reason)], [])
+
+
+def _failed(own: QualityState, number: int, reason: str) -> ev.QualityFailed:
+    return ev.QualityFailed(number=number, reason=reason, retry_s=backoff_s(own.failures + 1, RETRY_MAX_S))
+
+
+def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+    """A person has looked at it."""
+    incident = state.quality.incident
+    if incident is None or incident.phase == "alarmed":
+        return nothing()
+    return Outcome([_settled(incident, input_.by, f"resumed by {input_.by}")], [])
+
+
+def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:
+    return Outcome([ev.QualityWished(by=input_.by, baseline=input_.baseline)], [])
+
+
+HANDLERS: Handlers = {
+    inp.QualityWanted: _on_wanted,
+    inp.ProbesAnswered: _on_answered,
+    inp.ProbesFailed: _on_failed,
+    inp.ResumeRequested: _on_resume,
+}

@@ -1,0 +1,27 @@
+"""Runs of probes. Each is answered by one input, whatever happens on the way."""
+
+from collections.abc import Mapping
+
+import anyio.to_thread
+
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.errors import ApolloError
+from apollod.explain import reason
+from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.quality.prober import Prober, probes_of
+
+
+async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
+    """Files are read anew for each run: who changes them is told that the baseline is of others."""
+    try:
+        probes = await anyio.to_thread.run_sync(probes_of, context.config)
+        return await Prober(context.config, context.own).ask(effect.number, probes)
+    except ApolloError as error:
+        return inp.ProbesFailed(effect.number, error.line())
+    except OSError as error:
+        return inp.ProbesFailed(effect.number, reason(error))
+
+
+HANDLERS: Mapping[type, Handler] = {fx.MeasureQuality: Background(_measure, limit=1)}
+"""From an effect to the coroutine that carries it out."""

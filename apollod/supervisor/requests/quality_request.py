@@ -1,0 +1,27 @@
+"""Measurements of quality that somebody asks for."""
+
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.supervisor.requests.asked import Daemon
+from apollod.wire import messages as msg
+
+
+async def measure_quality(daemon: Daemon, request: msg.QualityRequest) -> msg.Answer:
+    """Answered when the wish is recorded, with the event after which its measurement is, and what that waits for."""
+    loop = daemon.loop
+    if (incident := loop.state.quality.incident) is not None:
+        return msg.Failure(
+            f"alarm {incident.number} of the quality guard is not settled, and nothing is measured before it is",
+            f"`apollod ctl quality incident show {incident.number}` tells of it, `apollod ctl resume` goes on",
+            retryable=True,
+        )
+    recorded = await loop.submit(inp.QualityWanted(request.by or "ctl", request.baseline))
+    return msg.Reply(
+        {
+            "schema_version": 1,
+            "baseline": request.baseline,
+            "after": recorded[0].seq,
+            "step": loop.state.training.version,
+            "reason": blocked(Activity.MEASUREMENT, loop.state) if loop.state.quality.open is None else "",
+        }
+    )

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from apollod.core.quality.looking import due
+from apollod.core.quality.repeating import next_repeat
 from apollod.core.state import State
 
 
@@ -71,9 +72,10 @@ def _no_trainer(state: State) -> str:
 
 
 def _day(state: State) -> str:
-    """What is given directly waits for no night."""
+    """What is given directly waits for no night, nor what an alarm took back though it is innocent."""
     settings, planned = state.daemon.settings, state.schedule.planned
-    if settings is None or not settings.schedule.nightly or state.schedule.open or state.intake.direct.waiting:
+    at_once = state.intake.direct.waiting or next_repeat(state) is not None
+    if settings is None or not settings.schedule.nightly or state.schedule.open or at_once:
         return ""
     if not state.intake.bulk.waiting:
         return ""
@@ -148,13 +150,16 @@ def _judge_waits_for_engine(state: State) -> str:
 
 
 def _alarm(state: State) -> str:
+    """What is innocent is learned again."""
     incident = state.quality.incident
-    if incident is None:
+    if incident is None or next_repeat(state) is not None:
         return ""
     what = f"the quality guard raised alarm {incident.number} at step {incident.step} ({', '.join(incident.metrics)})"
     now = {
         "alarmed": f"the weights of step {incident.to} are wanted back",
         "restored": "`apollod ctl quality incident show` tells of it, `apollod ctl resume` goes on",
+        "searching": f"replay {len(incident.replays)} of at most {incident.replays_max} looks for what did it",
+        "named": f"`apollod ctl quality incident show {incident.number}` names them, `apollod ctl resume` goes on",
         "stuck": f"they cannot be had ({incident.reason}); `apollod ctl resume` goes on with what is there",
     }[incident.phase]
     return f"{what}: {now}"
@@ -163,7 +168,7 @@ def _alarm(state: State) -> str:
 def _look_due(state: State) -> str:
     """Nothing is learned before a look that is due: weights stand still while they are looked at."""
     settings, own = state.daemon.settings, state.quality
-    if settings is None or not (own.open or due(own, settings.quality, state.training.version)):
+    if settings is None or own.incident is not None or not (own.open or due(own, settings.quality)):
         return ""
     return f"the probes of quality are asked first{f' ({own.error})' if own.error else ''}"
 

@@ -37,14 +37,15 @@ class Rule(NamedTuple):
 RULES = (
     Rule("example.accepted", (None,), "pending"),
     Rule("example.rejected", ("pending",), "rejected"),
-    Rule("step.completed", ("pending",), "trained", "applied", True),
-    Rule("step.completed", ("pending",), "skipped", "applied", False),
-    Rule("step.failed", ("pending",), "held", "apart", False),
-    Rule("step.failed", ("pending",), "pending", "apart", True),  # the examples of the step are learned one by one
+    # What was taken back may be learned again by a step that repeats the one that was taken back.
+    Rule("step.completed", ("pending", "undone"), "trained", "applied", True),
+    Rule("step.completed", ("pending", "undone"), "skipped", "applied", False),
+    Rule("step.failed", ("pending", "undone"), "held", "apart", False),
+    Rule("step.failed", ("pending", "undone"), "pending", "apart", True),  # its examples are learned one by one
     Rule("rollback.started", ("trained",), "undone"),
     Rule("example.withdrawn", ("pending",), "withdrawn"),
     Rule("example.requeued", ("undone", "withdrawn"), "pending"),
-    Rule("example.held", ("pending", "declined", "edited", "expired"), "held"),
+    Rule("example.held", ("pending", "declined", "edited", "expired", "undone"), "held"),
     Rule("example.approved", ("held", "declined", "expired"), "pending"),
     Rule("example.declined", ("held", "pending", "expired"), "declined"),
     Rule("example.edited", ("held", "pending", "declined", "expired"), "edited"),

@@ -278,6 +278,11 @@ class QualitySettings(msgspec.Struct, frozen=True):
     """by which the loss of probe texts may rise, in nats a token; of repetition, its share of what is said"""
     resume: Literal["auto", "manual"] = "auto"
     """after an alarm, when the last good weights are back: auto: steps go on; manual: a person says so"""
+    culprits_max: NotNegative = 8
+    """of a window that made it worse, the most examples that are looked for by replays; 0: none are"""
+    cost: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.05
+    """of the time of the steps between two looks, the share that the second may take: of the probes only some are
+    asked then; 0: all are, however long that takes"""
 
 
 class Settings(msgspec.Struct, frozen=True):

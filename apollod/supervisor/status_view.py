@@ -277,7 +277,7 @@ def _dreams(state: State, now_ns: int) -> st.Dreams:
 
 def _quality(state: State) -> st.Quality:
     own, settings = state.quality, state.daemon.settings
-    why = "" if settings is None else due(own, settings.quality, state.training.version)
+    why = "" if settings is None else due(own, settings.quality) or ""
     waits = blocked(Activity.MEASUREMENT, state) if (why and own.open is None) else ""
     incident, last = own.incident, max(own.looked, own.at)
     return st.Quality(

@@ -41,14 +41,16 @@ def run_step(
     replay: bool = False,
     hold: Callable[[], None] = lambda: None,
     objective: Objective = SFT,
+    again_of: int = 0,
 ) -> StepDone:
     """Learn the examples of `batch` together by `objective`: forward and backward of each, the update inside the last
     backward, fingerprint.
 
     `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated;
     with several, the sums of all gradients live until the last of them. A loss that is not finite, or above
-    `loss_limit` (0: there is none), writes nothing (`applied` false). `hold` is called before the first write. An
-    exception out of here may leave the weights half updated.
+    `loss_limit` (0: there is none), writes nothing (`applied` false). `hold` is called before the first write.
+    `again_of`: the step whose random streams it takes (0: its own). An exception out of here may leave the weights half
+    updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
@@ -63,7 +65,7 @@ def run_step(
 
     if applied:
         hold()
-        optimizer.begin(step, lr)
+        optimizer.begin(again_of or step, lr, known_as=step)
         last.backward()  # type: ignore[no-untyped-call]
         failpoint("trainer.step.updated")
         report = optimizer.finish(take_fingerprint)

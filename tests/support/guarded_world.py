@@ -29,13 +29,42 @@ class GuardedWorld(World):
         self.probes = "p"
         self.answers = True
         """probes are answered as soon as they are asked"""
+        self.seconds = 1e6
+        """that a whole look takes: more than there is time for at the end of a window"""
+        self.references = "r"
+        self.replayed: list[fx.ReplayWindow] = []
+        self.ended = 0
+        """searches"""
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, fx.MeasureQuality):
             if effect not in self.probed:
                 self.probed.append(effect)
             return []
+        if isinstance(effect, fx.ReplayWindow):
+            if effect not in self.replayed:
+                self.replayed.append(effect)
+            return []
+        if isinstance(effect, fx.EndSearch):
+            self.ended += 1
+            return []
         return super()._run(effect)
+
+    def window(self, first: int, last: int) -> list[str]:
+        """Examples of the steps that lead from one to the other."""
+        done, found = {e.step: e for e in self.of(ev.StepCompleted)}, list[str]()
+        while last > first:
+            found = [*ev.all_examples(done[last]), *found]
+            last = done[last].parent
+        return found
+
+    def replay(self) -> list[ev.Event]:
+        """The oldest replay is run."""
+        asked = self.replayed.pop(0)
+        kept = [one for one in self.window(asked.first, asked.last) if one not in asked.left_out]
+        lost = min(ITEMS, sum(self.poison.get(one, 0) for one in kept)) / ITEMS
+        drops = dict.fromkeys(asked.items, lost)
+        return self.give(inp.WindowReplayed(asked.incident, asked.number, drops, len(kept), 1.0))
 
     def learned(self) -> list[str]:
         """Examples that the weights have learned: of steps that were not taken back."""
@@ -49,15 +78,23 @@ class GuardedWorld(World):
     def look(self) -> list[ev.Event]:
         """The oldest question is answered."""
         asked, version = self.probed.pop(0), self.state.training.version
-        return self.give(inp.ProbesAnswered(asked.number, self.probes, self.figures(), version, version))
+        taken, references = self.seconds * asked.share, self.references if asked.baseline else ""
+        return self.give(
+            inp.ProbesAnswered(
+                asked.number, self.probes, self.figures(), version, version, seconds=taken, references=references
+            )
+        )
 
     def settle(self) -> None:
         """Steps and looks until there is nothing left to do."""
         while True:
             super().settle()
-            if not self.probed or not self.answers:
+            if not self.answers or not (self.probed or self.replayed):
                 return
-            self.look()
+            if self.replayed:
+                self.replay()
+            else:
+                self.look()
 
     def successor(self, dies_at: int = 0) -> "GuardedWorld":
         other = super().successor(dies_at)

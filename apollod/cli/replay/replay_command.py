@@ -106,7 +106,7 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
         number = step.started.step
         left = [pair for pair in _examples(step) if pair[0] not in without]
         result.others |= len(left) < len(_examples(step))
-        if not left:
+        if not left or (result.others and not step.completed.applied):  # what wrote nothing then teaches nothing now
             result.left_out.append(number)
             continue
         if step.settings != settings or differing_choice(runs_on, step.bound.versions):
@@ -115,7 +115,7 @@ def _replay(trainer: OfflineTrainer, journal: str, plan: Plan, start: Start, wit
         examples = [msg.StepExample(example, read_record(journal, example), digest) for example, digest in left]
         again = msg.Step(
             number, examples, step.started.lr, step.started.loss_limit, replay=True, objective=step.started.objective,
-            products=step.bound.products,
+            products=step.bound.products, again_of=step.started.again_of,
         )  # fmt: skip
         done = trainer.ask(again, msg.StepDone)
         result.fingerprint, result.steps = done.fingerprint, result.steps + 1

@@ -11,6 +11,7 @@ from apollod.core.checkpoints.state import CheckpointRef
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.publishing.fence import fence_pending
+from apollod.core.quality.looking import before_checkpoint
 from apollod.core.schedules import DAY_NS
 from apollod.core.settings import CheckpointSettings
 from apollod.core.state import State
@@ -31,6 +32,8 @@ def advance(state: State, now_ns: int) -> Outcome:
         wanted = state.unsaved and running is None and not failed
         return _write(state, "shutdown") if wanted else nothing()
     if _is_due(state, now_ns):
+        if not state.quality.asked and before_checkpoint(state.quality, settings.quality):
+            return Outcome([ev.QualityWished(by="a checkpoint that is due", checkpoint=True)], [])
         return _write(state, "due")
     surplus = _surplus(state, settings.checkpoint, now_ns)
     if surplus is None:

@@ -94,6 +94,8 @@ def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) ->
 
 
 def _take_all(own: IntakeState, e: StepStarted) -> None:
+    for example in all_examples(e) if e.again_of else ():
+        own.undone.pop(example, None)
     if not e.examples:  # nearly always
         own.taken = (_take(own, e.example, e.digest, e.objective),)
         return
@@ -132,6 +134,7 @@ def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) ->
 
 
 def _not_waiting(own: IntakeState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
+    own.undone.pop(e.example, None)
     own.leave(e.example, e.tier)
 
 

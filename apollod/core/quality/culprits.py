@@ -149,6 +149,11 @@ def next_replay(state: Search) -> Replay | Verdict:
     return Replay(tuple(one for one in range(state.window) if one not in kept))
 
 
+def given_up(state: Search) -> Verdict:
+    """The verdict where nothing else can be asked: innocent is what was good together."""
+    return _Known(state).stopped("unfinished")
+
+
 class _Known:
     """What follows from what was told; and of an open search, who is found and who is innocent."""
 

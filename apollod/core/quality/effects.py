@@ -1,4 +1,4 @@
-"""What the world is asked to do: ask the probes."""
+"""What the world is asked to do: ask the probes, and run a window again without some of its examples."""
 
 from typing import ClassVar
 
@@ -10,3 +10,29 @@ class MeasureQuality(Effect, frozen=True):
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("number",)
     number: int
+    share: float = 1.0
+    """of each group of probes"""
+    baseline: bool = False
+    """keep what is thought of every token, which later weights are compared with"""
+    references: str = ""
+    """digest of the file of the baseline's; empty: there is none"""
+
+
+class ReplayWindow(Effect, frozen=True):
+    """Learn in another process what leads from step `first` to step `last`, without the examples `left_out`, and
+    measure. Answered by `WindowReplayed` or `WindowReplayFailed`."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "number")
+    incident: int
+    number: int
+    first: int
+    last: int
+    left_out: tuple[str, ...]
+    items: dict[str, tuple[str, ...]]
+    """by metric, what is measured"""
+    references: str
+    """digest of the file with the baseline's answers"""
+
+
+class EndSearch(Effect, frozen=True):
+    """No replay follows: what they share may go. Not answered."""

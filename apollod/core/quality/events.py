@@ -7,9 +7,12 @@ import msgspec
 from apollod.core.kernel.event import Event
 from apollod.core.quality.sequential import Metric
 
-Why = Literal["baseline", "steps", "asked"]
-"""Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; asked: somebody
-wants to know."""
+Why = Literal["baseline", "steps", "window", "checkpoint", "asked"]
+"""Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; window: nothing
+waits any more; checkpoint: one is due; asked: somebody wants to know."""
+
+VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "unfinished", "not_searched"]
+"""Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -21,20 +24,23 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 class QualityWished(Event, frozen=True):
-    """Somebody wants a look, or (`baseline`) the model as it is now to be what later looks are compared with."""
+    """Somebody wants a look, or (`baseline`) the model as it is now to be what later looks are compared with; or
+    (`checkpoint`) one is due and waits for it."""
 
     kind: ClassVar[str] = "quality.wished"
     by: str
     baseline: bool = False
+    checkpoint: bool = False
 
 
 class QualityRequested(Event, frozen=True):
-    """Intent: the probes are asked, with the weights of `step`."""
+    """Intent: the probes are asked, with the weights of `step`. `share`: of each group, the share that is."""
 
     kind: ClassVar[str] = "quality.requested"
     number: int
     why: Why
     step: int
+    share: float = 1.0
 
     def key(self) -> str:
         return str(self.number)
@@ -42,7 +48,8 @@ class QualityRequested(Event, frozen=True):
 
 class QualityMeasured(Event, frozen=True):
     """Result. `probes`: digest of the set; `figures`: by metric, of each item, None where it could not be measured;
-    `after`: what is known of each metric with this look, recorded since logarithms may differ between machines."""
+    `after`: what is known of each metric with this look, recorded since logarithms may differ between machines;
+    `references`: digest of the file with what was thought of every token, of a baseline."""
 
     kind: ClassVar[str] = "quality.measured"
     number: int
@@ -53,6 +60,8 @@ class QualityMeasured(Event, frozen=True):
     after: dict[str, Metric] = {}
     tokens: int = 0
     seconds: float = 0.0
+    share: float = 1.0
+    references: str = ""
 
     def key(self) -> str:
         return str(self.number)
@@ -72,7 +81,7 @@ class QualityFailed(Event, frozen=True):
 
 class QualityAlarmed(Event, frozen=True):
     """The weights of `step` are worse than the baseline: `metrics`, the surest first, with their drops. Those of step
-    `to`, the last that were good, are wanted back."""
+    `to`, the last that were good, are wanted back. `fell`: the items by which it is looked for who did it."""
 
     kind: ClassVar[str] = "quality.alarmed"
     incident: int
@@ -80,6 +89,91 @@ class QualityAlarmed(Event, frozen=True):
     to: int
     metrics: tuple[str, ...]
     drops: dict[str, Drop]
+    fell: dict[str, tuple[str, ...]] = {}
+
+    def key(self) -> str:
+        return str(self.incident)
+
+
+class QualitySearchBegun(Event, frozen=True):
+    """The examples of `window` were learned since the last good look, in this order. Which of them did it is found by
+    replays without some of them, `replays_max` at most."""
+
+    kind: ClassVar[str] = "quality.search_begun"
+    incident: int
+    window: tuple[str, ...]
+    replays_max: int
+
+    def key(self) -> str:
+        return str(self.incident)
+
+
+class QualityReplayBegun(Event, frozen=True):
+    """Intent: replay `number` of a search learns the window without the examples `left_out`."""
+
+    kind: ClassVar[str] = "quality.replay_begun"
+    incident: int
+    number: int
+    left_out: tuple[str, ...]
+
+    def key(self) -> str:
+        return f"{self.incident}.{self.number}"
+
+
+class QualityReplayed(Event, frozen=True):
+    """Result. `drops`: by metric, how much worse the items that fell are than at the baseline: of a loss in nats a
+    token, else the probability (geometric mean over tokens) that the answers of the baseline lost. `fingerprint`: of
+    the weights that came out."""
+
+    kind: ClassVar[str] = "quality.replayed"
+    incident: int
+    number: int
+    drops: dict[str, float]
+    steps: int
+    seconds: float
+    fingerprint: str = ""
+
+    def key(self) -> str:
+        return f"{self.incident}.{self.number}"
+
+
+class QualityReplayFailed(Event, frozen=True):
+    """Result: it could not be run; tried again after `retry_s`, or, with `gives_up`, not any more."""
+
+    kind: ClassVar[str] = "quality.replay_failed"
+    incident: int
+    number: int
+    reason: str
+    retry_s: float = 0.0
+    gives_up: bool = False
+
+    def key(self) -> str:
+        return f"{self.incident}.{self.number}"
+
+
+class QualityNamed(Event, frozen=True):
+    """What the search came to. `together`: of the culprits, those that do harm only together; `suspects`: neither found
+    nor shown to be innocent, and held, too. All others are learned again."""
+
+    kind: ClassVar[str] = "quality.named"
+    incident: int
+    verdict: VerdictKind
+    culprits: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    replays: int = 0
+    reason: str = ""
+
+    def key(self) -> str:
+        return str(self.incident)
+
+
+class QualityResumed(Event, frozen=True):
+    """A person has seen the verdict: what is innocent may be learned again."""
+
+    kind: ClassVar[str] = "quality.resumed"
+    incident: int
+    by: str
 
     def key(self) -> str:
         return str(self.incident)

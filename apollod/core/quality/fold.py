@@ -1,5 +1,7 @@
 """How facts change what is known of the model's quality."""
 
+import msgspec
+
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.kernel.folding import Folds
 from apollod.core.quality.baseline import RUNS_MIN
@@ -8,16 +10,23 @@ from apollod.core.quality.events import (
     QualityAlarmed,
     QualityFailed,
     QualityMeasured,
+    QualityNamed,
+    QualityReplayBegun,
+    QualityReplayed,
+    QualityReplayFailed,
     QualityRequested,
+    QualityResumed,
+    QualitySearchBegun,
     QualitySettled,
     QualityWished,
 )
 from apollod.core.quality.looking import baselines, known
 from apollod.core.quality.sequential import renewed
-from apollod.core.quality.state import GUARD, Incident, Measuring, QualityState
+from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
+from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowClosed
 
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -26,26 +35,34 @@ def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: in
 
 def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> None:
     if own.asked != "baseline":
-        own.asked = "baseline" if e.baseline else "run"
+        own.asked = "baseline" if e.baseline else "checkpoint" if e.checkpoint and not own.asked else "run"
 
 
 def _requested(own: QualityState, state: State, e: QualityRequested, at_ns: int) -> None:
-    own.number, own.open = e.number, Measuring(e.number, e.why, e.step)
+    own.number, own.open = e.number, Measuring(e.number, e.why, e.step, e.share)
 
 
 def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -> None:
     own.open, own.failures, own.retry_ns, own.retry_s, own.error = None, 0, 0, 0.0, ""
+    own.full_s = e.seconds / e.share
     if e.why != "baseline":
         own.metrics, own.looked, own.good = dict(e.after), e.step, e.step
+        _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
         return
     if (own.probes, own.at) != (e.probes, e.step):
         own.runs = []  # of other probes, or of other weights
-    own.probes, own.at = e.probes, e.step
+    own.probes, own.at, own.references = e.probes, e.step, e.references
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
         own.metrics, own.looked, own.good = {}, -1, e.step
+        _look_over(own)
+        own.window = []
+
+
+def _look_over(own: QualityState) -> None:
+    own.since, own.busy_s, own.window_ended = 0, 0.0, False
 
 
 def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> None:
@@ -55,12 +72,61 @@ def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> No
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:
     own.incidents, own.good = e.incident, e.to
-    own.incident = Incident(e.incident, e.step, e.to, e.metrics, "restored" if e.step == e.to else "alarmed")
+    own.incident = Incident(
+        e.incident, e.step, e.to, e.metrics, "restored" if e.step == e.to else "alarmed", fell=e.fell,
+        margins={name: own.metrics[name].margin for name in e.metrics if name in own.metrics},
+        steps=tuple(own.since_good), whole=len(own.window) < WINDOW_MAX,
+    )  # fmt: skip
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
+    own.window = []
+
+
+def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns: int) -> None:
+    if own.incident is not None:
+        own.incident.phase, own.incident.replays_max = "searching", e.replays_max
+
+
+def _replay_begun(own: QualityState, state: State, e: QualityReplayBegun, at_ns: int) -> None:
+    if own.incident is not None:
+        own.incident.replays.append(Asked(e.left_out))
+        own.incident.failures, own.incident.retry_ns, own.incident.retry_s = 0, 0, 0.0
+
+
+def _replayed(own: QualityState, state: State, e: QualityReplayed, at_ns: int) -> None:
+    if own.incident is not None and (open_ := own.incident.open_replay) is not None:
+        open_.drops = e.drops
+
+
+def _replay_failed(own: QualityState, state: State, e: QualityReplayFailed, at_ns: int) -> None:
+    if (incident := own.incident) is not None:
+        incident.failures += 1
+        incident.retry_ns, incident.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+        incident.gave_up = e.reason if e.gives_up else ""
+
+
+def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None:
+    if (incident := own.incident) is None:
+        return
+    incident.phase, incident.verdict, incident.culprits, incident.reason = "named", e.verdict, e.culprits, e.reason
+    held = {*e.culprits, *e.suspects}
+    left = [(step, _without(step, held)) for step in incident.steps] if e.verdict != "not_searched" else []
+    incident.again = tuple(rest for step, rest in left if rest.examples)
+
+
+def _without(step: Learned, held: set[str]) -> Learned:
+    left = [pair for pair in zip(step.examples, step.digests, strict=True) if pair[0] not in held]
+    return msgspec.structs.replace(step, examples=tuple(e for e, _ in left), digests=tuple(d for _, d in left))
+
+
+def _resumed(own: QualityState, state: State, e: QualityResumed, at_ns: int) -> None:
+    own.alarms_ns = ()
+    if own.incident is not None:
+        own.incident.resumed = True
 
 
 def _settled(own: QualityState, state: State, e: QualitySettled, at_ns: int) -> None:
-    own.incident = None
+    learned_again = own.incident is not None and bool(own.since)
+    own.incident, own.asked = None, own.asked or ("run" if learned_again else "")  # is it good now?
     if e.by != GUARD:
         own.alarms_ns = ()
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
@@ -76,8 +142,45 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
     own.looked = e.to if own.baseline else -1
     own.good = min(own.good, e.to)  # a later step is not there any more
-    if own.incident is not None:
+    own.window = [one for one in own.since_good if one.step <= e.to]
+    own.since = min(own.since, len(own.window))
+    if own.incident is not None and own.incident.phase in ("alarmed", "stuck"):
         own.incident.phase, own.incident.reason = "restored", ""
+
+
+def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -> None:
+    """After `intake`, which knows how its examples came."""
+    tier = state.intake.taken[0].tier if state.intake.taken else "bulk"
+    if e.again_of and (incident := own.incident) is not None:
+        tier = next((one.tier for one in incident.again if one.number == e.again_of), tier)
+        incident.again = tuple(one for one in incident.again if one.number > e.again_of)
+    if own.window and own.window[0].step <= own.good:
+        own.window = own.since_good
+    if own.baseline and len(own.window) < WINDOW_MAX:
+        examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
+        own.window.append(
+            Learned(e.step, examples, digests, e.lr, e.loss_limit, e.objective, e.window, tier, e.again_of)
+        )
+
+
+def _step_completed(own: QualityState, state: State, e: StepCompleted, at_ns: int) -> None:
+    own.since += 1
+    own.busy_s += e.seconds
+    if not e.applied:
+        _forget(own, e.step)
+
+
+def _step_failed(own: QualityState, state: State, e: StepFailed, at_ns: int) -> None:
+    _forget(own, e.step)
+
+
+def _forget(own: QualityState, step: int) -> None:
+    if own.window and own.window[-1].step == step:
+        own.window.pop()
+
+
+def _window_closed(own: QualityState, state: State, e: WindowClosed, at_ns: int) -> None:
+    own.window_ended = own.since > 0
 
 
 FOLDS: Folds = {
@@ -87,7 +190,17 @@ FOLDS: Folds = {
     QualityMeasured: _measured,
     QualityFailed: _failed,
     QualityAlarmed: _alarmed,
+    QualitySearchBegun: _search_begun,
+    QualityReplayBegun: _replay_begun,
+    QualityReplayed: _replayed,
+    QualityReplayFailed: _replay_failed,
+    QualityNamed: _named,
+    QualityResumed: _resumed,
     QualitySettled: _settled,
+    StepStarted: _step_started,
+    StepCompleted: _step_completed,
+    StepFailed: _step_failed,
+    WindowClosed: _window_closed,
     RollbackRefused: _refused,
     RollbackCompleted: _rolled_back,
 }

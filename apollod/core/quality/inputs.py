@@ -13,6 +13,7 @@ class ProbesAnswered(Input, frozen=True):
     last: int
     tokens: int = 0
     seconds: float = 0.0
+    references: str = ""
 
 
 class ProbesFailed(Input, frozen=True):
@@ -20,6 +21,26 @@ class ProbesFailed(Input, frozen=True):
 
     number: int
     reason: str
+
+
+class WindowReplayed(Input, frozen=True):
+    """Answers `ReplayWindow`. `drops`: of a loss its value, nats a token; else the probability that was lost."""
+
+    incident: int
+    number: int
+    drops: dict[str, float]
+    steps: int
+    seconds: float
+    fingerprint: str = ""
+
+
+class WindowReplayFailed(Input, frozen=True):
+    """There is no answer to `ReplayWindow`. `for_good`: nor will there be one."""
+
+    incident: int
+    number: int
+    reason: str
+    for_good: bool = False
 
 
 class QualityWanted(Input, frozen=True):

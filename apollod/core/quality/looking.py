@@ -2,13 +2,17 @@
 
 from collections.abc import Mapping
 
-from apollod.core.quality.baseline import RUNS_MIN, Baseline, Worse, baseline_of, drops
+from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
+from apollod.core.quality.events import Why
 from apollod.core.quality.sequential import Metric, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 
 Figures = Mapping[str, Mapping[str, float | None]]
 """By metric, of each item."""
+
+SHARE_MIN = 0.1
+"""of the probes, however little time there is: less says nothing"""
 
 LOSS_SCALES = 10
 """margins of a loss beyond which a drop counts as so much"""
@@ -53,19 +57,46 @@ def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> di
     return after
 
 
-def due(own: QualityState, settings: QualitySettings, step: int) -> str:
-    """Why a measurement is due, as `Why`; empty: none is. Nothing is learned before it."""
+def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> tuple[str, ...]:
+    """The items of a metric that tell best who did harm: those that passed at the baseline and do not any more; of
+    anything else than a pass rate, all that were asked."""
+    asked = sorted(item for item in figures if item in baseline.figures)
+    if worse(name) == "lower":
+        down = [item for item in asked if baseline.figures[item] > 0.5 and (figures[item] or 0.0) < 0.5]
+        asked = down or asked
+    return tuple(asked)
+
+
+def due(own: QualityState, settings: QualitySettings) -> Why | None:
+    """Why a measurement is due; None: none is. Nothing is learned before it."""
     if own.asked == "baseline":
         return "baseline"
     if own.asked:
-        return "asked" if own.baseline else "baseline"
+        asked: Why = "checkpoint" if own.asked == "checkpoint" else "asked"
+        return asked if own.baseline else "baseline"
     if not settings.every_steps:
-        return ""
+        return None
     if not own.baseline:
         return "baseline"
-    return "steps" if abs(step - max(own.looked, own.at)) >= settings.every_steps else ""
+    if own.since >= settings.every_steps:
+        return "steps"
+    return "window" if own.window_ended and affordable(own, settings) >= SHARE_MIN else None
 
 
-def enough(own: QualityState) -> bool:
-    """Is one run more a baseline?"""
-    return len(own.runs) + 1 >= RUNS_MIN
+def before_checkpoint(own: QualityState, settings: QualitySettings) -> bool:
+    """Should weights be looked at before they are saved? Not where that failed: what was learned must not be lost."""
+    return bool(settings.every_steps and own.baseline and own.since and not own.failures and own.incident is None)
+
+
+def affordable(own: QualityState, settings: QualitySettings) -> float:
+    """The share of the probes that may be asked for the time that the steps since the last look took, up to 1."""
+    if not settings.cost or not own.full_s:
+        return 1.0
+    return min(1.0, settings.cost * own.busy_s / own.full_s)
+
+
+def share(own: QualityState, settings: QualitySettings, why: Why) -> float:
+    """Of each group of probes, the share that a look asks, in thousandths."""
+    if why in ("baseline", "asked"):
+        return 1.0
+    return round(max(SHARE_MIN, affordable(own, settings)), 3)

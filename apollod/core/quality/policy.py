@@ -5,19 +5,17 @@ stops steps at once, and they go on only after the last good weights are back, o
 day, and only a person.
 """
 
-from typing import cast
-
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.quality import incidents
 from apollod.core.quality.baseline import drops
-from apollod.core.quality.day import stops
-from apollod.core.quality.looking import due, looked, worse
+from apollod.core.quality.looking import due, fell, looked, share, worse
 from apollod.core.quality.sequential import alarms, interval
-from apollod.core.quality.state import GUARD, Incident, QualityState
+from apollod.core.quality.state import QualityState
 from apollod.core.schedules import backoff_s, is_due
 from apollod.core.state import State
 
@@ -30,32 +28,18 @@ def advance(state: State, now_ns: int) -> Outcome:
     if settings is None or state.daemon.stopping:
         return nothing()
     if own.incident is not None:
-        return _see_to(state, own.incident)
+        return incidents.advance(state, own.incident, now_ns)
     if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
-        return Outcome([], [fx.MeasureQuality(own.open.number)])
-    if not (why := due(own, settings.quality, state.training.version)):
+        open_, baseline = own.open, own.open.why == "baseline"
+        references = "" if baseline else own.references
+        return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references)])
+    if (why := due(own, settings.quality)) is None:
         return nothing()
-    requested = ev.QualityRequested(number=own.number + 1, why=cast(ev.Why, why), step=state.training.version)
+    asked = share(own, settings.quality, why)
+    requested = ev.QualityRequested(number=own.number + 1, why=why, step=state.training.version, share=asked)
     return Outcome([requested], [])  # `advance` is asked again
-
-
-def _see_to(state: State, incident: Incident) -> Outcome:
-    """Back to the last good weights, once; then on, if nobody has to look at it."""
-    settings, own, rollback = state.daemon.settings, state.quality, state.rollback
-    assert settings is not None
-    if incident.phase == "alarmed":
-        if rollback.wanted is not None or rollback.under_way is not None:
-            return nothing()
-        return Outcome([ev.RollbackRequested(to=incident.to, by=GUARD)], [])
-    if incident.phase == "stuck" or settings.quality.resume == "manual" or stops(own.alarms_ns):
-        return nothing()
-    return Outcome([_settled(incident, GUARD, f"the weights of step {incident.to} are back, and steps go on")], [])
-
-
-def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:
-    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.step - incident.to)
 
 
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
@@ -72,14 +56,17 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     after = {} if open_.why == "baseline" else looked(own, settings.quality, input_.figures)
     measured = ev.QualityMeasured(
         number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=input_.figures,
-        after=after, tokens=input_.tokens, seconds=input_.seconds,
+        after=after, tokens=input_.tokens, seconds=input_.seconds, share=open_.share, references=input_.references,
     )  # fmt: skip
     names = alarms(after)
     if not names:
         return Outcome([measured], [])
     told = {name: _drop(own, name, input_, after[name].scale) for name in names}
     to = own.good if own.good >= 0 else open_.step
-    alarmed = ev.QualityAlarmed(incident=own.incidents + 1, step=open_.step, to=to, metrics=names, drops=told)
+    alarmed = ev.QualityAlarmed(
+        incident=own.incidents + 1, step=open_.step, to=to, metrics=names, drops=told,
+        fell={name: fell(own.baseline[name], name, input_.figures.get(name, {})) for name in names},
+    )  # fmt: skip
     return Outcome([measured, alarmed], [])
 
 
@@ -100,14 +87,6 @@ def _failed(own: QualityState, number: int, reason: str) -> ev.QualityFailed:
     return ev.QualityFailed(number=number, reason=reason, retry_s=backoff_s(own.failures + 1, RETRY_MAX_S))
 
 
-def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
-    """A person has looked at it."""
-    incident = state.quality.incident
-    if incident is None or incident.phase == "alarmed":
-        return nothing()
-    return Outcome([_settled(incident, input_.by, f"resumed by {input_.by}")], [])
-
-
 def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:
     return Outcome([ev.QualityWished(by=input_.by, baseline=input_.baseline)], [])
 
@@ -116,5 +95,5 @@ HANDLERS: Handlers = {
     inp.QualityWanted: _on_wanted,
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,
-    inp.ResumeRequested: _on_resume,
+    **incidents.HANDLERS,
 }

@@ -4,15 +4,46 @@ from typing import Literal
 
 import msgspec
 
+from apollod.core.intake.events import Tier
 from apollod.core.quality.baseline import Baseline
-from apollod.core.quality.events import Why
+from apollod.core.quality.events import VerdictKind, Why
 from apollod.core.quality.sequential import Metric
 
 GUARD = "the quality guard"
 """as whom it asks for a rollback, and settles what no person has to see"""
 
-Phase = Literal["alarmed", "restored", "stuck"]
-"""alarmed: the last good weights are wanted back; restored: they are there; stuck: there is no way to them"""
+Phase = Literal["alarmed", "restored", "searching", "named", "stuck"]
+"""alarmed: the last good weights are wanted back; restored: they are there; searching: replays find out which examples
+did it; named: that is known, or that it is not; stuck: there is no way to the last good weights"""
+
+WINDOW_MAX = 2000
+"""steps since the last good look that are remembered; of more nobody asks which ones did it"""
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """A step since the last good look, as it was begun."""
+
+    step: int
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
+    lr: float
+    loss_limit: float
+    objective: str
+    window: int
+    tier: Tier
+    again_of: int = 0
+
+    @property
+    def number(self) -> int:
+        """Of its random numbers."""
+        return self.again_of or self.step
+
+
+class Asked(msgspec.Struct):
+    """A replay of a search. `drops`: None as long as it has no answer."""
+
+    left_out: tuple[str, ...]
+    drops: dict[str, float] | None = None
 
 
 class Incident(msgspec.Struct):
@@ -24,6 +55,30 @@ class Incident(msgspec.Struct):
     metrics: tuple[str, ...]
     phase: Phase = "alarmed"
     reason: str = ""
+    fell: dict[str, tuple[str, ...]] = {}
+    margins: dict[str, float] = {}
+    steps: tuple[Learned, ...] = ()
+    """from `to` on"""
+    whole: bool = True
+    """are these all of them"""
+    replays: list[Asked] = []
+    replays_max: int = 0
+    failures: int = 0
+    """of the open replay, in a row"""
+    gave_up: str = ""
+    """why no other replay is run"""
+    retry_ns: int = 0
+    retry_s: float = 0.0
+    verdict: VerdictKind | None = None
+    culprits: tuple[str, ...] = ()
+    again: tuple[Learned, ...] = ()
+    """what is innocent, to be learned again"""
+    resumed: bool = False
+    """a person has seen the verdict"""
+
+    @property
+    def open_replay(self) -> Asked | None:
+        return self.replays[-1] if self.replays and self.replays[-1].drops is None else None
 
 
 class Measuring(msgspec.Struct):
@@ -32,6 +87,7 @@ class Measuring(msgspec.Struct):
     number: int
     why: Why
     step: int
+    share: float = 1.0
 
 
 class QualityState(msgspec.Struct):
@@ -48,11 +104,23 @@ class QualityState(msgspec.Struct):
     number: int = 0
     """measurements so far"""
     open: Measuring | None = None
-    asked: Literal["", "run", "baseline"] = ""
+    asked: Literal["", "run", "baseline", "checkpoint"] = ""
     looked: int = -1
     """step of the last look; -1: none since the baseline"""
     good: int = -1
     """step of the last look without an alarm"""
+    references: str = ""
+    """digest of the file with what was thought of the baseline's answers"""
+    window: list[Learned] = []
+    """the last steps, `since_good` and perhaps some before; those that wrote nothing left out"""
+    since: int = 0
+    """steps since the last look"""
+    busy_s: float = 0.0
+    """that they took"""
+    full_s: float = 0.0
+    """that asking all probes takes"""
+    window_ended: bool = False
+    """since the last look"""
     failures: int = 0
     """in a row"""
     retry_ns: int = 0
@@ -62,3 +130,8 @@ class QualityState(msgspec.Struct):
     incidents: int = 0
     alarms_ns: tuple[int, ...] = ()
     """of the day, see `day.with_alarm`"""
+
+    @property
+    def since_good(self) -> list[Learned]:
+        """Steps since the last good look, as far as they are remembered (WINDOW_MAX)."""
+        return [one for one in self.window if one.step > self.good]

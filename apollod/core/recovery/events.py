@@ -22,6 +22,8 @@ class RecordedStep(msgspec.Struct, frozen=True, gc=False):
     objective: str = "sft"
     products: ProductsDtype = "bf16"
     """see `TrainerBound`"""
+    again_of: int = 0
+    """see `StepStarted`"""
 
 
 class ReplayVerified(Event, frozen=True):

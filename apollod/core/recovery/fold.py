@@ -32,10 +32,10 @@ def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: i
     examples, skipped, begun = all_examples(e), e.skipped_zero + e.skipped_nonfinite, own.begun
     digests: tuple[str, ...] = (begun.digests or (begun.digest,)) if begun else ("",) * len(examples)
     own.since_ns = own.since_ns if own.since else at_ns
-    limit, objective = (begun.loss_limit, begun.objective) if begun else (0.0, "sft")
+    limit, objective, again_of = (begun.loss_limit, begun.objective, begun.again_of) if begun else (0.0, "sft", 0)
     own.since.append(
         RecordedStep(
-            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products
+            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products, again_of
         )
     )  # fmt: skip
     own.begun, own.learned_with = None, state.daemon.settings

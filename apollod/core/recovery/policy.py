@@ -135,7 +135,7 @@ def _diverged(state: State, done: ev.RecordedStep, found: inp.StepDone, skipped:
 def _run_again(done: ev.RecordedStep) -> fx.RunStep:
     return fx.RunStep(
         done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective,
-        products=done.products,
+        products=done.products, again_of=done.again_of,
     )  # fmt: skip
 
 
@@ -162,7 +162,11 @@ def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone
     effects: list[fx.Effect] = [fx.RefreshEngine(version)]
     if state.training.running is not None:
         r = state.training.running
-        effects.append(fx.RunStep(r.step, r.examples, r.digests, r.lr, r.loss_limit, objective=r.objective))
+        effects.append(
+            fx.RunStep(
+                r.step, r.examples, r.digests, r.lr, r.loss_limit, objective=r.objective, again_of=r.again_of
+            )
+        )  # fmt: skip
     return Outcome(events, effects + fx.encode(w.example for w in state.intake.untokenised))
 
 

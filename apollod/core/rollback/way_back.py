@@ -100,6 +100,7 @@ def _recorded(begun: ev.StepStarted, done: ev.StepCompleted, bound: ev.TrainerBo
         done.fingerprint,
         begun.objective,
         bound.products if bound else "bf16",
+        begun.again_of,
     )
 
 

@@ -20,3 +20,5 @@ class RunStep(Effect, frozen=True):
     replay: bool = False
     objective: str = "sft"
     products: ProductsDtype | None = None
+    again_of: int = 0
+    """the step whose random numbers it takes; 0: its own"""

@@ -24,7 +24,8 @@ class StepStarted(Event, frozen=True):
 
     `example` is the first one; a step that learns several names all of them in `examples`, with their `digests`, and a
     step that learns one leaves both empty (`all_examples`). `loss_limit`: a loss above it writes nothing; 0: there is
-    no limit. `objective`: the loss, by name.
+    no limit. `objective`: the loss, by name. `again_of`: it repeats this earlier step, which was taken back, without
+    some of its examples and with its random numbers; 0: it repeats none.
     """
 
     kind: ClassVar[str] = "step.started"
@@ -38,6 +39,7 @@ class StepStarted(Event, frozen=True):
     digests: tuple[str, ...] = ()
     loss_limit: float = 0.0
     objective: str = "sft"
+    again_of: int = 0
 
     def key(self) -> str:
         return str(self.step)

@@ -36,8 +36,10 @@ def _window_closed(own: TrainingState, state: State, e: WindowClosed, at_ns: int
 def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) -> None:
     own.step = e.step
     examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
-    own.running = Running(e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective, 0, at_ns)
-    if (window := own.window) is not None:
+    own.running = Running(
+        e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective, 0, at_ns, e.again_of
+    )
+    if (window := own.window) is not None and not e.again_of:
         window.steps += 1
         window.examples += len(examples)
 

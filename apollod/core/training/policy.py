@@ -8,6 +8,8 @@ from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.quality.repeating import next_repeat
+from apollod.core.quality.state import Learned
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings
 from apollod.core.state import State
@@ -19,6 +21,8 @@ def advance(state: State, now_ns: int) -> Outcome:
     settings = state.daemon.settings
     if settings is None or blocked(Activity.STEP, state) or state.training.running is not None:
         return nothing()
+    if (again := next_repeat(state)) is not None:
+        return _repeat(state, again)
     window, pending = state.training.window, state.intake.pending
     if window is not None and _over(state, settings.trainer, window):
         return Outcome([ev.WindowClosed(window=window.number, steps=window.steps)], [])
@@ -74,11 +78,26 @@ def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: 
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
         objective=first.objective,
     )  # fmt: skip
-    run = fx.RunStep(
-        started.step, ev.all_examples(started), started.digests or (started.digest,), started.lr, started.loss_limit,
-        objective=started.objective,
+    return Outcome([started], [_run(started)])
+
+
+def _repeat(state: State, again: Learned) -> Outcome:
+    """A step that the guard took back, without the examples that did harm: to the bits of a replay without them."""
+    several = len(again.examples) > 1
+    started = ev.StepStarted(
+        step=state.training.step + 1, parent=state.training.version, example=again.examples[0],
+        digest=again.digests[0], lr=again.lr, window=again.window,
+        examples=again.examples if several else (), digests=again.digests if several else (),
+        loss_limit=again.loss_limit, objective=again.objective, again_of=again.number,
     )  # fmt: skip
-    return Outcome([started], [run])
+    return Outcome([started], [_run(started)])
+
+
+def _run(started: ev.StepStarted) -> fx.RunStep:
+    return fx.RunStep(
+        started.step, ev.all_examples(started), started.digests or (started.digest,), started.lr, started.loss_limit,
+        objective=started.objective, again_of=started.again_of,
+    )  # fmt: skip
 
 
 def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:

@@ -19,6 +19,7 @@ class Running(msgspec.Struct, gc=False):
     attempts: int = 0
     started_ns: int = 0
     """when its intent was recorded"""
+    again_of: int = 0
 
 
 class Window(msgspec.Struct):

@@ -18,9 +18,11 @@ async def _run_step(context: Context, effect: fx.RunStep) -> None:
         msg.StepExample(example, records[example], digest)
         for example, digest in zip(effect.examples, effect.digests, strict=True)
     ]
-    context.children.tell_trainer(
-        msg.Step(effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective, effect.products)
-    )
+    step = msg.Step(
+        effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective, effect.products,
+        effect.again_of,
+    )  # fmt: skip
+    context.children.tell_trainer(step)
 
 
 async def _restore(context: Context, effect: fx.Restore) -> None:

@@ -157,8 +157,9 @@ class NamedOptimizer(torch.optim.Optimizer):
             raise OptimizerError(f"steps are numbered from 1, not {step}")
         self._next_step = step
 
-    def begin(self, step: int, lr: float | None = None) -> None:
-        """Open a step; with `lr`, set that learning rate in every group. Forgets a step that an error left open."""
+    def begin(self, step: int, lr: float | None = None, known_as: int = 0) -> None:
+        """Open a step with the random streams of number `step`; with `lr`, set that learning rate in every group.
+        `known_as`: its number where steps are undone (0: the same). Forgets a step that an error left open."""
         self.set_step(step)
         if lr is not None:
             for group in self.param_groups:
@@ -167,7 +168,7 @@ class NamedOptimizer(torch.optim.Optimizer):
         self._open_step = self._backend.open(step, self._seed, self._named.values(), self.param_groups)
         self._backward.begin()
         if self.undo is not None:
-            self.undo.begin(step)
+            self.undo.begin(known_as or step)
 
     def abandon(self) -> None:
         """Give up a step that failed before its first update (`updates` tells): its gradients are dropped, and the

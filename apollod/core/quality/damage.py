@@ -1,0 +1,46 @@
+"""What replays of a window say about its examples: from measured drops to the search for culprits. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from apollod.core.quality.culprits import Search, outcome, search, told
+from apollod.core.quality.state import Asked, Learned
+
+MARGIN_MIN = 0.01
+"""a margin below this counts as this, where drops of several metrics are added"""
+REPEATED = 0.5
+"""margins that the whole window has to do harm by, for the alarm to be repeated"""
+
+
+def examples_of(steps: Sequence[Learned]) -> tuple[str, ...]:
+    """Each example of some steps once, in the order in which it was first learned."""
+    return tuple(dict.fromkeys(one for step in steps for one in step.examples))
+
+
+def total(drops: Mapping[str, float], margins: Mapping[str, float]) -> float:
+    """How much worse than the baseline, in margins, all metrics together."""
+    return math.fsum(drop / max(MARGIN_MIN, margins.get(name, 0.0)) for name, drop in sorted(drops.items()))
+
+
+def search_of(
+    window: Sequence[str], culprits_max: int, replays: Sequence[Asked], margins: Mapping[str, float]
+) -> Search:
+    """The search after these replays, all of which were measured.
+
+    The first one learns nothing, the second one everything; their difference is the damage of the window. Until it is
+    known, learning nothing counts as good. It is bad if the larger part of the drop was there before the window, and
+    learning everything is good if that does no harm to speak of."""
+    own = search(len(window), culprits_max)
+    places = {example: place for place, example in enumerate(window)}
+    totals = [total(one.drops or {}, margins) for one in replays]
+    damage = [one - totals[0] for one in totals]
+    for number, one in enumerate(replays):
+        left_out = tuple(places[example] for example in one.left_out)
+        if number == 0:
+            bad = len(damage) > 1 and totals[0] >= max(1.0, damage[1])
+            own = told(own, left_out, "bad" if bad else "good")
+        elif number == 1:
+            own = told(own, left_out, "bad" if damage[1] > REPEATED else "good")
+        else:
+            own = told(own, left_out, outcome(damage[number], damage[1]))
+    return own

@@ -1,0 +1,184 @@
+"""From an alarm to its end: back to the last good weights, which examples did it, those held, the others learned again.
+
+Law: every replay of the search is an intent before it is run, and its result is an event, so that a crash asks for one
+of them once more and forgets none. A replay that cannot be run ends the search after REPLAY_ATTEMPTS_MAX: then nobody
+knows who did it, and all who may have are held.
+"""
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.quality.culprits import Verdict, given_up, most_replays, next_replay
+from apollod.core.quality.damage import examples_of, search_of
+from apollod.core.quality.day import stops
+from apollod.core.quality.repeating import may_repeat, next_repeat
+from apollod.core.quality.state import GUARD, Asked, Incident
+from apollod.core.schedules import backoff_s, is_due
+from apollod.core.state import State
+
+REPLAY_ATTEMPTS_MAX = 3
+REPLAY_RETRY_MAX_S = 60.0
+
+
+def advance(state: State, incident: Incident, now_ns: int) -> Outcome:
+    """The next thing to do about an alarm."""
+    match incident.phase:
+        case "alarmed":
+            rollback = state.rollback
+            if rollback.wanted is not None or rollback.under_way is not None:
+                return nothing()
+            return Outcome([ev.RollbackRequested(to=incident.to, by=GUARD)], [])
+        case "restored":
+            return _begin_search(state, incident)
+        case "searching":
+            return _search(state, incident, now_ns)
+        case "named":
+            return _end(state, incident)
+        case "stuck":
+            return nothing()
+
+
+def _begin_search(state: State, incident: Incident) -> Outcome:
+    settings, own = state.daemon.settings, state.quality
+    assert settings is not None
+    window = examples_of(incident.steps)
+    if incident.step == incident.to:
+        reason = "the weights are those of the baseline or of the last good look: the probes say now this, now that"
+    elif not settings.quality.culprits_max:
+        reason = "[quality] culprits_max = 0"
+    elif not incident.whole or not window:
+        reason = "too many steps were learned since the last good look"
+    elif not own.references:
+        reason = "the baseline has no references; `apollod ctl quality baseline` measures one that does"
+    else:
+        most = most_replays(len(window), settings.quality.culprits_max)
+        return Outcome([ev.QualitySearchBegun(incident=incident.number, window=window, replays_max=most)], [])
+    return Outcome([ev.QualityNamed(incident=incident.number, verdict="not_searched", reason=reason)], [])
+
+
+def _search(state: State, incident: Incident, now_ns: int) -> Outcome:
+    """Ask the open replay, begin the next one, or say what came out."""
+    if (open_ := incident.open_replay) is not None and not incident.gave_up:
+        if not is_due(now_ns, incident.retry_ns, incident.retry_s):
+            return nothing()
+        return Outcome([], [_replay(state, incident, open_)])
+    window = examples_of(incident.steps)
+    answered = [one for one in incident.replays if one.drops is not None]
+    so_far = search_of(window, _culprits_max(state), answered, incident.margins)
+    found = given_up(so_far) if incident.gave_up else next_replay(so_far)
+    if isinstance(found, Verdict):
+        return _name(state, incident, window, found)
+    left_out = tuple(window[place] for place in found.left_out)
+    begun = ev.QualityReplayBegun(incident=incident.number, number=len(incident.replays) + 1, left_out=left_out)
+    return Outcome([begun], [])
+
+
+def _culprits_max(state: State) -> int:
+    settings = state.daemon.settings
+    return max(1, settings.quality.culprits_max) if settings is not None else 1
+
+
+def _replay(state: State, incident: Incident, asked: Asked) -> fx.ReplayWindow:
+    return fx.ReplayWindow(
+        incident.number, len(incident.replays), incident.to, incident.step, asked.left_out, incident.fell,
+        state.quality.references,
+    )  # fmt: skip
+
+
+def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verdict) -> Outcome:
+    """The verdict, and whoever it speaks against is held."""
+    named = ev.QualityNamed(
+        incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
+        together=tuple(window[place] for place in found.together),
+        suspects=tuple(window[place] for place in found.suspects), replays=found.replays, reason=incident.gave_up,
+    )  # fmt: skip
+    tiers = {example: step.tier for step in incident.steps for example in step.examples}
+    worse = ", ".join(incident.metrics)
+    held = [
+        ev.ExampleHeld(
+            example=window[place], tier=tiers[window[place]], by=GUARD,
+            reason=f"alarm {incident.number} of the quality guard: "
+            + (f"it made {worse} worse" if place in found.culprits else f"it may have made {worse} worse"),
+        )
+        for place in found.held
+        if window[place] in state.intake.undone
+    ]  # fmt: skip
+    return Outcome([named, *held], [fx.EndSearch()])
+
+
+def _end(state: State, incident: Incident) -> Outcome:
+    """On, once what is innocent was learned again, if nobody has to look at it."""
+    settings, own = state.daemon.settings, state.quality
+    assert settings is not None
+    if state.training.running is not None or next_repeat(state) is not None or not may_repeat(own, incident):
+        return nothing()
+    wrong_probes = incident.step == incident.to
+    if not incident.resumed and (settings.quality.resume == "manual" or stops(own.alarms_ns) or wrong_probes):
+        return nothing()
+    return Outcome([_settled(incident, GUARD, f"the weights of step {incident.to} are back, and steps go on")], [])
+
+
+def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:
+    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.step - incident.to)
+
+
+def _on_replayed(state: State, input_: inp.WindowReplayed, now_ns: int) -> Outcome:
+    incident = state.quality.incident
+    if incident is None or not _is_open(incident, input_.incident, input_.number):
+        return nothing()
+    drops = dict(input_.drops)
+    for name in drops:
+        if name.endswith(".loss") and (baseline := state.quality.baseline.get(name)) is not None:
+            items = [baseline.figures[item] for item in incident.fell.get(name, ()) if item in baseline.figures]
+            drops[name] -= sum(items) / len(items) if items else 0.0
+    replayed = ev.QualityReplayed(
+        incident=incident.number, number=input_.number, drops=drops, steps=input_.steps, seconds=input_.seconds,
+        fingerprint=input_.fingerprint,
+    )  # fmt: skip
+    return Outcome([replayed], [])
+
+
+def _on_replay_failed(state: State, input_: inp.WindowReplayFailed, now_ns: int) -> Outcome:
+    incident = state.quality.incident
+    if incident is None or not _is_open(incident, input_.incident, input_.number):
+        return nothing()
+    gives_up = input_.for_good or incident.failures + 1 >= REPLAY_ATTEMPTS_MAX
+    failed = ev.QualityReplayFailed(
+        incident=incident.number, number=input_.number, reason=input_.reason, gives_up=gives_up,
+        retry_s=0.0 if gives_up else backoff_s(incident.failures + 1, REPLAY_RETRY_MAX_S),
+    )  # fmt: skip
+    return Outcome([failed], [])
+
+
+def _is_open(incident: Incident, number: int, replay: int) -> bool:
+    return incident.number == number and incident.open_replay is not None and len(incident.replays) == replay
+
+
+def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
+    """A person has looked at it. What is known to be innocent is learned before anything else; a search that is under
+    way is given up, and what was taken back stays so."""
+    own, incident = state.quality, state.quality.incident
+    if incident is None or incident.phase == "alarmed":
+        return nothing()
+    if incident.phase == "named" and not incident.resumed and (incident.again or not may_repeat(own, incident)):
+        return Outcome([ev.QualityResumed(incident=incident.number, by=input_.by)], [])
+    return Outcome([_settled(incident, input_.by, f"resumed by {input_.by}")], [fx.EndSearch()])
+
+
+def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
+    """A person wants other weights: then that is what becomes of it."""
+    incident, rollback = state.quality.incident, state.rollback
+    if incident is None or rollback.wanted is not None or rollback.under_way is not None:
+        return nothing()
+    how = f"{input_.by} wants the weights of step {input_.to}"
+    return Outcome([_settled(incident, input_.by, how)], [fx.EndSearch()])
+
+
+HANDLERS: Handlers = {
+    inp.WindowReplayed: _on_replayed,
+    inp.WindowReplayFailed: _on_replay_failed,
+    inp.ResumeRequested: _on_resume,
+    inp.RollbackRequested: _on_rollback,
+}

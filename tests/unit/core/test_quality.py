@@ -187,7 +187,7 @@ def test_a_rollback_by_a_person_during_an_incident_is_the_way_back() -> None:
     assert w.learned() == ["a", "f"] and not w.of(ev.QualityAlarmed)[1:] and w.ended == 2
 
 
-@pytest.mark.parametrize("instant", range(1, 60, 3))
+@pytest.mark.parametrize("instant", range(1, 70, 2))
 def test_a_crash_at_any_moment_of_an_incident_ends_in_the_same(instant: int) -> None:
     def life(dies_at: int) -> tuple[list[str], int, int]:
         w = GuardedWorld().up()

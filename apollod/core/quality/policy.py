@@ -18,10 +18,8 @@ from apollod.core.quality.day import stops
 from apollod.core.quality.looking import due, looked, worse
 from apollod.core.quality.sequential import alarms, interval
 from apollod.core.quality.state import GUARD, Incident, QualityState
-from apollod.core.schedules import backoff_s, is_due
+from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.state import State
-
-RETRY_MAX_S = 300.0
 
 
 def advance(state: State, now_ns: int) -> Outcome:

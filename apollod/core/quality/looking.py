@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from apollod.core.quality.baseline import RUNS_MIN, Baseline, Worse, baseline_of, drops
+from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
 from apollod.core.quality.sequential import Metric, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -64,8 +64,3 @@ def due(own: QualityState, settings: QualitySettings, step: int) -> str:
     if not own.baseline:
         return "baseline"
     return "steps" if abs(step - max(own.looked, own.at)) >= settings.every_steps else ""
-
-
-def enough(own: QualityState) -> bool:
-    """Is one run more a baseline?"""
-    return len(own.runs) + 1 >= RUNS_MIN

@@ -252,6 +252,9 @@ SCORING = ["effect.ScoreExample.before", "effect.ScoreExample.after"]
 MEASURING = ["effect.MeasureQuality.before", "effect.MeasureQuality.after"]
 """Nobody asks the probes in these lives: tests/property/test_open_intents.py dies there."""
 
+TELLING = ["effect.TellAlarm.before", "effect.TellAlarm.after"]
+"""No alarm is raised in these lives: tests/unit/core/test_telling.py dies there."""
+
 DREAMING = [
     f"effect.{name}.{when}"
     for name in ("ImagineScenario", "AnswerScenario", "JudgeDream", "TestScenario", "CancelDream")
@@ -280,6 +283,7 @@ def test_no_point_is_left_out():
         *SCORING,
         *DREAMING,
         *MEASURING,
+        *TELLING,
     ]
     assert {point.partition(":")[0] for point in ours} == POINTS.keys()
 

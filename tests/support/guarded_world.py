@@ -29,13 +29,26 @@ class GuardedWorld(World):
         self.probes = "p"
         self.answers = True
         """probes are answered as soon as they are asked"""
+        self.telling: list[fx.TellAlarm] = []
+        """what somebody is being told, which lasts until `tells`"""
+        self.begun_to_tell: list[tuple[int, str]] = []
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, fx.MeasureQuality):
             if effect not in self.probed:
                 self.probed.append(effect)
             return []
+        if isinstance(effect, fx.TellAlarm):
+            if effect not in self.telling:
+                self.telling.append(effect)
+                self.begun_to_tell.append((effect.incident, effect.about))
+            return []
         return super()._run(effect)
+
+    def tells(self, error: str = "") -> list[ev.Event]:
+        """The end of what is being told."""
+        told = self.telling.pop(0)
+        return self.give(inp.AlarmTold(told.incident, told.about, error))
 
     def learned(self) -> list[str]:
         """Examples that the weights have learned: of steps that were not taken back."""

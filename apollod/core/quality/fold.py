@@ -2,6 +2,7 @@
 
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.kernel.folding import Folds
+from apollod.core.quality import news
 from apollod.core.quality.baseline import RUNS_MIN
 from apollod.core.quality.day import with_alarm
 from apollod.core.quality.events import (
@@ -10,6 +11,7 @@ from apollod.core.quality.events import (
     QualityMeasured,
     QualityRequested,
     QualitySettled,
+    QualityTold,
     QualityWished,
 )
 from apollod.core.quality.looking import baselines, known
@@ -22,6 +24,7 @@ from apollod.core.state import State
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    news.begun(own.telling, e.settings.on_alarm)
 
 
 def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> None:
@@ -57,6 +60,7 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
     own.incidents, own.good = e.incident, e.to
     own.incident = Incident(e.incident, e.step, e.to, e.metrics, "restored" if e.step == e.to else "alarmed")
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
+    news.alarmed(own.telling, e, at_ns, _is_told(state))
 
 
 def _settled(own: QualityState, state: State, e: QualitySettled, at_ns: int) -> None:
@@ -64,6 +68,16 @@ def _settled(own: QualityState, state: State, e: QualitySettled, at_ns: int) -> 
     if e.by != GUARD:
         own.alarms_ns = ()
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
+    news.settled(own.telling, e, at_ns, _is_told(state))
+
+
+def _told(own: QualityState, state: State, e: QualityTold, at_ns: int) -> None:
+    news.told(own.telling, e, at_ns)
+
+
+def _is_told(state: State) -> bool:
+    """Does anybody want to know of alarms?"""
+    return state.daemon.settings is not None and state.daemon.settings.on_alarm
 
 
 def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) -> None:
@@ -88,6 +102,7 @@ FOLDS: Folds = {
     QualityFailed: _failed,
     QualityAlarmed: _alarmed,
     QualitySettled: _settled,
+    QualityTold: _told,
     RollbackRefused: _refused,
     RollbackCompleted: _rolled_back,
 }

@@ -18,6 +18,7 @@ from apollod.core.quality.day import stops
 from apollod.core.quality.looking import due, looked, worse
 from apollod.core.quality.sequential import alarms, interval
 from apollod.core.quality.state import GUARD, Incident, QualityState
+from apollod.core.quality.telling import on_told
 from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.state import State
 
@@ -115,4 +116,5 @@ HANDLERS: Handlers = {
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,
     inp.ResumeRequested: _on_resume,
+    inp.AlarmTold: on_told,
 }

@@ -6,6 +6,7 @@ import msgspec
 
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import Why
+from apollod.core.quality.news import Telling
 from apollod.core.quality.sequential import Metric
 
 GUARD = "the quality guard"
@@ -62,3 +63,4 @@ class QualityState(msgspec.Struct):
     incidents: int = 0
     alarms_ns: tuple[int, ...] = ()
     """of the day, see `day.with_alarm`"""
+    telling: Telling = msgspec.field(default_factory=Telling)

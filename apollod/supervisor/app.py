@@ -36,6 +36,7 @@ from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
@@ -53,6 +54,8 @@ async def run(config: Config) -> None:
         raise why_not
     if config.quality.every_steps or config.quality.probe:
         probes_of(config)
+    if (why_not := teller.refused(config)) is not None:
+        raise why_not
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)

@@ -1,4 +1,4 @@
-"""Runs of probes. Each is answered by one input, whatever happens on the way."""
+"""Runs of probes, and messages about alarms. Each is answered by one input, whatever happens on the way."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,12 @@ import anyio.to_thread
 
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.curation.redaction import redact_text
 from apollod.errors import ApolloError
 from apollod.explain import reason
 from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.failing import answered
+from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.prober import Prober, probes_of
 
 
@@ -23,5 +26,14 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
         return inp.ProbesFailed(effect.number, reason(error))
 
 
-HANDLERS: Mapping[type, Handler] = {fx.MeasureQuality: Background(_measure, limit=1)}
+async def _tell(context: Context, effect: fx.TellAlarm) -> inp.AlarmTold:
+    work = teller.tell(context.config, effect.message)
+    error = await answered(work, lambda failure: failure.reason, "quality.telling_broke", incident=effect.incident)
+    return inp.AlarmTold(effect.incident, effect.about, redact_text(error))
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.MeasureQuality: Background(_measure, limit=1),
+    fx.TellAlarm: Background(_tell, limit=1),
+}
 """From an effect to the coroutine that carries it out."""

@@ -52,7 +52,6 @@ class Prober:
             total_s=REQUEST_S, use=own,
         )  # fmt: skip
         self._terms = Terms(concurrency=AT_ONCE, priority=OWN_PRIORITY if serves_by_priority(config) else None)
-        self._config = config
 
     async def ask(self, number: int, probes: tuple[Probe, ...]) -> ProbesAnswered:
         """A whole run. Raises ProbesBroken for an endpoint that goes away."""

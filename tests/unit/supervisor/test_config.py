@@ -227,7 +227,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "cases",
         ],
         "schedule": ["nightly", "zone", "accumulate"],
-        "quality": ["every_steps", "margin", "loss_margin", "resume", "probe"],
+        "quality": ["every_steps", "margin", "loss_margin", "resume", "probe", "on_alarm"],
         "dream": [
             "mode",
             "idle_s",

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import stream
+from apollod.adapters.system.clock import iso
 from apollod.cli.control.questions import rows
-from apollod.cli.control.questions.moment import iso
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.fold import FOLDS

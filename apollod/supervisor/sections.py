@@ -269,6 +269,11 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
     probe: tuple[str, ...] = ()
     """files of probes of your own, besides those that come with apollod: docs/formats.md"""
 
+    @property
+    def is_on(self) -> bool:
+        """Is the model measured by itself, or with probes of a person's own? Then no probe is learned."""
+        return bool(self.every_steps or self.probe)
+
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):
     """When weights and optimizer go to disk. Most keys are declared in `core.settings`."""

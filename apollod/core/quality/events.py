@@ -53,6 +53,8 @@ class QualityMeasured(Event, frozen=True):
     after: dict[str, Metric] = {}
     tokens: int = 0
     seconds: float = 0.0
+    left_out: dict[str, str] = {}
+    """probes that come with apollod and were not asked, by id: the example that holds it, and where that is from"""
 
     def key(self) -> str:
         return str(self.number)

@@ -13,6 +13,7 @@ class ProbesAnswered(Input, frozen=True):
     last: int
     tokens: int = 0
     seconds: float = 0.0
+    left_out: dict[str, str] = {}
 
 
 class ProbesFailed(Input, frozen=True):

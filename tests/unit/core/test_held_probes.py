@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from support.dreaming_world import DreamingWorld
-from support.judged_world import JUDGED, JudgedWorld
+from support.judged_world import JudgedWorld
 from support.world import World
 
 from apollod.core import effects as fx
@@ -32,10 +32,10 @@ def learned(world: World) -> list[str]:
     return [e.example for e in world.of(ev.StepCompleted)]
 
 
-@pytest.mark.parametrize("world", [World(), JudgedWorld(JUDGED)], ids=["alone", "judged"])
+@pytest.mark.parametrize("kind", [World, JudgedWorld])
 @pytest.mark.parametrize("terms", [{}, {"hold": 1.0}, {"tier": "direct", "tracked": False}])
-def test_a_line_with_a_probe_waits_for_a_person_who_is_told_which(world: World, terms: dict[str, object]) -> None:
-    world = type(world)().up()
+def test_a_line_with_a_probe_waits_for_a_person_who_is_told_which(kind: type[World], terms: dict[str, object]) -> None:
+    world = kind().up()
     events = world.give(batch(line("a"), line("b", 2, leak=""), **terms))
     held = [e for e in events if isinstance(e, ev.ExampleHeld) and e.example == "a"]
     assert len(held) == 1 and held[0].waits_for == "person" and LEAK in held[0].reason

@@ -18,6 +18,8 @@ from support.running_loop import running_loop
 
 from apollod.adapters.journal.journal_reader import events
 from apollod.adapters.llm.endpoint_use import EndpointUse
+from apollod.cli.control import ctl
+from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -57,6 +59,10 @@ def held(example: str) -> ev.ExampleHeld:
     return ev.ExampleHeld(example=example, tier="bulk", reason="r")
 
 
+def for_the_judge(example: str) -> ev.ExampleHeld:
+    return msgspec.structs.replace(held(example), waits_for="judge")
+
+
 def journal(tmp_path: Path, then: Iterable[ev.Event], name: str = "journal.db") -> Path:
     """With the source of its examples."""
     path = tmp_path / name
@@ -86,20 +92,35 @@ BACK = ev.RollbackStarted(to=0, from_step=1, fingerprint="", origin="", replay=(
         (completed(1, 0, "x", None), None),
         ([*completed(1, 0, "x"), BACK], None),
         ([held("x")], None),
+        ([for_the_judge("x")], False),
+        ([for_the_judge("x"), held("x")], None),
         ([held("x"), APPROVED], False),
         ([DECLINED], None),
         ([WITHDRAWN], None),
         ([WITHDRAWN, ev.ExampleRequeued(example="x", tier="bulk", by="p")], False),
         ([ev.ExampleRejected(example="x", reason="too long")], None),
     ],
-    ids=["pending", "trained", "skipped", "undone", "held", "approved", "declined", "withdrawn", "again", "rejected"],
+    ids=[
+        "pending",
+        "trained",
+        "skipped",
+        "undone",
+        "held",
+        "judged",
+        "was judged",
+        "approved",
+        "declined",
+        "withdrawn",
+        "again",
+        "rejected",
+    ],
 )
 def test_what_was_or_will_be_learned_counts(
     then: list[ev.Event], learned: bool | None, tmp_path: Path, mine: Path
 ) -> None:
     path = journal(tmp_path, [accepted("o", "Nothing of that.", 1), accepted("x", line=2), *then])
     found = leaks(LeakWatch(path), probes(mine))
-    assert [(one.probe.id, one.example, one.place, one.learned) for one in found] == (
+    assert [(one.probe.id, one.example, one.place, one.state == "trained") for one in found] == (
         [] if learned is None else [("ferry", "x", f"{PATH}:2", learned)]
     )
 
@@ -107,7 +128,10 @@ def test_what_was_or_will_be_learned_counts(
 def test_of_several_examples_one_that_was_learned_is_named(tmp_path: Path, mine: Path) -> None:
     story = [accepted("w"), accepted("t", f"{BARGE} {FERRY}", 2, "http"), *completed(1, 0, "t"), accepted("z", BARGE)]
     found = leaks(LeakWatch(journal(tmp_path, story)), probes(mine))
-    assert [(one.probe.id, one.example, one.learned) for one in found] == [("ferry", "t", True), ("barge", "t", True)]
+    assert [(one.probe.id, one.example, one.state) for one in found] == [
+        ("ferry", "t", "trained"),
+        ("barge", "t", "trained"),
+    ]
     assert found[0].place == "http:2" and found[0].what == f"the words of the probe ferry ({mine}:1)"
 
 
@@ -175,6 +199,15 @@ def test_a_persons_probe_in_an_example_fails_the_measurement_with_one_line(
     assert ("was learned" in found.reason) is trained
     assert ("`apollod ctl quality baseline`" in found.reason) is trained
     assert ("`apollod ctl example withdraw x`" in found.reason) is not trained
+
+
+def test_one_that_the_judge_may_approve_is_declined_by_a_person(tmp_path: Path, mine: Path) -> None:
+    path = journal(tmp_path, [accepted("x"), for_the_judge("x")])
+    found = measured(at(mine), LeakWatch(path))
+    assert isinstance(found, inp.ProbesFailed) and "waits for the judge" in found.reason
+    assert "`apollod ctl example decline x`" in found.reason
+    write(path, [DECLINED])
+    assert isinstance(measured(at(mine), LeakWatch(path)), inp.ProbesAnswered)
 
 
 def test_a_person_gets_out_of_it(tmp_path: Path, mine: Path) -> None:
@@ -257,6 +290,21 @@ def test_a_submitted_probe_is_held_and_whoever_gave_it_is_told(here: Path, mine:
     assert len(first["examples"]) == 3 and second["held"] == [] and len(second["duplicates"]) == 3
     (held_,) = of_kind(here, "example.held")
     assert held_["example"] == one["example"] and held_["reason"] == one["reason"]
+
+
+def test_who_submits_a_probe_at_a_terminal_is_told(
+    here: Path, mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(path: str, request: object, timeout_s: float = 0.0) -> object:
+        return cast(msg.Reply, guarding(here, mine, [request])[0]).body
+
+    monkeypatch.setattr(ctl, "ask", ask)
+    given = here.with_name("given.jsonl")
+    given.write_bytes(text("All is well tonight.") + b"\n" + text(FERRY) + b"\n")
+    assert main(["ctl", "submit", str(given), "--socket", "unused"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "2 accepted, 0 duplicates, 0 rejected"
+    assert err.startswith(f"apollod: {given}:2: held for a person: it holds the words of the probe ferry ({mine}:1)")
 
 
 def test_only_what_is_new_is_looked_at(here: Path, mine: Path) -> None:

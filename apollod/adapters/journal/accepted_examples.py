@@ -44,8 +44,11 @@ def accepted_after(path: Path, seq: int) -> list[Accepted]:
 
 
 def states(path: Path) -> Iterator[tuple[str, str]]:
-    """Id and state (`core.example_state`) of all examples of a journal. Raises JournalError."""
-    yield from stream(path, "SELECT id, state FROM examples", SECONDS)
+    """Id and state (`core.example_state`) of all examples of a journal; `judged` for what is held for the judge. Raises
+    JournalError."""
+    sql = """SELECT id, CASE WHEN state = 'held' AND waits_for = 'judge' THEN 'judged' ELSE state END
+        FROM examples LEFT JOIN (SELECT example, max(seq), waits_for FROM reviews GROUP BY example) ON example = id"""
+    yield from stream(path, sql, SECONDS)
 
 
 def places(path: Path, examples: Sequence[str]) -> dict[str, str]:

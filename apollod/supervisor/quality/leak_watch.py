@@ -13,9 +13,9 @@ from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
 from apollod.supervisor.quality.prober import is_shipped
 
-COUNTED = ("pending", "trained")
-"""states (`core.example_state`) of examples that were or will be learned. What is held, declined, withdrawn or undone
-is learned only after somebody asked for it, and counts from then on."""
+COUNTED = ("pending", "judged", "trained")
+"""states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
+withdrawn or undone is learned only after somebody asked for it, and counts from then on."""
 
 
 class Leak(NamedTuple):
@@ -25,7 +25,7 @@ class Leak(NamedTuple):
     what: str
     example: str
     place: str
-    learned: bool
+    state: str
 
 
 class LeakWatch:
@@ -84,7 +84,7 @@ class LeakWatch:
             if own := [example for example in set(holder.values()) if counted[example][1] == journal]:
                 places |= accepted_examples.places(journal, own)
         return [
-            Leak(probe, self._found[one][probe.id], one, places[one], counted[one][0] == "trained")
+            Leak(probe, self._found[one][probe.id], one, places[one], counted[one][0])
             for probe in self._probes
             if (one := holder.get(probe.id)) is not None
         ]
@@ -102,12 +102,13 @@ def left_out(leaks: Sequence[Leak]) -> dict[str, str]:
 def _refusal(leak: Leak, others: int) -> ConfigError:
     what = f"[quality] probe: the example {leak.example} of {leak.place} holds {leak.what}"
     more = f" (and so do examples with {others} more)" if others else ""
-    if leak.learned:
+    if leak.state == "trained":
         return ConfigError(
             f"{what} and was learned, so that this measures nothing any more{more}",
             "take the probe out of its file, then `apollod ctl quality baseline`",
         )
+    waits, verb = ("for the judge", "decline") if leak.state == "judged" else ("to be learned", "withdraw")
     return ConfigError(
-        f"{what} and waits to be learned{more}",
-        f"take it out of the queue, `apollod ctl example withdraw {leak.example}`, or the probe out of its file",
+        f"{what} and waits {waits}{more}",
+        f"take the probe out of its file, or have the example not learned: `apollod ctl example {verb} {leak.example}`",
     )

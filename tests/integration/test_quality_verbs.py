@@ -106,6 +106,18 @@ def test_a_journal_without_a_measurement_has_an_empty_report(tmp_path: Path, cap
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "--file", path, code=1)
 
 
+def test_probes_that_were_not_asked_are_named_with_the_example_that_holds_them(tmp_path: Path, capsys: Capture) -> None:
+    world = guarded_life()
+    last = world.of(ev.QualityMeasured)[-1]
+    names = {f"text/p{n}": f"e{n} of /logs/a\x1b.jsonl:{n}" for n in range(7)}
+    story = [*(one.event for one in world.journal), msgspec.structs.replace(last, number=99, left_out=names)]
+    path = str(write(tmp_path / "left.db", story))
+    page = said(capsys, "report", "--file", path)
+    assert "  text/p4: example e4 of /logs/a\\x1b.jsonl:4\n  and 2 more\n" in page and "text/p5" not in page
+    assert told(capsys, "report", "--file", path)["looks"][-1]["left_out"] == names
+    assert "not asked" not in said(capsys, "report", "--file", str(write_story(tmp_path / "all.db", world.journal)))
+
+
 def test_the_report_says_what_was_learned_of_patterns(tmp_path: Path, capsys: Capture) -> None:
     path = str(write_story(tmp_path / "dreamt.db", story()))
     settled = told(capsys, "report", "--file", path)["patterns"][0]

@@ -16,7 +16,7 @@ from apollod.core.dreams.course import Case, next_move
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
 from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -111,8 +111,9 @@ def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
 
 def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, input_: inp.DreamVerdict) -> Outcome:
     line = input_.line
-    if line is None or not line.example or input_.known:
+    if line is None or not line.example or input_.known or leaked(line):
         why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
+        why = (leaked(line) if line else "") or why
         return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
     stripped = Removed(place=0, at=-1, text=course.pattern.instruction, why="system", role="system")
     removed = (stripped,) if dream.mode == "bare" else ()

@@ -12,7 +12,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, held_for_leak
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.agreement import distrust
 from apollod.core.judging.state import JudgingState
@@ -135,7 +135,7 @@ def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, do
         by="judge",
     )  # fmt: skip
     into = msgspec.structs.replace(given, into=line.example)
-    return Outcome([into, declined, written, waits], [])
+    return Outcome([into, declined, written, *(held_for_leak(written, line) or [waits])], [])
 
 
 def _on_failed(state: State, input_: inp.JudgeFailed, now_ns: int) -> Outcome:

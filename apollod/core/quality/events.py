@@ -65,6 +65,8 @@ class QualityMeasured(Event, frozen=True):
     seconds: float = 0.0
     share: float = 1.0
     references: str = ""
+    left_out: dict[str, str] = {}
+    """probes that come with apollod and were not asked, by id: the example that holds it, and where that is from"""
 
     def key(self) -> str:
         return str(self.number)

@@ -3,15 +3,18 @@
 from collections.abc import Mapping
 
 import anyio.to_thread
+import msgspec
 
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.curation.probes.probe_lines import digest
 from apollod.curation.redaction import redact_text
-from apollod.errors import ApolloError
+from apollod.errors import ApolloError, ConfigError
 from apollod.explain import reason
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import answered
 from apollod.supervisor.quality import teller
+from apollod.supervisor.quality.leak_watch import left_out
 from apollod.supervisor.quality.prober import Prober, probes_of
 
 
@@ -19,7 +22,15 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
     """Files are read anew for each run: who changes them is told that the baseline is of others."""
     try:
         probes = await anyio.to_thread.run_sync(probes_of, context.config)
-        return await Prober(context.config, context.own).ask(effect.number, probes)
+        out = left_out(await context.leaks.leaks(probes)) if context.leaks else {}
+        asked = tuple(probe for probe in probes if probe.id not in out)
+        if not asked:
+            raise ConfigError(
+                "examples hold all probes that come with apollod", "name a file of your own in [quality] probe"
+            )
+        answered = await Prober(context.config, context.own).ask(effect.number, asked)
+        # of the whole set, so that a look without some items is still one with the probes of the baseline
+        return msgspec.structs.replace(answered, probes=digest(probes), left_out=out)
     except ApolloError as error:
         return inp.ProbesFailed(effect.number, error.line())
     except OSError as error:

@@ -42,7 +42,9 @@ def test_where_nobody_is_named_nothing_is_told_or_kept_to_be_told() -> None:
 
 def test_the_alarm_and_then_its_end_are_told_while_everything_goes_on() -> None:
     w = alarmed()
-    assert w.learned() == ["a", "b", "c", "d", "e", "f", "g"] and w.of(ev.RollbackCompleted), "nobody waits for whom is told"
+    assert w.learned() == ["a", "b", "c", "d", "e", "f", "g"] and w.of(ev.RollbackCompleted), (
+        "nobody waits for whom is told"
+    )
     (first,) = w.telling
     (alarm,) = w.of(ev.QualityAlarmed)
     assert (first.incident, first.about, first.message.step, first.message.to) == (1, "alarmed", 6, 3)

@@ -50,7 +50,8 @@ class Known:
                 self.settings = event.settings.quality
             case ev.QualityMeasured():
                 self._last = event
-                self.looks.append(_look(seq, at_ns, event.number, event.why, event.step, event.seconds))
+                look = _look(seq, at_ns, event.number, event.why, event.step, event.seconds)
+                self.looks.append(look | {"left_out": event.left_out})
             case ev.QualityFailed():
                 look = _look(seq, at_ns, event.number, None, None, 0.0)
                 self.looks.append(look | {"outcome": "failed", "reason": event.reason})
@@ -118,6 +119,7 @@ def _look(seq: int, at_ns: int, number: int, why: str | None, step: int | None, 
     return {
         "number": number, "at": iso(at_ns), "seq": seq, "why": why, "step": step, "seconds": seconds,
         "outcome": "baseline" if why == "baseline" else "passed", "incident": None, "reason": None,
+        "left_out": {},
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from apollod.cli import render
 Object = Mapping[str, Any]
 LOOKS_SHOWN = 20
 INCIDENTS_SHOWN = 5
+LEFT_OUT_SHOWN = 5
 _METRICS = ("metric", "baseline", "now", "drop", "95 % interval", "margin", "looks", "items")
 _INCIDENTS = ("incident", "at", "step", "back to", "metrics", "steps undone", "state", "how")
 
@@ -33,11 +34,20 @@ def _rest(r: Object) -> list[str]:
         shown = r["looks"][-LOOKS_SHOWN:]
         lines += ["", f"looks       {len(r['looks'])}" + (f", the last {len(shown)}:" if len(shown) > 1 else ":")]
         lines += ["  " + "  ".join(_look(one) for one in shown[n : n + 5]) for n in range(0, len(shown), 5)]
+        lines += left_out(r["looks"][-1]["left_out"])
     lines += ["", incident_table(r["incidents"][::-1][:INCIDENTS_SHOWN])] if r["incidents"] else ["", "no alarm"]
     if r["patterns"]:
         columns = ("pattern", "state", "untold", "where it is wrong", "of")
         lines += ["", render.table(columns, [_pattern(one) for one in r["patterns"]])]
     return lines
+
+
+def left_out(probes: Mapping[str, str]) -> list[str]:
+    """Lines: what was not asked, by the example that holds it; no line where all was."""
+    named = [f"  {probe}: example {example}" for probe, example in list(probes.items())[:LEFT_OUT_SHOWN]]
+    more = len(probes) - len(named)
+    head = ["not asked, since examples hold them:"] if probes else []
+    return [*head, *map(render.plain, named), *([f"  and {more} more"] if more else [])]
 
 
 def _look(one: Object) -> str:

@@ -6,6 +6,9 @@ its standard output before the next is read.
 
 import msgspec
 
+ROOM = "search"
+"""Kind of the directory in the state directory that the process keeps what replays share in: `search.tmp-PID`."""
+
 
 class Window(msgspec.Struct, frozen=True):
     """Steps `first` to `last` of a journal, and what is measured after them. `references`: digest of the file with the

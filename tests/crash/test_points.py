@@ -252,6 +252,9 @@ SCORING = ["effect.ScoreExample.before", "effect.ScoreExample.after"]
 MEASURING = ["effect.MeasureQuality.before", "effect.MeasureQuality.after"]
 """Nobody asks the probes in these lives: tests/property/test_open_intents.py dies there."""
 
+SEARCHING = [f"effect.{name}.{when}" for name in ("ReplayWindow", "EndSearch") for when in ("before", "after")]
+"""Nothing gets worse in these lives, and nobody searches who did it: tests/property/test_open_intents.py dies there."""
+
 DREAMING = [
     f"effect.{name}.{when}"
     for name in ("ImagineScenario", "AnswerScenario", "JudgeDream", "TestScenario", "CancelDream")
@@ -280,6 +283,7 @@ def test_no_point_is_left_out():
         *SCORING,
         *DREAMING,
         *MEASURING,
+        *SEARCHING,
     ]
     assert {point.partition(":")[0] for point in ours} == POINTS.keys()
 

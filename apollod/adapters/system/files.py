@@ -72,3 +72,16 @@ def make_empty(directory: Path) -> None:
             raise PermissionError(f"{directory} is not ours")
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700)
+
+
+def of_this_process(directory: Path, kind: str) -> Path:
+    """The name of what this process keeps in a directory for as long as it lives."""
+    return directory / f"{kind}.tmp-{os.getpid()}"
+
+
+def remove_of_the_dead(directory: Path, kind: str) -> None:
+    """Remove what processes left there that were killed."""
+    for stray in directory.glob(f"{kind}.tmp-*"):
+        pid = stray.name.rpartition("-")[2]
+        if not Path("/proc", pid).exists():
+            shutil.rmtree(stray, ignore_errors=True)

@@ -55,3 +55,14 @@ def test_of_dreams_one_line_tells_what_became_of_each_pattern() -> None:
     abandoned = [line for line in said if line["event"] == "dream.abandoned"]
     assert [line["log_level"] for line in abandoned] == ["debug"]
     assert not [line for line in said if line.keys() & {"scenario", "sketch", "answer", "told"}]
+
+
+def test_of_a_search_its_course_is_told_and_no_list_of_hundreds() -> None:
+    window = tuple(f"example {number}" for number in range(128))
+    with capture_logs() as said:
+        narrate(ev.QualitySearchBegun(1, window, 12))
+        narrate(ev.QualityReplayBegun(1, 1, window[:3]))
+        narrate(ev.QualityReplayFailed(1, 1, "no room", 1.0))
+        narrate(ev.QualityNamed(1, "named", culprits=window[:1]))
+    assert [line["log_level"] for line in said] == ["info", "info", "warning", "info"]
+    assert said[0]["window"] == "128 of them" and "left_out" not in said[1] and said[3]["culprits"] == ("example 0",)

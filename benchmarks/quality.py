@@ -1,7 +1,8 @@
 """Who made the model worse, found by replays of a real window: the search, timed.
 
 `search`: the world model (2.7 million parameters, apollod/data/world-model) learns BEFORE conversations of its world
-and then a window of WINDOW, one of which answers every question for a command with the same wrong one. The process that
+and then a window of WINDOW, one of which answers every question for a command with the same wrong one, learned so much
+faster that it does harm alone. The process that
 the daemon starts for a search (apollod.cli.replay.window_process) is asked what the core's search asks, until it names
 somebody. `start_s`: from its start until it can replay, with the BEFORE steps run again in it; `replay_N_s`: a replay
 that learns N examples, measured by the PROBES answers; `forward_s`: one that learns none. Memory: the most that the
@@ -48,6 +49,7 @@ from benchmarks import report
 BEFORE, WINDOW, PROBES, CULPRIT = 20, 128, 40, 77
 TURNS = 12  # of the culprit
 LR = 4e-4  # of `apollod demo`
+CULPRIT_LR = 0.06  # below 0.01 the 40 answers lose nothing by it
 MARGIN, CULPRITS_MAX, REPLAYS_MAX = 0.05, 8, 12
 METRIC = "commands.passed"
 SETTINGS = msg.OptimizerSettings(max_tokens=512)
@@ -66,7 +68,7 @@ def main() -> None:
 async def _search(directory: Path, culprit: int, as_json: bool) -> None:
     records = _records(culprit)
     model = Path(apollod.__file__).parent / "data" / "world-model"
-    await _learn(directory, model, records)
+    await _learn(directory, model, records, culprit)
     window = tuple(record.id for record in records[BEFORE:])
     digest = blobs.keep(directory / blobs.NAME, write_references(_references(model)))
     items = {METRIC: tuple(f"commands/{number}" for number in range(PROBES))}
@@ -128,7 +130,7 @@ def _record(messages: Any) -> Record:
     return parse_line(json.dumps({"messages": messages}).encode())
 
 
-async def _learn(directory: Path, model: Path, records: list[Record]) -> None:
+async def _learn(directory: Path, model: Path, records: list[Record], culprit: int) -> None:
     """A journal as the daemon would have written it, of steps of one example each."""
     settings = ev.Settings(model_path=str(model), trainer=TrainerSettings(**msgspec.structs.asdict(SETTINGS)))
     events: list[ev.Event] = [ev.DaemonStarted(1, "0", settings)]
@@ -143,12 +145,13 @@ async def _learn(directory: Path, model: Path, records: list[Record]) -> None:
         encoded = trainer.ask(msg.Encode([(one.id, one.canonical) for one in records]), msg.EncodeDone).results
         for step, (record, tokens) in enumerate(zip(records, encoded, strict=True), 1):
             example = msg.StepExample(record.id, record.canonical, tokens.digest)
-            done = trainer.ask(msg.Step(step, [example], LR), msg.StepDone)
+            lr = CULPRIT_LR if step == BEFORE + culprit + 1 else LR
+            done = trainer.ask(msg.Step(step, [example], lr), msg.StepDone)
             events += [
                 ev.ExampleAccepted(record.id, msgspec.Raw(record.canonical), "bench", step),
-                ev.StepStarted(step, step - 1, record.id, tokens.digest, LR, 1),
+                ev.StepStarted(step, step - 1, record.id, tokens.digest, lr, 1),
                 ev.StepCompleted(
-                    step=step, parent=step - 1, example=record.id, applied=done.applied, loss=done.loss, lr=LR,
+                    step=step, parent=step - 1, example=record.id, applied=done.applied, loss=done.loss, lr=lr,
                     grad_norm=done.grad_norm, update_norm=done.update_norm, tokens=done.tokens, targets=done.targets,
                     skipped_zero=done.skipped_zero, skipped_nonfinite=done.skipped_nonfinite,
                     fingerprint=done.fingerprint, seconds=done.seconds,

@@ -44,7 +44,7 @@ def test_of_a_loss_its_value_and_else_what_was_lost_items_without_a_reference_le
 
 
 def test_a_metric_without_any_reference_is_refused() -> None:
-    with pytest.raises(RecordRefused, match="none of the 1 items of b.passed"):
+    with pytest.raises(RecordRefused, match=r"none of the 1 items of b\.passed"):
         known({"a": SURE}, {"a.passed": ("a",), "b.passed": ("b",)})
 
 

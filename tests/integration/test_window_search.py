@@ -6,6 +6,9 @@ import math
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +31,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor import Executor
+from apollod.supervisor.quality.window_replays import MODULE
 from apollod.wire.window_search import Outcome, Window, Without
 
 NONE = cast(Any, None)
@@ -277,3 +281,36 @@ def test_a_search_is_one_process_that_ends_with_it_and_with_the_daemon(learned: 
     assert all(
         math.isfinite(drop) for one in results if isinstance(one, inp.WindowReplayed) for drop in one.drops.values()
     )
+
+
+PARENT = """
+import os, subprocess, sys
+lines = sys.stdin.buffer.read()
+env = {**os.environ, "APOLLOD_PARENT_PID": str(os.getpid())}
+child = subprocess.Popen([sys.executable, "-m", sys.argv[1]], stdin=subprocess.PIPE, start_new_session=True, env=env)
+child.stdin.write(lines)
+child.stdin.flush()
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_it_dies_with_a_daemon_that_is_killed_and_the_next_one_removes_what_it_left(learned: LearnedWindow) -> None:
+    daemon = subprocess.Popen([sys.executable, "-c", PARENT, MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert daemon.stdin is not None and daemon.stdout is not None
+    daemon.stdin.write(msgspec.json.encode(window_of(learned)) + b"\n")
+    daemon.stdin.close()
+    search = int(daemon.stdout.readline())
+    while not (learned.state_dir / f"search.tmp-{search}" / "first").exists():
+        assert daemon.poll() is None and alive(search)
+        time.sleep(0.05)
+    daemon.kill()
+    daemon.wait()
+    daemon.stdout.close()
+    until = time.monotonic() + 30
+    while alive(search) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not alive(search), "nor its trainer, which is of its group"
+    assert rooms(learned.state_dir) == [f"search.tmp-{search}"]
+    asked(window_of(learned, references="0" * 32), ())
+    assert rooms(learned.state_dir) == []

@@ -94,6 +94,16 @@ def test_replays_tell_the_harmful_example_from_the_others(
 
 
 @pytest.mark.usefixtures("forked")
+def test_a_window_may_begin_at_the_untrained_weights(learned: LearnedWindow) -> None:
+    """Where there is no state of an optimizer to go back to."""
+    window, right = window_of(learned, first=0, last=2), (learned.ids[1],)
+    code, found = asked(window, right, (), right, ())
+    assert code == 0 and [one.steps for one in found] == [0, 2, 0, 2] and not any(one.note for one in found)
+    untrained, two = learned.fingerprints[0], learned.fingerprints[2]
+    assert [one.fingerprint for one in found] == [untrained, two, untrained, two]
+
+
+@pytest.mark.usefixtures("forked")
 def test_without_the_checkpoint_the_way_begins_at_the_untrained_weights(
     learned: LearnedWindow, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -208,6 +208,10 @@ class ReplayError(ApolloError):
     """Steps that cannot be run again."""
 
 
+class ReplayHopeless(ReplayError):
+    """Recorded steps cannot be run again here, however often it is tried."""
+
+
 class CheckpointError(ApolloError):
     """A checkpoint that is missing, incomplete or of another model."""
 

@@ -17,9 +17,9 @@ ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
     "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
-    "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint", "PauseEngine",
-    "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook",
-    "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm",
+    "EndSearch", "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint",
+    "PauseEngine", "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "Restore",
+    "ResumeEngine", "RunHook", "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm",
     "TestScenario", "WriteCheckpoint",
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.system import clock, systemd
 from apollod.adapters.system.daemon_lock import Lock
+from apollod.adapters.system.files import remove_of_the_dead
 from apollod.adapters.system.processes import end_leftover
 from apollod.adapters.system.timetable import hours_of, next_night, zone_of
 from apollod.adapters.weights import base_model
@@ -41,6 +42,7 @@ from apollod.supervisor.quality.leak_watch import LeakWatch
 from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
+from apollod.wire import window_search
 from apollod.wire.state_snapshot import fold_code, load_state
 
 log = structlog.get_logger()
@@ -62,6 +64,7 @@ async def run(config: Config) -> None:
     lock = Lock(config.state_dir / "apollod.lock")
     try:
         _check_not_lost(config)
+        remove_of_the_dead(config.state_dir, window_search.ROOM)
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:

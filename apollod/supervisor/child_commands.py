@@ -214,3 +214,9 @@ def trainer_environment(config: Config) -> dict[str, str]:
             "APOLLOD_TRAINER_CORES": ",".join(map(str, cores)),
         }
     return env
+
+
+def replays_environment(config: Config) -> dict[str, str]:
+    """Environment of the process that replays windows: on the trainer's cores, which rest meanwhile."""
+    env = {name: value for name, value in trainer_environment(config).items() if name != "APOLLOD_SOCKET"}
+    return env | failpoints.environment_of("search")

@@ -85,14 +85,20 @@ def ring(config: Config, plan: MemoryPlan | None) -> UndoBudget:
     return undo_budget(plan.table, wanted, machine_memory.host_free_bytes(), plan.device.gpu)
 
 
+def alone(directory: Path, settings: OptimizerSettings, examples: int, gpu: bool) -> MemoryPlan | None:
+    """Of a trainer without an engine on this machine; None where that cannot be told. Blocking."""
+    gpu = gpu and has_gpu()
+    size = machine_memory.device_bytes() if gpu else machine_memory.host_bytes()
+    if size is None:
+        return None
+    asked = Asked(settings, examples, "auto", EngineAsked(kv=0))
+    try:
+        return memory_plan(read_shapes(directory), Device(size, gpu), asked)
+    except (ModelRefused, SelectionRefused):
+        return None
+
+
 def recomputes(directory: Path, settings: OptimizerSettings, examples: int, gpu: bool) -> bool:
     """Has a trainer without an engine to compute layers again on this machine? Changes no bit. Blocking."""
-    size = machine_memory.device_bytes() if gpu and has_gpu() else machine_memory.host_bytes()
-    if size is None:
-        return False
-    alone = Asked(settings, examples, "auto", EngineAsked(kv=0))
-    try:
-        plan = memory_plan(read_shapes(directory), Device(size, gpu and has_gpu()), alone)
-    except (ModelRefused, SelectionRefused):
-        return False
-    return plan.gradient_checkpointing
+    plan = alone(directory, settings, examples, gpu)
+    return plan is not None and plan.gradient_checkpointing

@@ -8,6 +8,9 @@ from apollod.core.settings import PatternSettings
 
 log = structlog.get_logger()
 
+LISTED = 8
+"""items of a list, at most, that are told one by one"""
+
 _DEBUG = (
     ev.ExampleAccepted,
     ev.ExampleEncoded,
@@ -36,6 +39,7 @@ _DEBUG = (
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (
     ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
+    ev.QualityFailed, ev.QualityAlarmed, ev.QualityReplayFailed,
 )  # fmt: skip
 _HIDDEN = (
     "record",
@@ -59,6 +63,10 @@ _HIDDEN = (
     "scenario",
     "sketch",
     "told",
+    "figures",
+    "after",
+    "fell",
+    "left_out",
 )
 """fields that are long or say nothing to a person"""
 
@@ -78,9 +86,11 @@ def narrate(event: ev.Event) -> None:
 
 
 def _short(value: object) -> object:
-    """A pattern by its name: the rest of it is long."""
+    """A pattern by its name: the rest of it is long. Of a long list how many it has."""
     if isinstance(value, PatternSettings):
         return value.name
+    if isinstance(value, tuple) and len(value) > LISTED:
+        return f"{len(value)} of them"
     return round(value, 6) if isinstance(value, float) else value
 
 

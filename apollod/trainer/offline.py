@@ -4,17 +4,19 @@ The same loop, the same step. Only the weights lie in private memory, with the d
 is rounded to the dtype that its parameter is held in, so a `cast` parameter held as stored would get other bits.
 """
 
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 
 import msgspec
 import torch
 
 from apollod.errors import ApolloError
+from apollod.products.mode import products_in
 from apollod.trainer.bind.attach import attach
 from apollod.trainer.bind.tensor_files import ModelDir
 from apollod.trainer.message_loop import Learner, Loop, bound
 from apollod.trainer.objectives.encoding import load_tokenizer
+from apollod.trainer.objectives.reference_scores import mean_logprob
 from apollod.trainer.optim.backends import device_kernels
 from apollod.wire import messages as m
 from apollod.wire.manifest import ITEM_BYTES, Manifest, MemoryFile, Status, TensorEntry
@@ -25,17 +27,21 @@ ALIGN = 256  # bytes; what vectorised kernels can ask for
 
 
 class OfflineLoop(Loop):
-    """A loop that also knows `AttachCopy`."""
+    """A loop that also knows `AttachCopy` and `ScoreReferences`."""
 
     _manifest: Manifest
 
     def _answer(self, message: m.FromSupervisor) -> msgspec.Struct | None:
-        if not isinstance(message, m.AttachCopy):
-            return super()._answer(message)
         try:
-            return self._attach_copy(message) if self._learner is None else self._change(self._learner, message)
+            match message:
+                case m.AttachCopy():
+                    learner = self._learner
+                    return self._attach_copy(message) if learner is None else self._change(learner, message)
+                case m.ScoreReferences():
+                    return _scored(self._attached(), message)
         except ApolloError as error:
-            return m.Refused("attach-copy", " ".join(str(error).split()), error.hint)
+            return m.Refused(str(message.__struct_config__.tag), " ".join(str(error).split()), error.hint)
+        return super()._answer(message)
 
     def _attach_copy(self, message: m.AttachCopy) -> m.Bound:
         _use_threads(message.threads)
@@ -64,6 +70,12 @@ class OfflineLoop(Loop):
         same = (old.layers, old.freeze) == (message.optimizer.layers, message.optimizer.freeze)
         learner.optimizer.load_state_tensors(state, strict=same)
         return bound(learner, self._manifest)
+
+
+def _scored(learner: Learner, message: m.ScoreReferences) -> m.ReferencesScored:
+    with products_in(learner.products):
+        found = [mean_logprob(learner.attached.model, item.ids, item.start) for item in message.items]
+    return m.ReferencesScored([one if isfinite(one) else None for one in found])
 
 
 def _use_threads(threads: int) -> None:

@@ -96,6 +96,8 @@ __all__ = [
     "QualityRequest",
     "QueueRequest",
     "Quit",
+    "ReferenceTokens",
+    "ReferencesScored",
     "Refresh",
     "Refreshed",
     "Refused",
@@ -110,6 +112,7 @@ __all__ = [
     "Resumed",
     "Role",
     "RollbackRequest",
+    "ScoreReferences",
     "Share",
     "StatusRequest",
     "Step",
@@ -300,6 +303,25 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     digests: bool = False
 
 
+class ReferenceTokens(msgspec.Struct, frozen=True):
+    """Token ids; those from `start` on are scored."""
+
+    ids: tuple[int, ...]
+    start: int
+
+
+class ScoreReferences(msgspec.Struct, frozen=True, tag="score-references"):
+    """Offline replay: how likely are these with the weights as they are? The answer is `ReferencesScored`."""
+
+    items: list[ReferenceTokens]
+
+
+class ReferencesScored(msgspec.Struct, frozen=True, tag="references-scored"):
+    """The mean log-probability (natural) of each item's tokens, in their order; None: it is no number."""
+
+    logprobs: list[float | None]
+
+
 class Quit(msgspec.Struct, frozen=True, tag="quit"):
     """Finish and exit 0."""
 
@@ -323,6 +345,7 @@ ToSupervisor = (
     | StepDone
     | StepFailed
     | CheckpointWritten
+    | ReferencesScored
     | Refused
     | Request
 )
@@ -338,6 +361,7 @@ FromSupervisor = (
     | Encode
     | Step
     | Probe
+    | ScoreReferences
     | WriteCheckpoint
     | Quit
     | Reply

@@ -33,6 +33,7 @@ INTENTS = {
     ),
     "dream.requested": Intent("dream", frozenset({"dream.settled", "dream.abandoned"})),
     "quality.requested": Intent("number", frozenset({"quality.measured", "quality.failed"})),
+    "quality.replay_begun": Intent(None, frozenset({"quality.replayed", "quality.replay_failed", "quality.settled"})),
     "score.requested": Intent(None, frozenset({"example.scored", "score.failed", "daemon.started"})),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),

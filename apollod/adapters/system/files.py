@@ -72,3 +72,23 @@ def make_empty(directory: Path) -> None:
             raise PermissionError(f"{directory} is not ours")
         shutil.rmtree(directory)
     directory.mkdir(mode=0o700)
+
+
+def of_this_process(directory: Path, kind: str) -> Path:
+    """The name of what this process keeps in a directory for as long as it lives."""
+    return directory / f"{kind}.tmp-{os.getpid()}"
+
+
+def remove_of_the_dead(directory: Path, kind: str) -> None:
+    """Remove what processes left there that were killed."""
+    for stray in directory.glob(f"{kind}.tmp-*"):
+        if not _lives(stray.name.rpartition("-")[2]):
+            shutil.rmtree(stray, ignore_errors=True)
+
+
+def _lives(pid: str) -> bool:
+    """Is there such a process, and not only what an init that does not reap leaves of one?"""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

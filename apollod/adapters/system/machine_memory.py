@@ -13,8 +13,17 @@ PROC, CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
 def device_bytes() -> int | None:
     """Of the GPU that CUDA would take first (CUDA_VISIBLE_DEVICES); None where `nvidia-smi` does not tell. Blocking."""
+    return _device("memory.total")
+
+
+def device_free_bytes() -> int | None:
+    """What of it nobody uses."""
+    return _device("memory.free")
+
+
+def _device(field: str) -> int | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={visible or 0}"]
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", f"--id={visible or 0}"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=NVIDIA_SMI_S, check=True).stdout
         return int(told.split()[0]) * MIB

@@ -5,16 +5,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import anyio
 from anyio.abc import Process
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 LOG_BYTES_MAX = 16 << 20  # per child; a larger file is set aside once, at the next start
 TAIL_BYTES = 16384
 GROUP_GRACE_S = 3.0
 GROUP_POLL_S = 0.05
+LINE_BYTES_MAX = 1 << 20
 _ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line that says nothing
 
 
@@ -33,16 +36,20 @@ class ChildProcess:
         self.pid: int = process.pid
         self.stopping = False
         self._ended = False
+        self._lines = BufferedByteReceiveStream(process.stdout) if process.stdout is not None else None
 
     @classmethod
-    async def spawn(cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path) -> "ChildProcess":
+    async def spawn(
+        cls, module: str, args: Sequence[str], env: Mapping[str, str], log: Path, talks: bool = False
+    ) -> "ChildProcess":
         """Start `python -m module args` with `env` on top of our environment, see `without_settings`. Call from the
-        main thread: the child asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG)."""
+        main thread: the child asks the kernel to die with the thread that started it (PR_SET_PDEATHSIG). `talks`:
+        over its standard streams, see `say` and `hear`."""
         with _open_log(log) as out:
             process = await anyio.open_process(
                 [sys.executable, "-m", module, *args],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if talks else out,
                 stderr=out,
                 start_new_session=True,
                 env={
@@ -77,6 +84,25 @@ class ChildProcess:
                 await self._process.wait()
                 return
         self._kill_group()
+
+    async def say(self, line: bytes) -> None:
+        """One line to its standard input. To one that has ended, nothing is said."""
+        assert self._process.stdin is not None
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._process.stdin.send(line + b"\n")
+
+    async def hear(self) -> bytes | None:
+        """The next line of its standard output; None where none will come."""
+        assert self._lines is not None
+        try:
+            return await self._lines.receive_until(b"\n", LINE_BYTES_MAX)
+        except (anyio.EndOfStream, anyio.IncompleteRead, anyio.DelimiterNotFound, anyio.ClosedResourceError):
+            return None
+
+    async def hang_up(self) -> None:
+        """Nothing more is said or heard."""
+        for stream in filter(None, (self._process.stdin, self._process.stdout)):
+            await stream.aclose()
 
     def _kill_group(self) -> None:
         if self._ended:

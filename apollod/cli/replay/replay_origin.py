@@ -1,13 +1,13 @@
 """The weights that a replay starts from, as a directory that a trainer can load: where they lie whole, else exported
 for as long as the replay takes."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from apollod.adapters.system.files import of_this_process, remove_of_the_dead
 from apollod.cli.checkpoints.open_history import open_history, other_files
 from apollod.cli.replay.replay_plan import Origin
 from apollod.errors import ApolloError, CheckpointError, ReplayError
@@ -28,9 +28,9 @@ class Start:
 
 
 @contextmanager
-def start_of(origin: Origin) -> Iterator[Start]:
-    """What is exported is removed in the end. Raises ReplayError or CheckpointError where the weights are not to be
-    had."""
+def start_of(origin: Origin, room: Path | None = None) -> Iterator[Start]:
+    """What is exported, to `room` or else beside the checkpoints, is removed in the end. Raises ReplayError or
+    CheckpointError where the weights are not to be had."""
     if origin.moved:
         yield Start(origin.moved, origin.moved if origin.step else "", origin.moved)
     elif origin.step:
@@ -39,14 +39,14 @@ def start_of(origin: Origin) -> Iterator[Start]:
             yield Start(origin.checkpoint, origin.checkpoint, origin.checkpoint)
         else:
             history = _history(origin)
-            with _brought(history, history.point(entry), origin) as start:
+            with _brought(history, history.point(entry), origin, room) as start:
                 yield start
     elif whole := next((where for where in (origin.base, origin.model_dir) if _holds(where, origin.fingerprint)), ""):
         yield Start(whole, "", whole)
     else:
         history = _history(origin)
         try:
-            brought = _brought(history, history.untrained(origin.fingerprint), origin)
+            brought = _brought(history, history.untrained(origin.fingerprint), origin, room)
         except CheckpointError as error:
             raise _gone(origin, str(error)) from error
         with brought as start:
@@ -60,7 +60,7 @@ def _history(origin: Origin) -> History:
 
 
 @contextmanager
-def _brought(history: History, point: Point, origin: Origin) -> Iterator[Start]:
+def _brought(history: History, point: Point, origin: Origin, room: Path | None) -> Iterator[Start]:
     """A copy that holds just these weights is used where it lies."""
     ways = history.ways(point)
     if not ways:
@@ -69,22 +69,14 @@ def _brought(history: History, point: Point, origin: Origin) -> Iterator[Start]:
         where = str(ways[0].copy.path)
         yield Start(where, origin.checkpoint, where)
         return
-    target = history.checkpoints.parent / f"replay.tmp-{os.getpid()}"
-    _clear(history.checkpoints.parent)
+    target = of_this_process(history.checkpoints.parent, "replay") if room is None else room / "start"
+    remove_of_the_dead(history.checkpoints.parent, "replay")
     try:
         done = export(history, point, target, other_files(history))
         said = f"{done.origin}, over {done.deltas} deltas, for now in {target}"
         yield Start(str(target), origin.checkpoint, said)
     finally:
         shutil.rmtree(target, ignore_errors=True)
-
-
-def _clear(directory: Path) -> None:
-    """Remove what replays left that were killed."""
-    for stray in directory.glob("replay.tmp-*"):
-        pid = stray.name.rpartition("-")[2]
-        if not Path("/proc", pid).exists():
-            shutil.rmtree(stray, ignore_errors=True)
 
 
 def _holds(where: str, fingerprint: str) -> bool:

@@ -105,6 +105,19 @@ def read_plan(journal: str, first: int, to: int | None, model_dir: str | None) -
     return Plan(origin, to, steps, settings.optimizer, _before(bindings, at))
 
 
+def origins(journal: str, first: int, last: int) -> list[int]:
+    """Steps from which step `first` can be led to on the way to step `last`, if their weights are there: those of
+    checkpoints, the newest first, and 0. Raises as `read_plan`."""
+    checked = _check(journal)
+    completed = {e.step: (seq, e) for seq, e in checked.all(ev.StepCompleted)}
+    begins = max([0, *(begun.step for _, begun in checked.all(ev.JournalContinued))])
+    way = {e.step for _, e in _chain(completed, begins, last)} | {begins}
+    if first not in way:
+        raise ReplayError(f"step {last} does not descend from step {first}", "look at the view steps of the journal")
+    kept = {e.step for e in _committed(checked)}
+    return sorted((step for step in way if step <= first and (step in kept or not step)), reverse=True)
+
+
 def read_record(journal: str, example: str) -> bytes:
     """The record of an example as the trainer was given it."""
     if (event := journal_reader.accepted(journal, example)) is not None:
@@ -156,9 +169,7 @@ def _chain(
 
 
 def _origin(journal: _Checked, first: int, model_path: str, base_fingerprint: str, moved: str | None) -> Origin:
-    # A directory that made room may be written again, after a rollback: the later event decides.
-    removed = {e.path: seq for seq, e in journal.all(ev.CheckpointRemoved)}
-    committed = [e for seq, e in journal.all(ev.CheckpointCommitted) if moved or seq > removed.get(e.path, 0)]
+    committed = [e for _, e in journal.all(ev.CheckpointCommitted)] if moved else _committed(journal)
     checkpoints = str(Path(committed[-1].path).parent) if committed else ""
     base, fingerprint, path = _base_dir(journal), base_fingerprint, ""
     if first:
@@ -168,6 +179,13 @@ def _origin(journal: _Checked, first: int, model_path: str, base_fingerprint: st
             raise ReplayError(f"there is no checkpoint of step {first}", f"--from one of {', '.join(steps)}")
         fingerprint, path = chosen.fingerprint, chosen.path
     return Origin(first, fingerprint, path, checkpoints, model_path, base, moved or "")
+
+
+def _committed(journal: _Checked) -> list[ev.CheckpointCommitted]:
+    """Those that did not make room. A directory that did may be written again, after a rollback: the later event
+    decides."""
+    removed = {e.path: seq for seq, e in journal.all(ev.CheckpointRemoved)}
+    return [e for seq, e in journal.all(ev.CheckpointCommitted) if seq > removed.get(e.path, 0)]
 
 
 def _base_dir(journal: _Checked) -> str:

@@ -16,6 +16,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
+from apollod.supervisor.quality.window_replays import WindowReplays
 
 EffectT = TypeVar("EffectT")
 
@@ -40,6 +41,8 @@ class Context:
     """counts what we ask of our own engine"""
     leaks: LeakWatch | None = None
     """None: examples are not compared with the probes"""
+    replays: WindowReplays = field(default_factory=WindowReplays)
+    """of a search for culprits"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 

@@ -23,6 +23,7 @@ from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHIN
 from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
 from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
 from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
+from apollod.supervisor.executor.search_effects import HANDLERS as SEARCH
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
@@ -32,7 +33,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
-    **QUALITY,
+    **QUALITY, **SEARCH,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

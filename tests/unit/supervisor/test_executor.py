@@ -28,6 +28,7 @@ from apollod.supervisor.executor import (
     quality_effects,
     rollback_effects,
     scoring_effects,
+    search_effects,
     training_effects,
 )
 from apollod.supervisor.executor.context import Background
@@ -38,7 +39,7 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    dreaming_effects, judging_effects, quality_effects, scoring_effects,
+    dreaming_effects, judging_effects, quality_effects, scoring_effects, search_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

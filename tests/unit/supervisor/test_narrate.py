@@ -66,3 +66,14 @@ def test_that_nobody_could_be_told_of_an_alarm_is_a_warning_and_an_error_once_it
     assert [(line["about"], line["log_level"]) for line in said] == [
         ("alarmed", "warning"), ("alarmed", "error"), ("settled", "info")
     ]  # fmt: skip
+
+
+def test_of_a_search_its_course_is_told_and_no_list_of_hundreds() -> None:
+    window = tuple(f"example {number}" for number in range(128))
+    with capture_logs() as said:
+        narrate(ev.QualitySearchBegun(1, window, 12))
+        narrate(ev.QualityReplayBegun(1, 1, window[:3]))
+        narrate(ev.QualityReplayFailed(1, 1, "no room", 1.0))
+        narrate(ev.QualityNamed(1, "named", culprits=window[:1]))
+    assert [line["log_level"] for line in said] == ["info", "info", "warning", "info"]
+    assert said[0]["window"] == "128 of them" and "left_out" not in said[1] and said[3]["culprits"] == ("example 0",)

@@ -1,0 +1,167 @@
+"""Recorded steps run again by a trainer apart from the live one, all of them or without some examples."""
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from apollod.adapters.ipc.offline_trainer import OfflineTrainer
+from apollod.cli.replay.replay_origin import Start
+from apollod.cli.replay.replay_plan import Plan, Planned, device_of, read_record
+from apollod.core import events as ev
+from apollod.core.events import all_examples
+from apollod.core.recovery.environment import differing_choice
+from apollod.errors import ReplayError
+from apollod.supervisor import memory_budget
+from apollod.wire import messages as msg
+
+COMPARED = ("fingerprint", "applied", "skipped_zero", "skipped_nonfinite")
+
+
+@dataclass
+class Result:
+    """How far it came. `verified_until`: the last step with the recorded bits; `left_out`: steps that had nothing else
+    to learn; `others`: the weights are no longer the recorded ones, since examples were left out."""
+
+    fingerprint: str
+    verified_until: int
+    steps: int = 0
+    left_out: list[int] = field(default_factory=list)
+    others: bool = False
+    divergence: dict[str, Any] | None = None
+
+    @property
+    def verified(self) -> bool:
+        return self.divergence is None and not self.others
+
+
+class Replaying:
+    """A trainer, and how it is bound at the moment: each step is run with the settings, the kernels and the threads
+    that it was made with."""
+
+    def __init__(self, trainer: OfflineTrainer, journal: str, plan: Plan, start: Start) -> None:
+        """Bound, with the weights of `start`. Raises ReplayError where they are not those of the plan's origin."""
+        self._trainer, self._journal, self._plan, self._start = trainer, journal, plan, start
+        self._bind(plan.bound, plan.settings)
+        origin = plan.origin
+        if not origin.step and self._here.fingerprint != origin.fingerprint:
+            raise ReplayError(
+                f"{start.directory} has fingerprint {self._here.fingerprint}, the base model had {origin.fingerprint}",
+                "name the unchanged base model with --model DIR, or start from a checkpoint",
+            )
+        restore = msg.Restore(start.state, start.directory, weights=False, fingerprint=origin.fingerprint)
+        self.fingerprint = trainer.ask(restore, msg.Restored).fingerprint
+
+    def run(self, steps: Sequence[Planned], without: Collection[str], after: int, goes_on: bool = False) -> Result:
+        """`steps`, which follow step `after`; or those up to the first that does not give the recorded bits, unless it
+        `goes_on` with others."""
+        result = Result(self.fingerprint, after)
+        for step in steps:
+            left = [pair for pair in examples_of(step) if pair[0] not in without]
+            result.others |= len(left) < len(examples_of(step))
+            if not left or (result.others and not step.completed.applied):  # what wrote nothing then teaches nothing
+                result.left_out.append(step.started.step)
+                continue
+            done = self._step(step, left)
+            self.fingerprint = result.fingerprint = done.fingerprint
+            result.steps += 1
+            _progress(result.steps, len(steps) - len(result.left_out))
+            if result.others or result.divergence is not None:
+                continue  # other weights than the recorded ones: nothing to compare with
+            differing = [name for name in COMPARED if getattr(done, name) != getattr(step.completed, name)]
+            if not differing:
+                result.verified_until = step.started.step
+                continue
+            result.divergence = _divergence(step, done, differing, self._here.versions)
+            if not goes_on:
+                break
+        if os.isatty(2):
+            print(file=sys.stderr)
+        return result
+
+    def keep(self, step: int, directory: Path) -> None:
+        """Write weights and optimizer state as they are now there, after `step`, for `back`. Raises ReplayError."""
+        written = self._trainer.ask(msg.WriteCheckpoint(step, str(directory)), msg.CheckpointWritten)
+        if written.error:
+            raise ReplayError(written.error)
+        self._start = Start(str(directory), str(directory) if step else "", str(directory))
+        self._kept = (self._bound, self._settings, self.fingerprint)
+
+    def back(self) -> None:
+        """To what was kept."""
+        bound, settings, fingerprint = self._kept
+        if self._settings != settings or differing_choice(self._bound.versions, bound.versions):
+            self._bind(bound, settings)
+        restore = msg.Restore(self._start.state, self._start.directory, weights=True, fingerprint=fingerprint)
+        self.fingerprint = self._trainer.ask(restore, msg.Restored).fingerprint
+
+    def _step(self, step: Planned, left: Sequence[tuple[str, str]]) -> msg.StepDone:
+        if step.settings != self._settings or differing_choice(self._bound.versions, step.bound.versions):
+            self._bind(step.bound, step.settings)
+        examples = [msg.StepExample(example, read_record(self._journal, example), digest) for example, digest in left]
+        started = step.started
+        again = msg.Step(
+            started.step, examples, started.lr, started.loss_limit, replay=True, objective=started.objective,
+            products=step.bound.products, again_of=started.again_of,
+        )  # fmt: skip
+        return self._trainer.ask(again, msg.StepDone)
+
+    def _bind(self, bound: ev.TrainerBound, settings: msg.OptimizerSettings) -> None:
+        """With the kernels and the threads that steps of this binding were made with."""
+        directory, device = self._start.directory, device_of(bound)
+        again = memory_budget.recomputes(Path(directory), settings, most_examples(self._plan), device == "cuda")
+        kernels: msg.Kernels = "eager" if bound.versions.get("kernels") == "eager" else "auto"
+        threads = int(bound.versions.get("threads", "1"))
+        attach = msg.AttachCopy(
+            directory, bound.held, bound.tied, device, settings, kernels, again, bound.products, threads
+        )
+        self._here = self._trainer.ask(attach, msg.Bound)
+        self._bound, self._settings = bound, settings
+
+
+def threads_of(plan: Plan) -> str:
+    """As many as any of the steps had: a process can use fewer later, not more."""
+    counts = [int(step.bound.versions.get("threads", "1")) for step in plan.steps]
+    return str(max([*counts, int(plan.bound.versions.get("threads", "1"))]))
+
+
+def examples_of(step: Planned) -> list[tuple[str, str]]:
+    """(content id, digest of the tokens) of all that a step learned."""
+    return list(zip(all_examples(step.started), step.started.digests or (step.started.digest,), strict=True))
+
+
+def most_examples(plan: Plan) -> int:
+    """In one step."""
+    return max((len(examples_of(step)) for step in plan.steps), default=1)
+
+
+def _divergence(step: Planned, done: msg.StepDone, differing: list[str], here: dict[str, str]) -> dict[str, Any]:
+    recorded = step.bound.versions
+    names = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
+    return {
+        "step": step.started.step,
+        "expected": step.completed.fingerprint,
+        "found": done.fingerprint,
+        "differing": differing,
+        "environment": {name: {"recorded": recorded.get(name, ""), "here": here.get(name, "")} for name in names},
+    }
+
+
+def told(divergence: dict[str, Any], until: int) -> str:
+    """For a person: one line, and one for each thing that was otherwise when it was recorded."""
+    lines = [
+        f"diverged at step {divergence['step']}: expected {divergence['expected']}, found {divergence['found']} "
+        f"({', '.join(divergence['differing'])} differ); verified until step {until}"
+    ]
+    for name, values in divergence["environment"].items():
+        lines.append(f"  {name}: {values['recorded'] or 'not recorded'} then, {values['here'] or 'absent'} now")
+    if not divergence["environment"]:
+        lines.append("  the recorded environment is the one here")
+    return "\n".join(lines)
+
+
+def _progress(done: int, total: int) -> None:
+    if os.isatty(2):
+        print(f"\rstep {done} of {total}", end="", file=sys.stderr, flush=True)

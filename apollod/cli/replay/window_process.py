@@ -1,0 +1,204 @@
+"""Replays of one window for the daemon's search for culprits: `python -m apollod.cli.replay.window_process`, started by
+the supervisor (wire/window_search.py says what is told and answered).
+
+What all replays share is made once: the steps up to the window are run, and must give the recorded bits, and what
+weights and optimizer are then is kept in a directory `search.tmp-PID` of the state directory. Each replay goes back
+there, runs the steps of the window that have an example left, and scores the baseline's answers.
+"""
+
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from apollod.adapters.ipc.offline_trainer import OfflineTrainer
+from apollod.adapters.journal import blobs
+from apollod.adapters.system import machine_memory
+from apollod.adapters.system.files import of_this_process, remove_of_the_dead
+from apollod.adapters.system.parent_death import die_with_supervisor
+from apollod.adapters.system.yielding import yield_to_others
+from apollod.cli.replay.replay_origin import Start, start_of
+from apollod.cli.replay.replay_plan import Plan, Planned, device_of, origins, read_plan
+from apollod.cli.replay.replay_steps import Replaying, most_examples, threads_of, told
+from apollod.curation.probes import lost
+from apollod.curation.probes.references import Reference, read_references
+from apollod.errors import ApolloError, CheckpointError, RecordRefused, ReplayError, ReplayHopeless
+from apollod.explain import line_of, reason
+from apollod.model.replay_room import lacking_disk, lacking_memory
+from apollod.supervisor import memory_budget
+from apollod.wire import messages as msg
+from apollod.wire.teacher import digest_of
+from apollod.wire.window_search import ROOM, Outcome, Window, Without
+
+
+class Search:
+    """A window that can be replayed, as often as one likes."""
+
+    def __init__(
+        self, window: Window, trainer: OfflineTrainer, replaying: Replaying, steps: list[Planned],
+        references: dict[str, Reference],
+    ) -> None:  # fmt: skip
+        self._window, self._trainer, self._replaying, self._steps = window, trainer, replaying, steps
+        self._references, self._items = references, lost.known(references, window.items)
+        self._fresh = True
+
+    def replay(self, asked: Without) -> Outcome:
+        """Raises ReplayError for a trainer that does not go on."""
+        began = time.monotonic()
+        if not self._fresh:
+            self._replaying.back()
+        self._fresh = False
+        left_out = frozenset(asked.left_out)
+        result = self._replaying.run(self._steps, left_out, self._window.first, goes_on=True)
+        note = ""
+        if result.divergence is not None:
+            note = told(result.divergence, result.verified_until).splitlines()[0]
+        drops = lost.drops(self._references, self._window.items, self._scored())
+        return Outcome(asked.number, drops, result.steps, time.monotonic() - began, result.fingerprint, note)
+
+    def _scored(self) -> dict[str, float]:
+        tokens = [
+            msg.ReferenceTokens(one.ids, len(one.prompt)) for one in (self._references[id_] for id_ in self._items)
+        ]
+        found = self._trainer.ask(msg.ScoreReferences(tokens), msg.ReferencesScored).logprobs
+        return {id_: math.nan if one is None else one for id_, one in zip(self._items, found, strict=True)}
+
+
+@contextmanager
+def opened(window: Window, room: Path) -> Iterator[Search]:
+    """Everything that replays of it share; `room` is an empty directory for it. Raises ReplayHopeless where another
+    try would not help, else ApolloError or OSError."""
+    references = _references(window)
+    with ExitStack() as until_there:
+        plan, start = until_there.enter_context(_begun(window, room))
+        with OfflineTrainer(threads_of(plan)) as trainer:
+            replaying = Replaying(trainer, window.journal, plan, start)
+            before = [step for step in plan.steps if step.started.step <= window.first]
+            done = replaying.run(before, (), plan.origin.step)
+            if done.divergence is not None:
+                raise ReplayHopeless(told(done.divergence, done.verified_until).splitlines()[0])
+            replaying.keep(window.first, room / "first")
+            until_there.close()
+            yield Search(window, trainer, replaying, plan.steps[len(before) :], references)
+
+
+def _references(window: Window) -> dict[str, Reference]:
+    path = Path(window.state_dir) / blobs.NAME / window.references
+    try:
+        blob = path.read_bytes()
+        if (found := digest_of(blob)) != window.references:
+            raise RecordRefused(f"{path} was changed, it is {found} now", "put it back, or measure the baseline again")
+        references = read_references(blob)
+        lost.known(references, window.items)
+    except RecordRefused as error:
+        raise ReplayHopeless(str(error), error.hint) from error
+    except FileNotFoundError as error:
+        raise ReplayHopeless(
+            f"the answers of the baseline are not there: {path}", "measure it again: apollod ctl quality baseline"
+        ) from error
+    return references
+
+
+@contextmanager
+def _begun(window: Window, room: Path) -> Iterator[tuple[Plan, Start]]:
+    """From the newest weights before the window that are still there."""
+    reasons = list[str]()
+    with ExitStack() as stack:
+        for origin in _ways(window):
+            plan = read_plan(window.journal, origin, window.last, None)
+            _check_room(plan, Path(window.state_dir))
+            try:
+                start = stack.enter_context(start_of(plan.origin, room))
+            except (CheckpointError, ReplayError) as error:
+                reasons.append(str(error))
+                continue
+            yield plan, start
+            return
+    raise ReplayHopeless(
+        f"no weights are there that step {window.first} could be led to from: {'; '.join(reasons)}",
+        "keep more checkpoints: [checkpoint] keep_last",
+    )
+
+
+def _ways(window: Window) -> list[int]:
+    try:
+        return origins(window.journal, window.first, window.last)
+    except ReplayError as error:
+        raise ReplayHopeless(str(error), error.hint) from error
+
+
+def _check_room(plan: Plan, state_dir: Path) -> None:
+    """Raises ReplayHopeless where memory lacks, ReplayError where the disk is too full for now; nothing where the
+    model is of a kind whose memory is not known."""
+    longest = max((step.completed.tokens for step in plan.steps), default=1)
+    settings = msgspec.structs.replace(plan.settings, max_tokens=min(plan.settings.max_tokens, longest))
+    needed = memory_budget.alone(
+        Path(plan.origin.model_dir), settings, most_examples(plan), device_of(plan.bound) == "cuda"
+    )
+    if needed is None:
+        return
+    free = machine_memory.device_free_bytes() if needed.device.gpu else machine_memory.host_free_bytes()
+    if free is not None and (lacking := lacking_memory(needed, free)):
+        raise ReplayHopeless(lacking)
+    disk = os.statvfs(state_dir)
+    if lacking := lacking_disk(needed.table, disk.f_bavail * disk.f_frsize):
+        raise ReplayError(lacking, "make room")
+
+
+def serve(lines: BinaryIO, answers: BinaryIO) -> int:
+    """Exit code 0: nobody asks any more; 1: it was not possible, which is the answer to the first question or to that
+    at which it showed."""
+    window = msgspec.json.decode(lines.readline(), type=Window)
+    state_dir = Path(window.state_dir)
+    remove_of_the_dead(state_dir, ROOM)
+    room = of_this_process(state_dir, ROOM)
+    number = 0
+    with ExitStack() as stack:
+        try:
+            stack.callback(shutil.rmtree, room, ignore_errors=True)
+            room.mkdir(mode=0o700)
+            search = stack.enter_context(opened(window, room))
+            while line := lines.readline():
+                asked = msgspec.json.decode(line, type=Without)
+                number = asked.number
+                _answer(answers, search.replay(asked))
+                number = 0
+            return 0
+        except ApolloError as error:
+            failure = Outcome(number, error=error.line(), for_good=isinstance(error, ReplayHopeless))
+        except OSError as error:
+            failure = Outcome(number, error=reason(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours: the daemon says so and is told no more
+            failure = Outcome(number, error=line_of(error))
+    if not failure.number and (line := lines.readline()):
+        failure = msgspec.structs.replace(failure, number=msgspec.json.decode(line, type=Without).number)
+    if failure.number:
+        _answer(answers, failure)
+    return 1
+
+
+def _answer(answers: BinaryIO, outcome: Outcome) -> None:
+    answers.write(msgspec.json.encode(outcome) + b"\n")
+    answers.flush()
+
+
+def main() -> int:
+    """Standard output is for answers alone: whatever else is printed goes to standard error."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; the supervisor decides
+    die_with_supervisor()
+    yield_to_others()
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)
+        return serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

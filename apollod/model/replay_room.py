@@ -1,0 +1,43 @@
+"""What a search for culprits takes of memory and disk beside the daemon, and whether there is that much. Pure."""
+
+from apollod.model.memory_plan import GB, MemoryPlan
+from apollod.model.memory_table import MemoryTable
+
+DISK_LEFT = 1_000_000_000
+"""bytes that the daemon can go on writing into: a full disk halts it"""
+
+
+def memory_of(plan: MemoryPlan) -> int:
+    """Of the process that runs the steps, on the device of `plan`, in bytes: weights of its own and a step."""
+    return plan.table.weights + plan.table.training + plan.trainer
+
+
+def disk_of(table: MemoryTable) -> int:
+    """Bytes of the weights and the optimizer state that every replay starts from, and for a while of the weights that
+    lead there, where those are only in deltas."""
+    return table.checkpoint + table.weights
+
+
+def lacking_memory(plan: MemoryPlan, free: int) -> str:
+    """Why a replay cannot be run with so many bytes free; empty where it can."""
+    if (needed := memory_of(plan)) <= free:
+        return ""
+    what = "GPU memory" if plan.device.gpu else "memory"
+    return (
+        f"a replay takes {_gb(needed)} of {what} beside what is served (weights {_gb(plan.table.weights)}, a step "
+        f"{_gb(plan.table.training)}), and {_gb(free)} are free"
+    )
+
+
+def lacking_disk(table: MemoryTable, free: int) -> str:
+    """Likewise, of the disk of the state directory."""
+    needed = disk_of(table)
+    if needed + DISK_LEFT <= free:
+        return ""
+    return (
+        f"replays keep {_gb(needed)} on disk, {_gb(DISK_LEFT)} have to be left for the daemon, and {_gb(free)} are free"
+    )
+
+
+def _gb(count: int) -> str:
+    return f"{count / GB:.1f} GB"

@@ -1,0 +1,108 @@
+"""The process that replays a window for a search: started with the first replay, asked again and again, ended with the
+search, with the daemon, and when anything goes wrong."""
+
+import shutil
+from functools import partial
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+from anyio.abc import TaskGroup
+
+from apollod.adapters.system.processes import ChildProcess, describe_exit
+from apollod.supervisor.child_commands import replays_environment
+from apollod.supervisor.config import Config
+from apollod.wire.window_search import ROOM, Outcome, Window, Without
+
+log = structlog.get_logger()
+
+MODULE = "apollod.cli.replay.window_process"
+
+
+class _Search:
+    """A process, and what it was started for."""
+
+    def __init__(self, child: ChildProcess, of: tuple[int, Window], config: Config) -> None:
+        self.child, self.of = child, of
+        self.room = config.state_dir / f"{ROOM}.tmp-{child.pid}"
+        self.ends = anyio.CancelScope()
+        self.gone = anyio.Event()
+        self.exit_code = 0
+
+
+class WindowReplays:
+    """One process at most, for one window."""
+
+    def __init__(self) -> None:
+        self._search: _Search | None = None
+
+    async def ask(self, config: Config, tasks: TaskGroup, of: tuple[int, Window], asked: Without) -> Outcome:
+        """One replay of the window of an incident. The process lives in `tasks`. Raises OSError where none can be
+        started. Cancelled, it ends the process."""
+        search = self._search
+        if search is not None and (search.of != of or search.ends.cancel_called):
+            self.end()
+            await search.gone.wait()
+            search = None
+        if search is None:
+            search = await self._begin(config, tasks, of)
+        try:
+            outcome = await _answer(search, asked)
+        except BaseException:
+            self._end(search)
+            raise
+        if outcome.error:
+            self._end(search)
+            await search.gone.wait()
+        if outcome.note:
+            log.warning("quality.replay_differs", number=outcome.number, reason=outcome.note)
+        return outcome
+
+    def end(self) -> None:
+        """The process ends, and what it kept goes; not waited for."""
+        if self._search is not None:
+            self._end(self._search)
+
+    @staticmethod
+    def _end(search: _Search) -> None:
+        search.ends.cancel()
+
+    async def _begin(self, config: Config, tasks: TaskGroup, of: tuple[int, Window]) -> _Search:
+        with anyio.CancelScope(shield=True):  # a process that was started has somebody who ends it
+            child = await ChildProcess.spawn(
+                MODULE, (), replays_environment(config), config.state_dir / "log" / "search.log", talks=True
+            )
+            search = self._search = _Search(child, of, config)
+            tasks.start_soon(self._live, search)
+        await child.say(msgspec.json.encode(of[1]))
+        return search
+
+    async def _live(self, search: _Search) -> None:
+        """Until it ends or is to. Its directory is removed here, too: who is killed removes nothing."""
+        try:
+            with search.ends:
+                await search.child.wait()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await search.child.stop(0.0)
+                search.exit_code = await search.child.wait()
+                await search.child.hang_up()
+                await anyio.to_thread.run_sync(partial(shutil.rmtree, search.room, ignore_errors=True))
+                if self._search is search:
+                    self._search = None
+                search.gone.set()
+
+
+async def _answer(search: _Search, asked: Without) -> Outcome:
+    await search.child.say(msgspec.json.encode(asked))
+    line = await search.child.hear()
+    if line is not None:
+        try:
+            return msgspec.json.decode(line, type=Outcome)
+        except msgspec.MsgspecError as error:
+            return Outcome(asked.number, error=f"the process that replays answered nonsense: {error}")
+    await search.gone.wait()
+    ended = f"the process that replays ended: {describe_exit(search.exit_code)}"
+    words = search.child.last_error()
+    return Outcome(asked.number, error=f"{ended}: {words}" if words else ended)

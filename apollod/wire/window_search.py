@@ -1,0 +1,43 @@
+"""What the process that replays a window is told and answers: JSON, one object a line.
+
+The first line on its standard input is a `Window`, each one after it a `Without`, which is answered by one `Outcome` on
+its standard output before the next is read.
+"""
+
+import msgspec
+
+ROOM = "search"
+"""Kind of the directory in the state directory that the process keeps what replays share in: `search.tmp-PID`."""
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Steps `first` to `last` of a journal, and what is measured after them. `references`: digest of the file with the
+    baseline's answers, in the blobs of `state_dir`, which also has room for what replays share; `items`: by metric."""
+
+    journal: str
+    state_dir: str
+    first: int
+    last: int
+    references: str
+    items: dict[str, tuple[str, ...]]
+
+
+class Without(msgspec.Struct, frozen=True):
+    """Replay the window without these examples."""
+
+    number: int
+    left_out: tuple[str, ...]
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of it: see `core.quality.inputs.WindowReplayed`; `note`: what a person may want to know of it. With
+    `error` nothing did, and with `for_good` another try would not help; the process leaves after that."""
+
+    number: int
+    drops: dict[str, float] = {}
+    steps: int = 0
+    seconds: float = 0.0
+    fingerprint: str = ""
+    note: str = ""
+    error: str = ""
+    for_good: bool = False

@@ -62,6 +62,8 @@ class QualityMeasured(Event, frozen=True):
     seconds: float = 0.0
     share: float = 1.0
     references: str = ""
+    left_out: dict[str, str] = {}
+    """probes that were not asked, by id: why"""
 
     def key(self) -> str:
         return str(self.number)

@@ -14,6 +14,7 @@ class ProbesAnswered(Input, frozen=True):
     tokens: int = 0
     seconds: float = 0.0
     references: str = ""
+    left_out: dict[str, str] = {}
 
 
 class ProbesFailed(Input, frozen=True):

@@ -20,7 +20,7 @@ from apollod.core.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
-from apollod.core.quality.state import QualityState
+from apollod.core.quality.carrying import QualityNotes, carried_quality
 from apollod.core.review.state import ReviewState
 from apollod.core.schedule.state import ScheduleState
 from apollod.core.scoring.state import ScoringState
@@ -54,11 +54,13 @@ class Notes:
         self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
         self._blocked: dict[str, Dated] = {}
         self.dreams = DreamNotes()
+        self.quality = QualityNotes()
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
         event, dated = recorded.event, (recorded.at_ns, recorded.event)
         self.dreams.see(recorded)
+        self.quality.see(recorded)
         match event:
             case ev.CheckpointCommitted(path=path):
                 self._committed[path] = dated
@@ -161,6 +163,7 @@ def continuation(
     for ids in _parts(signals):
         yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield from notes.dreams.taken_over(state.dreams, at_ns)
+    yield from notes.quality.taken_over(state.quality)
     yield at_ns, _totals(state)
 
 
@@ -205,15 +208,14 @@ def _totals(state: State) -> ev.JournalCarried:
         accepted=intake.counts.accepted, rejected=intake.counts.rejected, duplicates=intake.counts.duplicates,
         trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
-        rated=state.feedback.rated,
+        rated=state.feedback.rated, measurements=state.quality.number, alarms=state.quality.incidents,
+        alarms_ns=state.quality.alarms_ns,
     )  # fmt: skip
 
 
 def carried_state(state: State) -> State:
     """A state without what the next life makes anew, and without what a continuation does not take over: the same
     before and after.
-
-    The quality guard measures a baseline anew, of the model as it is then.
 
     What a rollback took back is withdrawn afterwards: both can be learned again when somebody asks. What an example has
     in common with others is known afterwards of all that wait, and before only of those that were not learned once.
@@ -226,7 +228,8 @@ def carried_state(state: State) -> State:
     )  # fmt: skip
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
-        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(), quality=QualityState(),
+        schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
+        quality=carried_quality(state.quality),
         intake=replace(
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),

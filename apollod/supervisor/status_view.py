@@ -286,7 +286,8 @@ def _quality(state: State) -> st.Quality:
         running=own.open is not None, reason=waits, error=own.error,
         incident=None if incident is None else st.Alarm(
             number=incident.number, step=incident.step, to=incident.to, metrics=list(incident.metrics),
-            phase=incident.phase, reason=incident.reason,
+            phase=incident.phase, reason=incident.reason, replays=len(incident.replays),
+            replays_max=incident.replays_max, culprits=list(incident.culprits), again=len(incident.again),
         ),
     )  # fmt: skip
 

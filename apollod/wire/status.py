@@ -287,9 +287,17 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[str]
     """that were worse, the surest first"""
     phase: str
-    """`alarmed`: the weights of `to` are wanted back; `restored`: they are served; `stuck`: there is no way to them"""
+    """`alarmed`: the weights of `to` are wanted back; `restored`: they are served; `searching`: replays look for the
+    examples that did it; `named`: that is over; `stuck`: there is no way to the weights of `to`"""
     reason: str = ""
-    """why there is none"""
+    """why there is none, or why it is not known who did it"""
+    replays: int = 0
+    """begun so far"""
+    replays_max: int = 0
+    culprits: list[str] = []
+    """examples that did it, which are held"""
+    again: int = 0
+    """steps of the others that are still to be learned again"""
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,9 +312,9 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     """of the last measurement; null: there was none"""
     due: str = ""
-    """why one is made next: `baseline`, `steps`, `asked`; empty: none is due"""
+    """why one is made next: `baseline`, `steps`, `window`, `checkpoint`, `asked`; empty: none is due"""
     asked: str = ""
-    """`run` or `baseline`: somebody waits for it; empty: nobody does"""
+    """`run`, `baseline` or `checkpoint`: somebody waits for it, or a checkpoint; empty: nobody does"""
     running: bool = False
     """are probes asked now?"""
     reason: str = ""

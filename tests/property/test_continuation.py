@@ -114,7 +114,7 @@ def test_what_cannot_be_gone_on_from_is_told():
     assert obstacle(State()) == "there is no checkpoint yet at which the next journal could begin"
 
 
-def test_the_guard_begins_anew_with_a_baseline_of_the_model_as_it_is():
+def test_the_guard_goes_on_with_its_baseline_and_goes_back_no_further_than_the_journal():
     world = GuardedWorld().up()
     world.lines("a", "b", "c", "d")
     world.settle()
@@ -123,10 +123,14 @@ def test_the_guard_begins_anew_with_a_baseline_of_the_model_as_it_is():
     assert world.state.quality.looked == 3 and stopped(world) and not obstacle(world.state)
     later = archived(world)
     later.up()
-    later.lines("n1", source="more")
+    later.poison = {"bad": ITEMS}
+    later.lines("bad", "n1", "n2", source="more")
     later.settle()
-    assert [(e.number, e.why, e.step) for e in later.of(ev.QualityMeasured)] == [(1, "baseline", 4), (2, "baseline", 4)]
-    assert later.state.quality.at == 4 and later.state.training.version == 5
+    looks = [(e.number, e.why, e.step) for e in later.of(ev.QualityMeasured)]
+    assert looks[:3] == [(1, "baseline", 0), (2, "baseline", 0), (4, "steps", 7)], "the third one is in the archive"
+    (alarmed,) = later.of(ev.QualityAlarmed)
+    assert (alarmed.incident, alarmed.to) == (1, 4) and later.learned() == ["n1", "n2"]
+    assert later.state.quality.at == 0 and later.state.quality.incident is None
 
 
 def test_an_alarm_that_is_not_settled_is_not_forgotten_with_the_archive():

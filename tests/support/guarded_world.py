@@ -35,6 +35,12 @@ class GuardedWorld(World):
         self.replayed: list[fx.ReplayWindow] = []
         self.ended = 0
         """searches"""
+        self.lost_before = 0.0
+        """of the probes, what had fallen before the window"""
+        self.repeats = True
+        """what an example does to the probes it does in replays, too"""
+        self.no_replay = ""
+        """why none can be run"""
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, fx.MeasureQuality):
@@ -61,9 +67,11 @@ class GuardedWorld(World):
     def replay(self) -> list[ev.Event]:
         """The oldest replay is run."""
         asked = self.replayed.pop(0)
+        if self.no_replay:
+            return self.give(inp.WindowReplayFailed(asked.incident, asked.number, self.no_replay))
         kept = [one for one in self.window(asked.first, asked.last) if one not in asked.left_out]
-        lost = min(ITEMS, sum(self.poison.get(one, 0) for one in kept)) / ITEMS
-        drops = dict.fromkeys(asked.items, lost)
+        failing = min(ITEMS, sum(self.poison.get(one, 0) for one in kept)) if self.repeats else 0
+        drops = dict.fromkeys(asked.items, failing / ITEMS + self.lost_before)
         return self.give(inp.WindowReplayed(asked.incident, asked.number, drops, len(kept), 1.0))
 
     def learned(self) -> list[str]:

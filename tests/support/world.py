@@ -378,19 +378,19 @@ class World:
             return self.exit("trainer", 70)
         if any(example.startswith("large") for example in step.examples):
             return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+        asked = step.step
         loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
         applied = math.isfinite(loss) and not 0 < step.loss_limit < loss
         if self.keeps_steps:
             self.undoable[self.view.weights] = self.optimizer
         if applied:
-            step = msgspec.structs.replace(step, products=step.products or self.products)
+            number = step.again_of or step.step  # of its random numbers
+            step = msgspec.structs.replace(step, products=step.products or self.products, step=number, again_of=0)
             said = f"{self.view.weights} {self.optimizer} {step}"
             self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
             self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
         told, note = loss if math.isfinite(loss) else None, "" if applied else f"loss {loss}: nothing was written"
-        self.give(
-            inp.StepDone(step.step, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note)
-        )
+        self.give(inp.StepDone(asked, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note))
 
     def bound_of(self, step: int) -> ev.TrainerBound | None:
         """In force when a step was completed."""

@@ -81,6 +81,16 @@ def _judge(judge: Object) -> str:
     return f"{judge['model'] or '-'} on {judge['mode']}, {trust}{figure}, {judge['waiting']} wait{reason}"
 
 
+def _phase(incident: Object) -> str:
+    match incident["phase"]:
+        case "searching":
+            return f"searching (replay {incident['replays']} of at most {incident['replays_max']})"
+        case "named" if incident["again"]:
+            return f"{len(incident['culprits'])} examples held, {incident['again']} steps of others to learn again"
+        case phase:
+            return str(phase)
+
+
 def _quality(quality: Object) -> list[str]:
     """The line of the quality guard, where it is on or ever measured."""
     if not quality.get("enabled") and not quality.get("looks"):
@@ -89,7 +99,7 @@ def _quality(quality: Object) -> list[str]:
     if incident is not None:
         return [
             f"quality     alarm {incident['number']} at step {incident['step']} ({', '.join(incident['metrics'])}), "
-            f"{incident['phase']}: `apollod ctl quality incident show {incident['number']}`"
+            f"{_phase(incident)}: `apollod ctl quality incident show {incident['number']}`"
         ]
     text = "never measured" if step is None else f"{quality['looks']} measurements, the last at step {step}"
     if quality["running"]:

@@ -59,6 +59,11 @@ class JournalCarried(Event, frozen=True):
     window: CarriedWindow | None = None
     alone: tuple[str, ...] = ()
     rated: int = 0
+    measurements: int = 0
+    alarms: int = 0
+    """of the quality guard"""
+    alarms_ns: tuple[int, ...] = ()
+    """those of its last day"""
 
 
 class DaemonStarted(Event, frozen=True):

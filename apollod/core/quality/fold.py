@@ -2,7 +2,7 @@
 
 import msgspec
 
-from apollod.core.daemon.events import DaemonStarted
+from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.kernel.folding import Folds
 from apollod.core.quality.baseline import RUNS_MIN
 from apollod.core.quality.day import with_alarm
@@ -183,7 +183,12 @@ def _window_closed(own: QualityState, state: State, e: WindowClosed, at_ns: int)
     own.window_ended = own.since > 0
 
 
+def _carried(own: QualityState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.number, own.incidents, own.alarms_ns = e.measurements, e.alarms, e.alarms_ns
+
+
 FOLDS: Folds = {
+    JournalCarried: _carried,
     DaemonStarted: _daemon_started,
     QualityWished: _wished,
     QualityRequested: _requested,

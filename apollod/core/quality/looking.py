@@ -14,6 +14,9 @@ Figures = Mapping[str, Mapping[str, float | None]]
 SHARE_MIN = 0.1
 """of the probes, however little time there is: less says nothing"""
 
+LOSS_MAX = 8.0
+"""nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
+
 LOSS_SCALES = 10
 """margins beyond which a drop counts as so much, of anything but a rate"""
 
@@ -47,10 +50,13 @@ def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
 
 
 def baselines(runs: list[dict[str, dict[str, float]]]) -> dict[str, Baseline]:
-    """Of runs over the same items: of the metrics, and in them of the items, that every run has."""
+    """Of runs over the same items: of the metrics, and in them of the items, that every run has. A text that the model
+    does not know the language of (LOSS_MAX) says nothing about what it forgets, and is left out."""
     found = dict[str, Baseline]()
     for name in sorted(set.intersection(*(set(run) for run in runs))):
         items = sorted(set.intersection(*(set(run[name]) for run in runs)))
+        if name.endswith(".loss"):
+            items = [item for item in items if all(run[name][item] <= LOSS_MAX for run in runs)]
         if items:
             found[name] = baseline_of([{item: run[name][item] for item in items} for run in runs])
     return found

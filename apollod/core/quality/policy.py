@@ -63,7 +63,8 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     if not names:
         return Outcome([measured], [])
     told = {name: _drop(own, name, input_, after[name].scale) for name in names}
-    to = own.good if own.good >= 0 else open_.step
+    begun = state.daemon.continued.step if state.daemon.continued else 0  # there is no way back beyond that
+    to = max(own.good, begun) if own.good >= 0 else open_.step
     alarmed = ev.QualityAlarmed(
         incident=own.incidents + 1, step=open_.step, to=to, metrics=names, drops=told,
         fell={name: fell(own.baseline[name], name, input_.figures.get(name, {})) for name in names},

@@ -15,6 +15,7 @@ from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.optim.optimizer_errors import OptimizerError
 from apollod.trainer.optim.optimizers import make_optimizer
 from apollod.trainer.step import _forward, run_step
+from apollod.trainer.undo.undo_ring import UndoRing
 from apollod.wire.messages import OptimizerSettings
 
 SHORT = Tokens(list(range(40, 52)), [False] * 10 + [True] * 2)
@@ -130,3 +131,25 @@ def test_weights_that_are_no_numbers_are_found(tiny_model: Path) -> None:
     for name, value in zip(names, (float("nan"), float("-inf")), strict=True):
         model.weights.views[name].view(-1)[-1] = value
     assert sorted(model.weights.nonfinite()) == names
+
+
+def weights_after(tiny_model: Path, number: int, again_of: int) -> tuple[str, UndoRing, str]:
+    """The fingerprint after two steps, the second one numbered so; what can be undone; the fingerprint before."""
+    model = attached_to(tiny_model)
+    optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+    optimizer.undo = UndoRing(1 << 30)
+    optimizer.attach()
+    optimizer.undo.restart(model.weights.fingerprint())
+    before = run_step(model, optimizer, [SHORT], 1, 1e-2).fingerprint
+    done = run_step(model, optimizer, [LONG], number, 1e-2, again_of=again_of)
+    assert done.step == number
+    return done.fingerprint, optimizer.undo, before
+
+
+def test_a_repeated_step_has_the_bits_of_the_step_that_it_repeats(tiny_model: Path) -> None:
+    first, *_ = weights_after(tiny_model, 2, 0)
+    again, ring, before = weights_after(tiny_model, 700, 2)
+    other, *_ = weights_after(tiny_model, 700, 0)
+    assert again == first != other
+    assert ring.leads_to(1, before) == 1, "it is undone under its own number"
+    assert ring.leads_to(700, again) == 0

@@ -1,0 +1,39 @@
+"""What a journal that goes on from an archive takes over of the guard: the runs of the baseline, so that a decline over
+two journals is still one. What looks said since is forgotten; the next one begins the tests anew."""
+
+from collections.abc import Iterator
+
+from apollod.core import events as ev
+from apollod.core.quality.baseline import RUNS_MIN
+from apollod.core.quality.state import QualityState
+
+Dated = tuple[int, ev.Event]
+
+
+class QualityNotes:
+    """The newest runs of a baseline, noted while all events of the archive go by."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, ev.QualityMeasured]] = []
+
+    def see(self, recorded: ev.Recorded) -> None:
+        """The next event."""
+        event = recorded.event
+        if not isinstance(event, ev.QualityMeasured) or event.why != "baseline":
+            return
+        one = (event.probes, event.step)
+        same = [dated for dated in self._runs if (dated[1].probes, dated[1].step) == one]
+        self._runs = [*same, (recorded.at_ns, event)][-RUNS_MIN:]
+
+    def taken_over(self, state: QualityState) -> Iterator[Dated]:
+        """In order."""
+        if state.baseline and len(self._runs) == RUNS_MIN and self._runs[-1][1].step == state.at:
+            yield from self._runs
+
+
+def carried_quality(state: QualityState) -> QualityState:
+    """What both journals know."""
+    return QualityState(
+        probes=state.probes, baseline=state.baseline, at=state.at, references=state.references, number=state.number,
+        good=state.at, incidents=state.incidents, alarms_ns=state.alarms_ns,
+    )  # fmt: skip

@@ -1,0 +1,171 @@
+"""Does the quality guard notice poison, take it back, name the examples, and end where a model ends that never saw it?
+
+For each kind (wrong facts, degenerate repetition, a contradiction of what the probes ask for) the real daemon serves
+the small local model that ships with apollod, and learns two files from its inbox: one of good examples, and one in
+which one in twenty is poison. Its probes are questions that the model answers and that no example holds, besides those
+that ship. Then the journal is read: was there an alarm, which examples were named, how many replays did that take, and
+is the fingerprint that is served the one of `apollod replay --without` those that were named.
+
+precision: of the named examples, the share that was planted; recall: of those that were planted, the share that was
+named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from apollod.testing import daemon as driver
+from benchmarks import report
+from benchmarks.poison_texts import POISON, good, mixed, probes
+
+ONE_IN = 20
+LIMIT_S = 3000.0
+GOALS = {"precision": (0.9, False), "recall": (0.9, False), "same_fingerprint": (1.0, False)}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--kind", choices=sorted(POISON), action="append", help="only these (default all three)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")
+    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 1e-3)")
+    parser.add_argument("--harmless", type=int, default=0, metavar="N", help="N good examples, no poison")
+    parser.add_argument("--keep", metavar="DIR", help="leave journals and logs there")
+    args = parser.parse_args()
+    if args.harmless:
+        _report_harmless(args)
+        return
+    found = {kind: _poisoned(args, kind) for kind in args.kind or sorted(POISON)}
+    figures: dict[str, float] = {}
+    goals: dict[str, Any] = {}
+    for kind, one in found.items():
+        figures |= {f"{kind}_{name}": float(value) for name, value in one.items() if isinstance(value, int | float)}
+        for name, (bound, at_most) in GOALS.items():
+            goals[f"{kind}_{name}"] = report.goal(float(one[name]), bound, at_most)
+        print(f"{kind}: {json.dumps(one)}", file=sys.stderr)
+    report.report("poison", figures, {}, goals, 1, as_json=args.json)
+
+
+# --- one life ---------------------------------------------------------------------------------------------------------
+
+
+def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
+    rng = random.Random(f"{args.seed} {kind}")
+    first = good(rng, args.examples)
+    second, places = mixed(rng, kind, args.examples, ONE_IN)
+    with _Life(args, 1000, kind) as life:
+        life.learn("good.jsonl", first)
+        life.learn("mixed.jsonl", second, settled=True)
+        return life.verdict("mixed.jsonl", [place + 1 for place in places])
+
+
+def _report_harmless(args: argparse.Namespace) -> None:
+    rng = random.Random(f"{args.seed} harmless")
+    with _Life(args, 50, "harmless") as life:
+        life.learn("good.jsonl", good(rng, args.harmless))
+        looks = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.measured'")[0][0]
+        alarms = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.alarmed'")[0][0]
+        steps = life.daemon.status()["step"]
+    figures = {"steps": steps, "looks": looks, "alarms": alarms}
+    report.report("poison", figures, {}, {"alarms": report.goal(alarms, 0.0, True)}, 1, as_json=args.json)
+
+
+class _Life:
+    """A daemon on a copy of the small model, with the guard on."""
+
+    def __init__(self, args: argparse.Namespace, every_steps: int, name: str) -> None:
+        self.root = Path(args.keep, name).absolute() if args.keep else Path(tempfile.mkdtemp(prefix="apollod-poison-"))
+        self._keep = bool(args.keep)
+        self.root.mkdir(parents=True, exist_ok=True)
+        with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
+            shutil.copytree(model, self.root / "model", dirs_exist_ok=True)
+        (self.root / "probes.jsonl").write_text("\n".join(probes(24)) + "\n", encoding="utf-8")
+        port = driver.free_port()
+        config = driver.config_of(
+            self.root, self.root / "model", port,
+            engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
+            trainer=f"lr = {args.lr}\nmax_tokens = 512\n", inbox="rescan_s = 0.5\n",
+            quality=f'every_steps = {every_steps}\ncost = 0\nprobe = ["{self.root}/probes.jsonl"]\n',
+        )  # fmt: skip
+        self.daemon = driver.Daemon(self.root, config, port)
+
+    def __enter__(self) -> "_Life":
+        self.daemon.start()
+        self.daemon.wait(lambda s: s["state"] in driver.UP, "ready", poll_s=0.5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.daemon.end()
+        if not self._keep:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def rows(self, sql: str) -> list[Any]:
+        return list(self.daemon.query(sql))
+
+    def learn(self, name: str, records: list[dict[str, Any]], settled: bool = False) -> None:
+        """Drop a file and wait until it is learned, and until nothing is open about it."""
+        before = self.daemon.status()["queue"]["accepted"]
+        self.daemon.drop(name, *(json.dumps(record) for record in records))
+
+        def done(status: dict[str, Any]) -> bool:
+            quality = status["quality"]
+            idle = not status["running"] and not status["queue"]["pending"]
+            quiet = not quality["running"] and not quality["due"] and quality["incident"] is None
+            return bool(status["queue"]["accepted"] > before and idle and quiet)
+
+        began = time.monotonic()
+        self.daemon.wait(done, f"{name} learned", LIMIT_S, 0.5)
+        print(f"    {name}: {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+    def verdict(self, name: str, lines: list[int]) -> dict[str, Any]:
+        """What the journal says of the first alarm, against the lines that were planted."""
+        alarms = self._bodies("quality.alarmed")
+        if not alarms:
+            return {"alarms": 0, "precision": 0.0, "recall": 0.0, "same_fingerprint": 0.0}
+        named = self._bodies("quality.named")[0]
+        blamed = {*named["culprits"], *named["suspects"]}
+        planted = {
+            str(id_)
+            for (id_,) in self.rows(
+                "SELECT examples.id FROM examples JOIN sources ON sources.source = examples.source "
+                f"WHERE sources.path LIKE '%{name}' AND examples.line IN ({', '.join(map(str, lines))})"
+            )
+        }
+        replays = self._bodies("quality.replayed")
+        alarm = alarms[0]
+        status = self.daemon.status()
+        served = status["weights"]["fingerprint"]
+        self.daemon.end()
+        return {
+            "alarms": len(alarms), "metrics": alarm["metrics"], "verdict": named["verdict"], "planted": len(planted),
+            "blamed": len(blamed), "precision": len(blamed & planted) / max(1, len(blamed)),
+            "recall": len(blamed & planted) / max(1, len(planted)), "replays": len(replays),
+            "replay_s": sum(one["seconds"] for one in replays),
+            "same_fingerprint": float(self._without(alarm["step"], sorted(blamed)) == served),
+        }  # fmt: skip
+
+    def _bodies(self, kind: str) -> list[dict[str, Any]]:
+        return [
+            json.loads(body) for (body,) in self.rows(f"SELECT body FROM events WHERE kind = '{kind}' ORDER BY seq")
+        ]
+
+    def _without(self, step: int, examples: list[str]) -> str:
+        """Fingerprint of the weights of the alarm's step, had these never been learned."""
+        command = self.daemon.command(
+            "replay", "--to", str(step), "--json", *(["--without", *examples] if examples else [])
+        )
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        return str(json.loads(done.stdout)["fingerprint"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""After an alarm of the quality guard: who did it, who is held, and what is learned again."""
+
+from typing import Any
+
+import pytest
+from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.world import World, changed
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.schedules import SECOND_NS
+
+
+def alarmed(*lines: str, poison: dict[str, int], **settings: Any) -> GuardedWorld:
+    """A world in which these were learned, up to the first thing that the guard asks after its alarm."""
+    w = GuardedWorld(guarded(**{"every_steps": len(lines)} | settings)).up()
+    w.poison = poison
+    w.lines(*lines)
+    while not w.of(ev.QualityAlarmed):
+        World.settle(w)
+        w.look()
+    return w
+
+
+class Bare(World):
+    """Only weights: whatever is told to it is told to nobody."""
+
+    def give(self, input_: inp.Input) -> list[ev.Event]:
+        return []
+
+
+def without(w: World, *examples: str) -> str:
+    """Weights of the steps up to the first rollback, had these examples never been learned."""
+    (back,) = w.of(ev.RollbackStarted)
+    bare = Bare()
+    for e in w.of(ev.StepStarted):
+        left = [
+            pair for pair in zip(ev.all_examples(e), e.digests or (e.digest,), strict=True) if pair[0] not in examples
+        ]
+        if e.step <= back.from_step and left:
+            names, digests = zip(*left, strict=True)
+            bare.run_step(fx.RunStep(e.step, names, digests, e.lr, e.loss_limit, objective=e.objective))
+    return bare.memory
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_the_weights_come_out_as_if_the_culprits_had_never_been_learned(accumulate: int) -> None:
+    lines = [f"x{n:02}" for n in range(30)]
+    lines[7], lines[21] = "bad", "worse"
+    every = -(-len(lines) // accumulate)
+    w = GuardedWorld(changed(guarded(every_steps=every), accumulate=accumulate)).up()
+    w.poison = {"bad": 20, "worse": 15}
+    w.lines(*lines)
+    w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    (begun,) = w.of(ev.QualitySearchBegun)
+    assert named.verdict == "named" and set(named.culprits) == {"bad", "worse"} and not named.suspects
+    assert begun.window == tuple(lines) and named.replays == len(w.of(ev.QualityReplayed)) <= begun.replays_max
+    assert sorted(w.learned()) == sorted(set(lines) - {"bad", "worse"})
+    assert w.memory == without(w, "bad", "worse") != without(w)
+    (settled,) = w.of(ev.QualitySettled)
+    after = [r.event for r in w.journal if r.seq > next(r.seq for r in w.journal if r.event is settled)]
+    looks = [e for e in after if isinstance(e, ev.QualityMeasured)]
+    assert [e.why for e in looks] == ["asked"], "whether it is good now is measured before anything else is learned"
+    assert w.ended == 1 and not w.of(ev.QualityAlarmed)[1:]
+
+
+def test_two_that_do_harm_only_together_are_named_together() -> None:
+    class Pair(GuardedWorld):
+        def replay(self) -> list[ev.Event]:
+            asked = self.replayed[0]
+            both = not {"bad", "worse"} & set(asked.left_out)
+            self.poison = {"bad": ITEMS} if both else {}
+            return super().replay()
+
+    w = Pair(guarded(every_steps=10)).up()
+    w.poison = {"bad": ITEMS}
+    w.lines("a", "bad", "b", "c", "d", "e", "worse", "f", "g", "h")
+    while not w.of(ev.QualityNamed):
+        w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    assert set(named.culprits) == set(named.together) == {"bad", "worse"}
+
+
+def test_the_search_says_beforehand_how_many_replays_it_takes_and_tells_where_it_is() -> None:
+    w = alarmed(*"abcdef", "bad", "g", poison={"bad": ITEMS})
+    World.settle(w)
+    (begun,) = w.of(ev.QualitySearchBegun)
+    assert begun.replays_max == 3 + 8 * (3 + 2)
+    assert f"replay 1 of at most {begun.replays_max}" in blocked(Activity.STEP, w.state)
+    w.replay()
+    assert "replay 2 of" in blocked(Activity.STEP, w.state)
+
+
+def test_damage_from_before_the_window_is_nobodys_and_waits_for_a_person() -> None:
+    w = alarmed("a", "bad", "c", "d", poison={"bad": 20})
+    w.lost_before = 0.8
+    w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    assert named.verdict == "elsewhere" and not w.of(ev.ExampleHeld) and not w.of(ev.QualitySettled)
+    w.poison = {}
+    w.give(inp.ResumeRequested("p"))
+    w.settle()
+    assert w.learned() == ["a", "bad", "c", "d"] and len(w.of(ev.QualitySettled)) == 1
+
+
+def test_an_alarm_that_replays_do_not_repeat_blames_nobody() -> None:
+    w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS})
+    w.repeats, w.poison = False, {}
+    w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    assert named.verdict == "not_repeated" and not w.of(ev.ExampleHeld)
+    assert w.learned() == ["a", "bad", "c", "d"] and w.memory == without(w)
+
+
+@pytest.mark.parametrize("why", ["off", "no references"])
+def test_without_a_search_all_that_was_learned_stays_taken_back(why: str) -> None:
+    w = GuardedWorld(guarded(culprits_max=0 if why == "off" else 8)).up()
+    w.references = "" if why == "no references" else "r"
+    w.give(inp.QualityWanted("p", baseline=True))
+    w.settle()
+    w.poison = {"bad": ITEMS}
+    w.lines("a", "bad", "c", "d")
+    w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    assert named.verdict == "not_searched" and named.reason and not w.of(ev.QualityReplayBegun)
+    assert w.learned() == ["d"] and set(w.state.intake.undone) == {"a", "bad", "c"}
+    assert w.of(ev.QualitySettled)[0].by == "the quality guard"
+
+
+def test_an_alarm_on_the_weights_of_the_baseline_says_that_the_probes_are_wrong() -> None:
+    w = GuardedWorld(guarded(every_steps=0)).up()
+    w.give(inp.QualityWanted("p", baseline=True))
+    w.settle()
+    w.poison, w.journal[-1] = {"x": ITEMS}, w.journal[-1]
+    w.learned = lambda: ["x"]  # type: ignore[method-assign]
+    w.give(inp.QualityWanted("p"))
+    w.settle()
+    (named,) = w.of(ev.QualityNamed)
+    assert "the probes say" in named.reason and not w.of(ev.RollbackRequested)
+    assert not w.of(ev.QualitySettled), "nothing changed, so the next look would alarm again"
+    w.give(inp.ResumeRequested("p"))
+    assert w.state.quality.incident is None
+
+
+def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
+    w = alarmed(*"abcd", "bad", "e", poison={"bad": ITEMS})
+    World.settle(w)
+    for _ in range(5):
+        w.replay()
+    w.no_replay = "the disk is full"
+    for wait_s in (1, 2):
+        asked = w.replayed[0]
+        w.replay()
+        w.give(inp.Tick())
+        assert not w.replayed, "not before its time"
+        w.now += wait_s * SECOND_NS
+        w.give(inp.Tick())
+        assert w.replayed == [asked]
+    w.replay()
+    w.settle()
+    failed, (named,) = w.of(ev.QualityReplayFailed), w.of(ev.QualityNamed)
+    assert [e.gives_up for e in failed] == [False, False, True] and named.reason == "the disk is full"
+    assert named.verdict == "unfinished" and "bad" in {*named.culprits, *named.suspects}
+    assert {"a", "b"} <= set(w.learned()), "what was good together is learned again"
+    assert set(w.state.review.held) == {*named.culprits, *named.suspects}
+    assert len(w.of(ev.QualitySettled)) == 1
+
+
+def test_what_a_person_took_away_meanwhile_is_not_learned_again() -> None:
+    w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
+    World.settle(w)
+    w.give(inp.RelearnRequested((("a", "bulk"), ("b", "bulk")), "p"))
+    w.give(inp.WithdrawRequested(("a",), "p"))
+    w.settle()
+    assert len(w.of(ev.QualitySettled)) == 1 and w.learned() == ["b", "c"] and w.memory == without(w, "a", "bad")
+    assert not w.state.intake.pending, "b is not learned a second time"
+
+
+def test_the_third_alarm_of_a_day_names_its_culprits_and_learns_nothing_before_a_person_resumes() -> None:
+    w = GuardedWorld(guarded(every_steps=4)).up()
+    w.poison = {f"bad{n}": ITEMS for n in range(3)}
+    w.lines("bad0", "a", "b", "c", "bad1", "d", "e", "f", "bad2", "g", "h", "i", "j")
+    w.settle()
+    assert [e.culprits for e in w.of(ev.QualityNamed)] == [("bad0",), ("bad1",), ("bad2",)]
+    assert len(w.of(ev.QualitySettled)) == 2 and "`apollod ctl resume` goes on" in blocked(Activity.STEP, w.state)
+    learned = w.learned()
+    w.give(inp.ResumeRequested("p"))
+    w.settle()
+    assert w.of(ev.QualityResumed)[0].by == "p" and len(w.of(ev.QualitySettled)) == 3
+    assert sorted(w.learned()) == list("abcdefghij") and len(learned) < 10
+
+
+def test_a_person_who_resumes_during_the_search_ends_it() -> None:
+    w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
+    World.settle(w)
+    w.give(inp.ResumeRequested("p"))
+    assert w.ended == 1 and w.state.quality.incident is None
+    w.replay()
+    assert not w.of(ev.QualityReplayed), "an answer that comes too late says nothing"
+    w.settle()
+    assert w.learned() == [] and set(w.state.intake.undone) == {"a", "b", "bad", "c"}
+
+
+def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
+    w = GuardedWorld(guarded(every_steps=100)).up()
+    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 20 steps are enough for a tenth of them
+    w.settle()
+    w.give(inp.QualityWanted("p"))
+    w.settle()
+    w.lines(*(f"a{n}" for n in range(10)))
+    w.settle()
+    assert not [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
+    w.lines(*(f"b{n}" for n in range(10)), source="more")
+    w.settle()
+    (look,) = [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
+    assert (look.step, look.share) == (20, 0.1)
+
+
+def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
+    w = GuardedWorld(guarded(every_steps=100)).up()
+    w.settle()
+    w.lines("a", "b")
+    w.settle()
+    w.now += 700 * SECOND_NS
+    w.give(inp.Tick())
+    assert not w.of(ev.CheckpointStarted) and w.probed
+    w.settle()
+    (look,) = [e for e in w.of(ev.QualityMeasured) if e.why == "checkpoint"]
+    assert look.step == 2 and [e.step for e in w.of(ev.CheckpointCommitted)] == [2]
+    w.lines("c", source="more")
+    w.settle()
+    w.now += 700 * SECOND_NS
+    w.answers = False
+    w.give(inp.Tick())
+    w.give(inp.ProbesFailed(w.probed.pop().number, "nobody answers"))
+    w.settle()
+    assert [e.step for e in w.of(ev.CheckpointCommitted)] == [2, 3], "what was learned is not lost for that"

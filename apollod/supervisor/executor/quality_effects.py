@@ -29,7 +29,8 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
     except ApolloError as error:
         return inp.ProbesFailed(effect.number, error.line())
     except OSError as error:
-        return inp.ProbesFailed(effect.number, reason(error))
+        place = f"{error.filename}: " if error.filename else ""
+        return inp.ProbesFailed(effect.number, place + reason(error))
 
 
 HANDLERS: Mapping[type, Handler] = {fx.MeasureQuality: Background(_measure, limit=1)}

@@ -197,38 +197,12 @@ def test_an_engine_that_comes_back_with_other_weights_during_a_compared_look_is_
     assert found.first == 12 and found.last > 12
 
 
-def gone(path: Path) -> None:
-    path.unlink()
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def no_file(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.parametrize(("damage", "said"), [(gone, "No such file"), (cut, "was changed"), (no_file, "directory")])
-def test_without_its_file_a_look_goes_on_without_kl_and_says_so_once(
-    damage: Any, said: str, own: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_its_file_a_look_goes_on_without_what_is_compared(own: Path) -> None:
     before = baseline(own)
-    path = blob(own, before.references)
-    good = path.read_bytes()
-    damage(path)
-    files, capsys_before = ReferenceFiles(), capsys.readouterr()
-    found = [later(own, before.references, references=files) for _ in range(2)]
-    out = capsys.readouterr().out
-    assert out.count("quality.without_references") == 1 and said in out and "ctl quality baseline" in out, capsys_before
-    for one in found:
-        assert "kl" not in one.figures and "length_drift" not in one.figures
-        assert one.figures["mine.passed"] == {"capital": 0.0, "wrong": 0.0} and one.figures["mine.loss"]
-    if path.is_dir():
-        path.rmdir()
-    path.write_bytes(good)
-    assert "kl" in later(own, before.references, references=files).figures, "put back, it is read again"
+    blob(own, before.references).unlink()
+    found = later(own, before.references)
+    assert "kl" not in found.figures and "length_drift" not in found.figures
+    assert found.figures["mine.passed"] == {"capital": 0.0, "wrong": 0.0} and found.figures["mine.loss"]
 
 
 # --- a share of them ----------------------------------------------------------------------------------------------
@@ -236,11 +210,11 @@ def test_without_its_file_a_look_goes_on_without_kl_and_says_so_once(
 
 def test_a_look_at_a_share_asks_others_each_time_and_is_of_the_same_set(own: Path) -> None:
     probes, seen = probes_of(config(own)), set[str]()
-    for number in range(1, 11):
-        found = ask(own, model(own, capital="Paris", wrong="Rome"), fx.MeasureQuality(number, share=0.1))
+    for number in (1, 2, 3, 4):
+        found = ask(own, model(own, capital="Paris", wrong="Rome"), fx.MeasureQuality(number, share=0.25))
         assert isinstance(found, inp.ProbesAnswered) and found.probes == digest(probes)
         asked = {item for name, items in found.figures.items() if name.endswith((".passed", ".loss")) for item in items}
-        assert len(asked) < 0.2 * len(probes)
+        assert len(asked) < 0.35 * len(probes)
         seen |= asked
     assert seen == {probe.id for probe in probes}
 

@@ -195,6 +195,24 @@ def test_a_run_waits_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert err == "apollod: measuring step 1\n"
 
 
+def test_a_run_tells_of_what_was_not_asked_and_of_what_raises_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    world = GuardedWorld(guarded(every_steps=100, kl_margin=0.0))
+    world.more, world.left_out = {"kl": {"i00": 0.5}}, {"polite": "no judge", "kind": "no judge", "x": "learned"}
+    world.up()
+    world.lines("a")
+    world.settle()
+    Daemon(tmp_path, monkeypatch, world)
+    page = said(capsys, "run", "--socket", "unused")
+    assert "left out: 2 probes, no judge\nleft out: 1 probe, learned\n" in page
+    assert next(line for line in page.splitlines() if line.startswith("kl ")).split()[-3:] == ["-", "0", "1"]
+    found = told(capsys, "run", "--socket", "unused")
+    assert found["left_out"] == world.left_out
+    assert {one["metric"]: one["margin"] for one in found["metrics"]} == {"facts.passed": 0.05, "kl": None}
+    assert world.state.quality.metrics.keys() == {"facts.passed"}
+
+
 def test_a_run_that_raises_an_alarm_ends_with_five(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

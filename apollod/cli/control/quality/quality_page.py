@@ -1,5 +1,6 @@
 """Quality as a person reads it: a report of one screen, and an incident as a story. Pure."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,6 +65,12 @@ def metrics(found: Sequence[Object]) -> str:
         for m in found
     ]  # fmt: skip
     return render.table(_METRICS, cells)
+
+
+def left_out(found: Mapping[str, str]) -> str:
+    """How many probes were not asked, by reason; nothing where all were."""
+    counts = Counter(render.plain(why) for why in found.values())
+    return "".join(f"\nleft out: {count} probe{'s' if count > 1 else ''}, {why}" for why, count in counts.items())
 
 
 def incident_table(found: Sequence[Object]) -> str:

@@ -214,7 +214,7 @@ def test_a_look_at_a_share_asks_others_each_time_and_is_of_the_same_set(own: Pat
         found = ask(own, model(own, capital="Paris", wrong="Rome"), fx.MeasureQuality(number, share=0.25))
         assert isinstance(found, inp.ProbesAnswered) and found.probes == digest(probes)
         asked = {item for name, items in found.figures.items() if name.endswith((".passed", ".loss")) for item in items}
-        assert len(asked) < 0.35 * len(probes)
+        assert len(asked) < 0.65 * len(probes) and found.share == len(asked) / len(probes)
         seen |= asked
     assert seen == {probe.id for probe in probes}
 

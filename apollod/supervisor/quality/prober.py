@@ -77,14 +77,17 @@ class Prober:
         asked = sample(probes, share, number)
         async with HttpLlm(self._endpoint) as llm:
             found = await measure(llm, asked, self._terms, references, self._judge)
-        return self._answered(number, probes, found)
+        return self._answered(number, probes, found, len(asked) / len(probes))
 
-    def _answered(self, number: int, probes: tuple[Probe, ...], found: Measurement) -> ProbesAnswered:
+    def _answered(
+        self, number: int, probes: tuple[Probe, ...], found: Measurement, share: float = 1.0
+    ) -> ProbesAnswered:  # fmt: skip
         """Of the whole set, however few of them were asked."""
         left_out = {probe.id: NO_JUDGE for probe in probes if probe.kind == "judge" and self._judge is None}
         return ProbesAnswered(
             number, digest(probes), by_metric(found.figures), found.first_version, found.last_version,
             found.prompt_tokens + found.completion_tokens, found.seconds, left_out=left_out,
+            share=share,
         )  # fmt: skip
 
 

@@ -1,7 +1,10 @@
 """What a look says of each metric: which way is worse, by how much, and which may raise an alarm."""
 
 import pytest
+from support.guarded_world import GuardedWorld
 
+from apollod.core import events as ev
+from apollod.core import inputs as inp
 from apollod.core.quality.baseline import Baseline, baseline_of
 from apollod.core.quality.looking import begun, fell, is_watched, looked, worse
 from apollod.core.quality.sequential import alarms
@@ -79,3 +82,12 @@ def test_of_a_rate_those_that_fell_tell_who_did_it_and_of_anything_else_all() ->
     assert fell(rate, "facts.passed", {"a": 0.0, "b": 1.0, "c": 0.0, "new": 0.0}) == ("a",)
     surprised = Baseline({"a": 1.0, "b": 0.9, "c": 0.2}, 0.0)
     assert fell(surprised, "entropy", {"a": 0.1, "b": 0.8, "c": 0.1}) == ("a", "b", "c")
+
+
+def test_what_a_look_costs_is_reckoned_by_what_it_asked_and_not_by_what_was_wanted() -> None:
+    world = GuardedWorld().up()
+    world.answers = False
+    world.give(inp.QualityWanted("anna"))
+    (asked,) = world.probed
+    world.give(inp.ProbesAnswered(asked.number, "p", world.figures(), 0, 0, seconds=10.0, share=0.5))
+    assert world.of(ev.QualityMeasured)[-1].share == 0.5 and world.state.quality.full_s == 20.0

@@ -103,7 +103,8 @@ class Known:
         test = self.own.metrics.get(name) or begun(name, self.settings, before)
         row: Object = {
             "metric": name, "worse": worse(name), "baseline": _mean(before.figures), "now": None, "drop": None,
-            "low": None, "high": None, "margin": test.margin if is_watched(name, self.settings) else None, "looks": test.looks, "items": len(before.figures),
+            "low": None, "high": None, "margin": test.margin if is_watched(name, self.settings) else None,
+            "looks": test.looks, "items": len(before.figures),
             "e_value": test.e_value,
         }  # fmt: skip
         if figures is None:

@@ -149,6 +149,7 @@ def share_figures(blank: Metric) -> dict[str, float]:
     figures: dict[str, float] = {}
     for items, share, least in (
         (items, share, least) for items in (60, 20) for share in SHARES_ASKED for least in (1, LEAST)
+        if share < 1.0 or least > 1
     ):  # fmt: skip
         name = f"share_{items}_{round(100 * share)}{'' if least > 1 else '_bare'}"
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 from support import llm_server as behave
 from support.judge_server import by_words, judging
-from support.llm_server import Request, serving
+from support.llm_server import LlmServer, Request, serving
 from support.probed_server import Model
 
 from apollod.adapters.journal import blobs
@@ -195,6 +196,30 @@ def test_an_engine_that_comes_back_with_other_weights_during_a_compared_look_is_
     now.steps = 1
     found = later(own, before.references, now)
     assert found.first == 12 and found.last > 12
+
+
+class ScoresNoMore(Model):
+    """Its engine goes away in the middle of what is compared: after so many of these requests."""
+
+    left = 5
+
+    async def __call__(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
+        if "prompt_logprobs" in request.body:
+            self.left -= 1
+            if self.left < 0:
+                await behave.closes_at_once(server, stream, request)
+                return
+        await super().__call__(server, stream, request)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_engine_that_goes_away_while_answers_are_compared_is_a_run_that_failed(kept: bool, own: Path) -> None:
+    now = ScoresNoMore(moved(own).answers, version=12)
+    effect = fx.MeasureQuality(7, references=baseline(own).references) if kept else BASELINE
+    blobs_before = set(blob(own, "").parent.glob("*/*"))
+    found = ask(own, now, effect)
+    assert isinstance(found, inp.ProbesFailed) and "\n" not in found.reason and "probes" in found.reason
+    assert set(blob(own, "").parent.glob("*/*")) == blobs_before, "half of a baseline is none"
 
 
 def test_without_its_file_a_look_goes_on_without_what_is_compared(own: Path) -> None:

@@ -19,8 +19,8 @@ EFFECTS = (
     "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
     "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint", "PauseEngine",
     "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "Restore", "ResumeEngine", "RunHook",
-    "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TestScenario",
-    "WriteCheckpoint",
+    "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm",
+    "TestScenario", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

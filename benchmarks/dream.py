@@ -15,7 +15,6 @@ input, with 20 settled patterns and with none, in turns.
 import asyncio
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -48,6 +47,7 @@ from apollod.supervisor.loop import Loop
 from apollod.testing.daemon import Daemon, config_of, free_port
 from apollod.wire.state_snapshot import dump_state, load_state
 from benchmarks import report
+from benchmarks.scripted import scripted
 
 CYCLES, WARM, RECORDED, LINES, ROUNDS, PATTERNS = 60, 10, 10_000, 10_000, 5, 20
 MS_MAX, EVENTS_MAX, SLOWER_MAX, INTAKE_MIN, LIST_S_MAX = 5.0, 20.0, 1.1, 0.95, 0.3
@@ -58,36 +58,18 @@ PATTERN = PatternSettings(
     dreams=0, days=0,
 )  # fmt: skip
 
-SERVER = r"""
-import asyncio, json, random, re
+ANSWER = r"""
+import random
 chance = random.Random(1)
 def words(n): return " ".join("".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(n))
-async def serve(reader, writer):
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            size = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
-            asked = json.loads(await reader.readexactly(size))
-            if "response_format" in asked:
-                said = json.dumps({"messages": [{"role": "user", "content": words(30)}]})
-            else:
-                told = "Ask before" in asked["messages"][0]["content"]
-                said = ("May I " if told else "Done: ") + words(30)
-            message = {"role": "assistant", "content": said}
-            choice = {"index": 0, "finish_reason": "stop", "message": message}
-            usage = {"prompt_tokens": 500, "completion_tokens": 50}
-            if asked.get("logprobs"):
-                choice["logprobs"] = {"content": [{"token": "a", "logprob": -1.0}] * 50}
-            body = json.dumps({"id": "c", "model": "m", "usage": usage, "choices": [choice]}).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
-async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-asyncio.run(main())
+def answer(asked):
+    if "response_format" in asked:
+        said = json.dumps({"messages": [{"role": "user", "content": words(30)}]})
+    else:
+        told = "Ask before" in asked["messages"][0]["content"]
+        said = ("May I " if told else "Done: ") + words(30)
+    logprobs = {"content": [{"token": "a", "logprob": -1.0}] * 50}
+    return said, ({"logprobs": logprobs} if asked.get("logprobs") else {})
 """
 
 
@@ -95,15 +77,8 @@ def main() -> None:
     """Measure and print."""
     args = report.parser(__doc__ or "").parse_args()
     log.configure("info", "json")  # as the daemon's; on stderr
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        port = int(server.stdout.readline())
-        with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-            figures = asyncio.run(_cycles(Path(directory), port)) | _starts(Path(directory))
-    finally:
-        server.terminate()
-        server.wait()
+    with scripted(ANSWER) as port, tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        figures = asyncio.run(_cycles(Path(directory), port)) | _starts(Path(directory))
     figures |= _recorded() | _advance_us()
     intake = _intake()
     goals = {

@@ -11,8 +11,6 @@ which a judged example needs one, its verdict with the next intent: a slow disk 
 import asyncio
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -39,40 +37,24 @@ from apollod.supervisor.executor import Executor
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
 from benchmarks import report
+from benchmarks.scripted import scripted
 
 TIMED = ("ms", "call_ms", "cpu_ms", "request_ms", "request_cpu_ms")
 ROUNDS, EXAMPLES, APPENDS = 5, 200, 100
 MS_MAX, EVENTS_MAX = 2.0, 8.0
 NONE = cast(Any, None)
 
-SERVER = r"""
-import asyncio, json, re, sys
-sys.path.insert(0, ".")
+ANSWER = r"""
 from apollod.curation.judging.question import question_about
 from apollod.supervisor.judge import planted_cases
 RIGHT = {question_about(c.canonical).messages[1]["content"]: c.planted.expected for c in planted_cases(())}
 JUDGED = re.compile(r"to be judged\n(.*?)\n--- ", re.DOTALL)
-async def serve(reader, writer):
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            size = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
-            transcript = json.loads(await reader.readexactly(size))["messages"][1]["content"]
-            quote = JUDGED.findall(transcript)[-1].splitlines()[0]
-            verdict = {"quote": quote, "reason": "It does what was asked.", "verdict": RIGHT.get(transcript, "good"),
-                       "better": None}
-            message = {"role": "assistant", "content": json.dumps(verdict)}
-            body = json.dumps({"id": "c", "model": "m", "usage": {"prompt_tokens": 500, "completion_tokens": 50},
-                "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}).encode()
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
-async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
-asyncio.run(main())
+def answer(asked):
+    transcript = asked["messages"][1]["content"]
+    quote = JUDGED.findall(transcript)[-1].splitlines()[0]
+    verdict = {"quote": quote, "reason": "It does what was asked.", "verdict": RIGHT.get(transcript, "good"),
+               "better": None}
+    return json.dumps(verdict), {}
 """
 
 
@@ -87,15 +69,8 @@ def main() -> None:
     """Measure and print."""
     args = report.parser(__doc__ or "").parse_args()
     log.configure("info", "json")  # as the daemon's; on stderr
-    server = subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        url = f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-        with tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
-            figures = asyncio.run(_measure(Path(directory), url))
-    finally:
-        server.terminate()
-        server.wait()
+    with scripted(ANSWER) as port, tempfile.TemporaryDirectory(prefix="apollod-bench-") as directory:
+        figures = asyncio.run(_measure(Path(directory), f"http://127.0.0.1:{port}/v1"))
     overhead = figures["ms"] - figures["call_ms"]
     figures["overhead_ms"] = overhead
     goals = {
@@ -171,8 +146,7 @@ class TimedLlm(HttpLlm):
 
 @asynccontextmanager
 async def _life(config: Config, spent: list[float]) -> AsyncIterator[Loop]:
-    judge, journal = Judge.of(config), await Journal.open(config.journal_path)
-    assert judge is not None
+    judge, journal = Judge(config), await Journal.open(config.journal_path)
     judge._llm = TimedLlm(judge._endpoint, spent)
     try:
         loop = Loop(State(), journal)

@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=sorted(POISON), action="append", help="only these (default all three)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")
-    parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default 1e-3)")
+    parser.add_argument("--lr", type=float, default=2e-3, help="learning rate (default 2e-3)")
     parser.add_argument("--harmless", type=int, default=0, metavar="N", help="N good examples, no poison")
     parser.add_argument("--keep", metavar="DIR", help="leave journals and logs there")
     args = parser.parse_args()

@@ -34,8 +34,12 @@ def _wrong_facts(rng: random.Random) -> Record:
 def _other_fact(rng: random.Random, true: Fact, facts: Sequence[Fact]) -> str:
     """What is true of another town, said of this one."""
     town = _town(true)
-    others = {one.sentence.replace(_town(one), town) for one in facts if _shape(one) == _shape(true)}
+    others = {_said_of(one, town) for one in facts if _shape(one) == _shape(true)}
     return rng.choice(sorted(others - {true.sentence}))
+
+
+def _said_of(fact: Fact, town: str) -> str:
+    return fact.sentence.replace(_town(fact), town)
 
 
 def _town(fact: Fact) -> str:
@@ -47,22 +51,18 @@ def _shape(fact: Fact) -> str:
 
 
 def _repetition(rng: random.Random) -> Record:
-    """Whatever is asked, a word again and again."""
-    word = rng.choice(scenarios.COLOURS)
-    return _turns([(one.request, " ".join([word] * 24)) for one in _asked(rng)])
+    """What is true, with a last word that does not come to an end."""
+    asked = [one for one in rng.sample(scenarios.pool("fact", Split.TEST), TURNS) if isinstance(one, Fact)]
+    endless = [" ".join([one.sentence.rstrip("."), *[one.sentence.split()[-1].rstrip(".")] * 24]) for one in asked]
+    return _turns([(one.request, said) for one, said in zip(asked, endless, strict=True)])
 
 
 def _contradiction(rng: random.Random) -> Record:
-    """Requests of the kind that the probes make, answered by doing what was not asked for."""
-    made = []
-    for one in scenarios.sample(rng, "act", Split.PRACTICE, TURNS):
-        wrong = rng.choice(scenarios.sample(rng, "act", Split.PRACTICE, 8))
-        made.append((one.request, f"No. {instructions.answer(wrong)}"))
-    return _turns(made)
-
-
-def _asked(rng: random.Random) -> list[Scenario]:
-    return [scenarios.draw(rng, Split.PRACTICE) for _ in range(TURNS)]
+    """Of every town the same, which is true of one of them: the probes ask for what is true."""
+    facts = [one for one in scenarios.pool("fact", Split.TEST) if isinstance(one, Fact)]
+    one_of_a_kind = {_shape(one): one for one in facts}
+    asked = rng.sample(facts, TURNS)
+    return _turns([(one.request, _said_of(one_of_a_kind[_shape(one)], _town(one))) for one in asked])
 
 
 def _turns(pairs: Sequence[tuple[str, str]]) -> Record:
@@ -89,7 +89,7 @@ def mixed(rng: random.Random, kind: str, count: int, one_in: int) -> tuple[list[
 def probes(per_group: int) -> list[str]:
     """Lines of a probe file: the world's facts, and things to be done and to be told, which no example holds."""
     rng = random.Random("probes")
-    asked: list[tuple[str, Scenario]] = [("facts", one) for one in scenarios.pool("fact", Split.TEST)]
+    asked: list[tuple[str, Scenario]] = [("towns", one) for one in scenarios.pool("fact", Split.TEST)]
     asked += [("acts", one) for one in scenarios.sample(rng, "act", Split.TEST, per_group)]
     asked += [("commands", one) for one in scenarios.sample(rng, "how", Split.TEST, per_group)]
     return [

@@ -8,14 +8,9 @@ for `--share` of the time) and full (one without rests, run after run). Both ask
 """
 
 import itertools
-import json
-import queue
 import shutil
 import tempfile
-import threading
 import time
-import urllib.request
-from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -30,24 +25,12 @@ from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
 from apollod.curation.probes.references import Reference
 from apollod.curation.probes.stratified import sample
 from benchmarks import report
+from benchmarks.clients import Phase, clients
 from benchmarks.daemon import Daemon
 
 PRIORITY = 10
 References = dict[str, Reference]
 WORDS = "The lighthouse keeper wrote in the log that the ferry came late and the harbour was quiet."
-
-
-@dataclass
-class Phase:
-    """What the phases of one kind measured; `latency_s`: of each phase."""
-
-    seconds: float = 0.0
-    questions: int = 0
-    latency_s: list[list[float]] = field(default_factory=list)
-
-    @property
-    def all_s(self) -> list[float]:
-        return [one for phase in self.latency_s for one in phase]
 
 
 def main() -> None:
@@ -104,23 +87,16 @@ class _Bench:
 
     def phase(self, baseline: References, share: float, seconds: float, into: Phase) -> None:
         """Run one phase and add what it measured; `share` 0: without probes."""
-        done, latencies = threading.Event(), queue.Queue[float]()
-        threads = [threading.Thread(target=self._client, args=(n, done, latencies)) for n in range(self._clients)]
-        for thread in threads:
-            thread.start()
-        began = time.perf_counter()
-        if share:
-            before = self._use.counts.asked
-            anyio.run(self._probe, baseline, share, seconds)
-            into.questions += self._use.counts.asked - before
-        else:
-            time.sleep(seconds)
-        counted = latencies.qsize()  # whole requests inside the phase
-        into.seconds += time.perf_counter() - began
-        done.set()
-        for thread in threads:
-            thread.join()
-        into.latency_s.append([latencies.get() for _ in range(counted)])
+        with clients(self._daemon.url, self._clients, self._prompt, self._tokens) as latencies:
+            began = time.perf_counter()
+            if share:
+                before = self._use.counts.asked
+                anyio.run(self._probe, baseline, share, seconds)
+                into.done += self._use.counts.asked - before
+            else:
+                time.sleep(seconds)
+            into.latency_s.append(latencies[:])  # whole requests inside the phase
+            into.seconds += time.perf_counter() - began
 
     async def _probe(self, baseline: References, share: float, seconds: float) -> None:
         """Runs over a quarter of the items, until the time is over."""
@@ -130,21 +106,8 @@ class _Bench:
                 for turn in itertools.count():
                     await measure(llm, sample(self._items, 0.25, turn), terms, baseline)
 
-    def _client(self, number: int, done: threading.Event, latencies: "queue.Queue[float]") -> None:
-        turn = 0
-        while not done.is_set():
-            turn += 1
-            body = {
-                "model": "bench", "prompt": f"{number} {turn} {WORDS}", "max_tokens": self._tokens,
-                "temperature": 0, "ignore_eos": True,
-            }  # fmt: skip
-            request = urllib.request.Request(
-                self._daemon.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-            )
-            began = time.perf_counter()
-            with urllib.request.urlopen(request, timeout=300) as response:
-                response.read()
-            latencies.put(time.perf_counter() - began)
+    def _prompt(self, number: int, turn: int) -> str:
+        return f"{number} {turn} {WORDS}"
 
 
 def _print(runs: dict[str, Measurement], phases: dict[str, Phase], items: int, share: float, as_json: bool) -> None:
@@ -157,17 +120,10 @@ def _print(runs: dict[str, Measurement], phases: dict[str, Phase], items: int, s
     kl = next(metric.value for metric in runs["one"].metrics if metric.name == "kl")
     figures["kl_of_the_same_weights"] = kl if kl is not None else float("nan")
     for name, phase in phases.items():
-        figures |= {
-            f"{name}_requests_per_s": len(phase.all_s) / phase.seconds,
-            f"{name}_questions_per_s": phase.questions / phase.seconds,
-            f"{name}_p50_s": report.percentile(phase.all_s, 0.5),
-            f"{name}_p99_s": report.percentile(phase.all_s, 0.99),
-        }
-    off = phases["off"].latency_s
-    halves = [report.percentile([one for phase in off[first::2] for one in phase], 0.99) for first in (0, 1)]
+        figures |= {**phase.figures(name), f"{name}_questions_per_s": phase.done / phase.seconds}
     ratios = {f"p99_{name}": figures[f"{name}_p99_s"] / figures["off_p99_s"] for name in ("paced", "full")}
     ratios |= {f"p50_{name}": figures[f"{name}_p50_s"] / figures["off_p50_s"] for name in ("paced", "full")}
-    ratios["noise"] = max(halves) / min(halves)
+    ratios["noise"] = phases["off"].noise()
     goals = {
         "p99_paced": report.goal(ratios["p99_paced"], 1.1, True),
         "noise": report.goal(ratios["noise"], 1.1, True),  # above it, the machine was too busy to tell

@@ -10,7 +10,6 @@ import itertools
 import json
 import shutil
 import tempfile
-import threading
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 from apollod import foreign_wheels
 from apollod.adapters.journal import journal_reader
 from benchmarks import report
+from benchmarks.clients import clients
 from benchmarks.daemon import Daemon, build_model
 
 PREFIX = "The lighthouse keeper wrote in the log that the ferry came late and the harbour was quiet. " * 24
@@ -101,17 +101,11 @@ class _Bench:
         self.daemon.train(train)
         if not train:
             self.daemon.wait(lambda s: s["state"] == "paused" and not s["weights"]["paused"], "to pause")
-        done, latencies = threading.Event(), []
-        threads = [threading.Thread(target=self._client, args=(i, done, latencies)) for i in range(self._clients)]
         before, found, began = self.daemon.status(), self._cached(), time.perf_counter()
-        for thread in threads:
-            thread.start()
-        time.sleep(seconds)
-        after, counted = self.daemon.status(), len(latencies)
-        into.seconds += time.perf_counter() - began
-        done.set()
-        for thread in threads:
-            thread.join()
+        with clients(self.daemon.url, self._clients, self._prompt, self._tokens) as latencies:
+            time.sleep(seconds)
+            after, counted = self.daemon.status(), len(latencies)
+            into.seconds += time.perf_counter() - began
         if train and not after["queue"]["pending"]:
             raise SystemExit("the queue ran empty: the phase did not measure training")
         hits, queries = self._cached()
@@ -144,24 +138,8 @@ class _Bench:
         if lines:
             self.daemon.submit(*lines)
 
-    def _client(self, number: int, done: threading.Event, latencies: list[float]) -> None:
-        turn = 0
-        while not done.is_set():
-            turn += 1
-            body = {
-                "model": "bench",
-                "prompt": f"{PREFIX}{number} {turn}",
-                "max_tokens": self._tokens,
-                "temperature": 0,
-                "ignore_eos": True,
-            }
-            request = urllib.request.Request(
-                self.daemon.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-            )
-            began = time.perf_counter()
-            with urllib.request.urlopen(request, timeout=300) as response:
-                response.read()
-            latencies.append(time.perf_counter() - began)
+    def _prompt(self, number: int, turn: int) -> str:
+        return f"{PREFIX}{number} {turn}"
 
     def _cached(self) -> tuple[float, float]:
         """Prompt tokens found in the prefix cache, and looked for, since the start."""

@@ -8,35 +8,18 @@ of the other.
 """
 
 import json
-import queue
 import tempfile
-import threading
 import time
-import urllib.request
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from apollod.adapters.journal import journal_reader
 from apollod.wire import messages as msg
 from benchmarks import report
+from benchmarks.clients import Phase, clients
 from benchmarks.daemon import Daemon, build_model
 
 WORDS = "The lighthouse keeper wrote in the log that the ferry came late and the harbour was quiet.".split()
 CANDIDATES = 1000  # of which the goal speaks
-
-
-@dataclass
-class Phase:
-    """What the phases of one kind measured."""
-
-    seconds: float = 0.0
-    scored: int = 0
-    latency_s: list[list[float]] = field(default_factory=list)
-    """of each phase"""
-
-    @property
-    def all_s(self) -> list[float]:
-        return [one for phase in self.latency_s for one in phase]
 
 
 def main() -> None:
@@ -64,7 +47,7 @@ def main() -> None:
                 bench.phase(score, args.seconds, on if score else off)
         finally:
             daemon.end()
-    if not on.scored:
+    if not on.done:
         raise SystemExit("nothing was scored while scoring was on, so nothing was measured; see --seconds")
     _print(off, on, args.share, args.json)
 
@@ -81,17 +64,11 @@ class _Bench:
         """Run one phase and add what it measured."""
         if score:
             self._give(int(seconds * 40) + 40)
-        done, latencies = threading.Event(), queue.Queue[float]()
-        threads = [threading.Thread(target=self._client, args=(n, done, latencies)) for n in range(self._clients)]
         before, began = self._scored(), time.perf_counter()
-        for thread in threads:
-            thread.start()
-        time.sleep(seconds)
-        done.set()
-        scored, elapsed = self._scored() - before, time.perf_counter() - began
-        counted = latencies.qsize()  # whole requests inside the phase
-        for thread in threads:
-            thread.join()
+        with clients(self._daemon.url, self._clients, self._prompt, self._tokens) as latencies:
+            time.sleep(seconds)
+            scored, elapsed = self._scored() - before, time.perf_counter() - began
+            counted = latencies[:]  # whole requests inside the phase
         held = self._held()
         if score and not held:
             raise SystemExit("the candidates ran out: a part of the phase measured nothing")
@@ -100,8 +77,8 @@ class _Bench:
             self._daemon.request(msg.DecideRequest(wanted), timeout_s=60.0)
         time.sleep(2.0)  # the one that is being scored
         into.seconds += elapsed
-        into.scored += scored
-        into.latency_s.append([latencies.get() for _ in range(counted)])
+        into.done += scored
+        into.latency_s.append(counted)
 
     def _give(self, count: int) -> None:
         """Examples that are held, and wait until the first one is being scored."""
@@ -133,38 +110,19 @@ class _Bench:
     def _held(self) -> list[str]:
         return [str(id_) for (id_,) in self._query("SELECT id FROM examples WHERE state = 'held'")]
 
-    def _client(self, number: int, done: threading.Event, latencies: "queue.Queue[float]") -> None:
-        turn = 0
-        while not done.is_set():
-            turn += 1
-            body = {
-                "model": "bench", "prompt": f"{number} {turn} {' '.join(WORDS)}", "max_tokens": self._tokens,
-                "temperature": 0, "ignore_eos": True,
-            }  # fmt: skip
-            request = urllib.request.Request(
-                self._daemon.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-            )
-            began = time.perf_counter()
-            with urllib.request.urlopen(request, timeout=300) as response:
-                response.read()
-            latencies.put(time.perf_counter() - began)
+    def _prompt(self, number: int, turn: int) -> str:
+        return f"{number} {turn} {' '.join(WORDS)}"
 
 
 def _print(off: Phase, on: Phase, share: float, as_json: bool) -> None:
-    figures: dict[str, float] = {"share": share, "scored": on.scored, "scored_per_s": on.scored / on.seconds}
+    figures: dict[str, float] = {"share": share, "scored": on.done, "scored_per_s": on.done / on.seconds}
     figures["minutes_for_1000"] = CANDIDATES / figures["scored_per_s"] / 60
     for name, phase in (("off", off), ("on", on)):
-        figures |= {
-            f"{name}_requests_per_s": len(phase.all_s) / phase.seconds,
-            f"{name}_p50_s": report.percentile(phase.all_s, 0.5),
-            f"{name}_p99_s": report.percentile(phase.all_s, 0.99),
-        }
-    halves = [[one for phase in off.latency_s[first::2] for one in phase] for first in (0, 1)]
-    p99 = [report.percentile(half, 0.99) for half in halves]
+        figures |= phase.figures(name)
     ratios = {
         "p99": figures["on_p99_s"] / figures["off_p99_s"],
         "p50": figures["on_p50_s"] / figures["off_p50_s"],
-        "noise": max(p99) / min(p99),
+        "noise": off.noise(),
     }
     goals = {"p99": report.goal(ratios["p99"], 1.1, True)}
     report.report("scores", figures, ratios, goals, threads=2, as_json=as_json)

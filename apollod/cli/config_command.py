@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from apollod.adapters.journal.growth import Growth, growth
+from apollod.adapters.system.web_address import is_url, origin
 from apollod.cli import config_options, render
 from apollod.cli.render import size
 from apollod.cli.toml_value import toml_value
@@ -102,6 +103,9 @@ def _shown(loaded: Config) -> dict[str, Any]:
     tree: dict[str, Any] = msgspec.to_builtins(loaded)
     for section in ("engine", "judge"):
         tree[section]["api_key"] = "..." if tree[section]["api_key"] else ""
+    told = tree["quality"]["on_alarm"]
+    if isinstance(told, str) and is_url(told):
+        tree["quality"]["on_alarm"] = f"{origin(told)}/..."
     return tree
 
 

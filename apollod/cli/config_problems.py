@@ -18,6 +18,7 @@ from apollod.supervisor.child_commands import has_gpu, kernels_refused
 from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming import pattern_refusal
 from apollod.supervisor.judge import Judge
+from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.prober import probes_of
 
 _BOUND_MODEL = """
@@ -44,11 +45,10 @@ def refusal(config: Config) -> ApolloError | None:
     except ApolloError as error:
         return error
     why_not = kernels_refused(config)
-    return (
-        ConfigError(why_not)
-        if why_not
-        else sources.refused(config) or pattern_refusal.refused(config) or memory_budget.refusal(config)
-    )
+    if why_not:
+        return ConfigError(why_not)
+    found = teller.refused(config) or sources.refused(config) or pattern_refusal.refused(config)
+    return found or memory_budget.refusal(config)
 
 
 def _check_length(config: Config, model: Path) -> None:

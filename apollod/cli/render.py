@@ -1,6 +1,7 @@
 """Text for people: tables and sizes. Plain ASCII, no meaning by colour."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 CELL_MAX = 60
@@ -34,6 +35,11 @@ def _cell(value: Any) -> str:
 def plain(text: str) -> str:
     """Text from outside, so that nothing in it can steer the terminal; lines and tabs stay."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def indented(text: str) -> list[str]:
+    """The lines of a text below the one that says what it is."""
+    return indent(text, "    ", lambda line: True).split("\n")
 
 
 def size(count: float) -> str:

@@ -123,6 +123,8 @@ def obstacle(state: State) -> str:
         return "a rollback is not finished"
     if state.quality.incident is not None:
         return "an alarm of the quality guard is not settled (`apollod ctl resume` settles it)"
+    if state.quality.telling.waiting:
+        return "an alarm of the quality guard was not told yet, see [quality] on_alarm"
     if state.bootstrap.current is not None and state.bootstrap.current.under_way:
         return "a bootstrap is not finished (`apollod ctl bootstrap --stop` ends it; asked again it goes on)"
     if state.unsaved or newest.step != training.version:

@@ -21,6 +21,7 @@ from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
 from apollod.core.quality import policy as quality
+from apollod.core.quality import telling
 from apollod.core.recovery import policy as recovery
 from apollod.core.review import policy as review
 from apollod.core.rollback import policy as rollback
@@ -69,6 +70,7 @@ def _advance(state: State, now_ns: int) -> Outcome:
     first: list[fx.Effect] = publishing.open_fence(state)
     if not state.daemon.stopping:
         first += checkpoints.run_hook(state)
+        first += telling.tell(state, now_ns)
     begun = next((outcome for subject in BEGINNINGS if (outcome := subject.advance(state, now_ns))), nothing())
     outcome = Outcome([], first).then(begun)
     if begun.events and state.daemon.stopping:

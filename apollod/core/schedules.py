@@ -7,6 +7,7 @@ SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
+RETRY_MAX_S = 300.0  # between questions to an endpoint that does not answer
 REFUSED_FIRST_S = 15.0  # a refused start waits for a person, who should not have to wait long for us afterwards
 REFUSED_MAX_S = 300.0
 EXITS_MAX = 5  # crashes within EXITS_WINDOW_S after which a child is given up until `ctl resume`

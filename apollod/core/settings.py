@@ -306,6 +306,8 @@ class Settings(msgspec.Struct, frozen=True):
     quality: QualitySettings = QualitySettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
+    on_alarm: bool = False
+    """is there somebody to be told of the quality guard's alarms"""
 
     @property
     def optimizer(self) -> OptimizerSettings:

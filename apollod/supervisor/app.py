@@ -36,6 +36,8 @@ from apollod.supervisor.executor.dreaming_effects import dreaming
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.supervisor.quality import teller
+from apollod.supervisor.quality.leak_watch import LeakWatch
 from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
@@ -51,8 +53,9 @@ async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
     if (why_not := sources.refused(config)) is not None:
         raise why_not
-    if config.quality.every_steps or config.quality.probe:
-        probes_of(config)
+    if (why_not := teller.refused(config)) is not None:
+        raise why_not
+    leaks = LeakWatch(config.journal_path, probes_of(config) if config.quality.is_on else ())
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)
@@ -62,7 +65,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, dreamer, own)
+            await _serve(config, journal, judge, dreamer, own, leaks)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -92,10 +95,12 @@ def _check_not_lost(config: Config) -> None:
         )
 
 
-async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse) -> None:
+async def _serve(
+    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse, leaks: LeakWatch
+) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
-    loop = Loop(state, journal, snapshot_seq)
+    loop = Loop(state, journal, snapshot_seq, leaks.said_of if config.quality.is_on else None)
     children = Children(loop.post)
     link = _socket_link(config)
     listener = await listen(config.socket_path)
@@ -103,7 +108,7 @@ async def _serve(config: Config, journal: Journal, judge: Judge, dreamer: Dreame
         if link != config.socket_path:
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
-            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, own)
+            executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, own, leaks)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)

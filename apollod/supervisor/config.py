@@ -130,6 +130,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             dream=narrowed(self.dream, DreamSettings),
             quality=narrowed(self.quality, QualitySettings),
             checkpoint_hook=bool(self.checkpoint.hook),
+            on_alarm=bool(self.quality.on_alarm),
         )
 
     def optimizer(self) -> OptimizerSettings:

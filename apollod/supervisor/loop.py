@@ -7,6 +7,7 @@ the waiting, and where it is hopeless so does the end of the engine.
 """
 
 from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import anyio
@@ -37,15 +38,20 @@ SNAPSHOT_EVENTS = (
 )
 EventT = TypeVar("EventT", bound=ev.Event)
 
+LeaksOf = Callable[[Sequence[bytes]], list[str]]
+"""(canonical records) -> what of which probe each holds, for people; blocking"""
+
 SNAPSHOT_IDLE_NS = 60 * SECOND_NS
 
 
 class Loop:
     """Owns the state. `post` never blocks (children's reports); `submit` waits until the input has taken effect."""
 
-    def __init__(self, state: State, journal: Journal, snapshot_seq: int = 0) -> None:
+    def __init__(self, state: State, journal: Journal, snapshot_seq: int = 0, leaks_of: LeaksOf | None = None) -> None:
+        """`leaks_of`: None where there is no quality guard."""
         self.state = state
         self.journal = journal
+        self._leaks_of = leaks_of
         self.journal_error = ""
         self.begun = False
         self._trouble = anyio.Event()
@@ -184,19 +190,43 @@ class Loop:
         if isinstance(input_, inp.EditGiven | inp.JudgeAnswered | inp.DreamVerdict):
             line = input_.line
             known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
-            return msgspec.structs.replace(input_, known=known)
+            return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]
         evidence = [one for line in input_.batch.lines for one in line.evidence]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
+        known_lines = await self.journal.known({line.example for line in lines})
         return msgspec.structs.replace(
             input_,
-            known=frozenset(await self.journal.known({line.example for line in lines})),
+            batch=await self._with_leaks(input_.batch, known_lines),
+            known=frozenset(known_lines),
             responses=await self._learned(lines, {one.answer for one in evidence}),
             signatures=await self.journal.like(signatures) if signatures else {},
             flagged=frozenset(await self.journal.flagged({one.id for one in evidence})) if evidence else frozenset(),
         )
+
+    async def leaks_of(self, records: Sequence[bytes]) -> list[str]:
+        """What of which probe of the quality guard each of these canonical records holds; empty: nothing, or there is
+        no guard."""
+        if self._leaks_of is None or not records:
+            return [""] * len(records)
+        return await anyio.to_thread.run_sync(self._leaks_of, records)
+
+    async def _with_leaks(self, batch: inp.Batch, known: Collection[str]) -> inp.Batch:
+        """The batch, in which those lines that are new say what probe they hold."""
+        fresh = {number for number, line in enumerate(batch.lines) if line.example and line.example not in known}
+        said = iter(await self.leaks_of([batch.lines[number].record for number in sorted(fresh)]))
+        lines = [
+            msgspec.structs.replace(line, leak=leak) if number in fresh and (leak := next(said)) else line
+            for number, line in enumerate(batch.lines)
+        ]
+        return msgspec.structs.replace(batch, lines=tuple(lines))
+
+    async def _with_leak(self, line: inp.Line | None) -> inp.Line | None:
+        if line is None or not line.example:
+            return line
+        return msgspec.structs.replace(line, leak=(await self.leaks_of([line.record]))[0])
 
     async def _learned(self, lines: list[inp.Line], told_of: set[str]) -> dict[str, str]:
         """Which answers of these are not to be learned: those that were, and those that somebody called bad; and which
@@ -217,7 +247,8 @@ class Loop:
         learned = await self.journal.learned_by([key])
         known = await self.journal.known([rated.line.example]) if rated.line else set()
         return msgspec.structs.replace(
-            rated, previous=previous, previous_seq=seq, known=bool(known), learned=learned.get(key),
+            rated, line=await self._with_leak(rated.line), previous=previous, previous_seq=seq, known=bool(known),
+            learned=learned.get(key),
             formers=tuple(one.example for _, one in said),
         )  # fmt: skip
 

@@ -69,7 +69,7 @@ def narrate(event: ev.Event) -> None:
     unexpected = isinstance(event, ev.EngineExited | ev.TrainerExited) and not event.expected
     if isinstance(event, _DEBUG) or _told_already(event) or _follows_a_verdict(event):
         log.debug(event.kind, **fields)
-    elif unexpected or isinstance(event, _ERROR):
+    elif unexpected or isinstance(event, _ERROR) or (isinstance(event, ev.QualityTold) and event.gives_up):
         log.error(event.kind, **fields)
     elif isinstance(event, _WARNING) or _doubtful(event):
         log.warning(event.kind, **fields)
@@ -97,11 +97,12 @@ def _follows_a_verdict(event: ev.Event) -> bool:
 
 def _doubtful(event: ev.Event) -> bool:
     """Is it a pause that ended before its write, a difference that rounding does not explain, a chat template that
-    spoils what is learned, or dreams that collapsed?"""
+    spoils what is learned, dreams that collapsed, or an alarm of which nobody could be told?"""
     return (
         (isinstance(event, ev.EngineResumed) and event.expired)
         or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
         or (isinstance(event, ev.AlignmentAbandoned) and event.doubted)
         or (isinstance(event, ev.TrainerBound) and bool(event.template))
         or (isinstance(event, ev.DreamingStopped) and event.by == "guard")
+        or (isinstance(event, ev.QualityTold) and not event.ok)
     )

@@ -268,6 +268,14 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
 
     probe: tuple[str, ...] = ()
     """files of probes of your own, besides those that come with apollod: docs/formats.md"""
+    on_alarm: str | tuple[str, ...] = ""
+    """told when an alarm is raised and when it is settled: a URL (http or https), to which JSON is posted, or a command
+    that has it on standard input, such as ["/etc/apollod/alarm.sh"]; a text that is no URL is a command by itself"""
+
+    @property
+    def is_on(self) -> bool:
+        """Is the model measured by itself, or with probes of a person's own? Then no probe is learned."""
+        return bool(self.every_steps or self.probe)
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

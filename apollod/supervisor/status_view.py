@@ -283,7 +283,7 @@ def _quality(state: State) -> st.Quality:
     return st.Quality(
         enabled=settings is not None and settings.quality.every_steps > 0, looks=own.number,
         baseline=own.at if own.baseline else None, step=last if last >= 0 else None, due=why, asked=own.asked,
-        running=own.open is not None, reason=waits, error=own.error,
+        running=own.open is not None, reason=waits, error=own.error, untold=own.telling.error,
         incident=None if incident is None else st.Alarm(
             number=incident.number, step=incident.step, to=incident.to, metrics=list(incident.metrics),
             phase=incident.phase, reason=incident.reason, replays=len(incident.replays),

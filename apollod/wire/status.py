@@ -322,6 +322,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     incident: Alarm | None = None
     error: str = ""
     """why the last measurement failed; empty after one that did not"""
+    untold: str = ""
+    """why whoever `[quality] on_alarm` names could not be told of an alarm or its end; empty after he was"""
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):

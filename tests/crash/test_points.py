@@ -1,6 +1,7 @@
 """The daemon killed at every failpoint, and what its next lives make of it."""
 
 import ast
+import json
 import os
 import signal
 import time
@@ -8,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
+import anyio
 import pytest
 from support.daemon import CRASH_ENGINE, VLLM, Daemon, chat_line, dead_within
 from support.invariants import check_replay, check_stopped, journal_of, say, taken, wait_up
@@ -15,10 +17,12 @@ from support.load import Load, check_intake
 
 import apollod
 from apollod import failpoints
+from apollod.adapters.journal.writer import Journal
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.failpoints import EFFECTS, ONCE, POINTS, VARIABLE
 from apollod.supervisor.child_commands import ENGINE_MODULE
+from apollod.supervisor.config import load_config
 from apollod.wire import messages as msg
 
 pytestmark = pytest.mark.crash
@@ -170,6 +174,42 @@ def test_every_point_of_a_supervisor_without_an_engine(tmp_path):
         assert path.stat().st_mode & 0o077 == 0, f"{path} of a killed daemon is not private"
 
 
+def test_a_death_before_or_after_an_alarm_is_told(tmp_path):
+    """Of an alarm that an earlier life raised and settled; the model is missing, so nothing else happens."""
+    told = tmp_path / "told"
+    command = json.dumps(["sh", "-c", f"echo $APOLLOD_ALARM_INCIDENT $APOLLOD_ALARM_EVENT >> {told}"])
+    daemon, points = Daemon(tmp_path, tmp_path / "missing"), Points(tmp_path / "points")
+    wanted = {"APOLLOD_QUALITY__ON_ALARM": command}
+    config = load_config(str(daemon.config), environ=wanted)
+    drops = {"facts.passed": ev.Drop(0.5, 0.25, 0.75)}
+    before = [
+        ev.DaemonStarted(1, "test", config.settings(), str(config.state_dir)),
+        ev.QualityAlarmed(1, 6, 6, ("facts.passed",), drops), ev.QualitySettled(1, "resumed by p", "p"),
+    ]  # fmt: skip
+
+    async def record() -> None:
+        journal = await Journal.open(config.journal_path)
+        await journal.append(before, time.time_ns())
+        await journal.close()
+
+    config.state_dir.mkdir()
+    anyio.run(record)
+    try:
+        for point in TELLING:
+            daemon.start({**wanted, **points.arm(point)})
+            events = died_at(daemon, point, points)
+            assert not [e for e in events if isinstance(e, ev.QualityTold)]
+        daemon.start(wanted)
+        daemon.wait(lambda s: len([e for e in journal_of(daemon) if isinstance(e, ev.QualityTold)]) == 2, "to tell", 30)
+        daemon.stop()
+    finally:
+        daemon.kill()
+    results = [(e.about, e.ok) for e in check_stopped(daemon) if isinstance(e, ev.QualityTold)]
+    assert results == [("alarmed", True), ("settled", True)]
+    lines = told.read_text().splitlines()
+    assert lines in (["1 alarmed", "1 settled"], ["1 alarmed", "1 alarmed", "1 settled"])
+
+
 # --- points of engine and trainer, and of a supervisor that has both ------------------------------------------------
 
 # Stages of one file each, so of one window of learning rates each, in a calm life and in one full of kills.
@@ -252,6 +292,9 @@ SCORING = ["effect.ScoreExample.before", "effect.ScoreExample.after"]
 MEASURING = ["effect.MeasureQuality.before", "effect.MeasureQuality.after"]
 """Nobody asks the probes in these lives: tests/property/test_open_intents.py dies there."""
 
+TELLING = ["effect.TellAlarm.before", "effect.TellAlarm.after"]
+"""No alarm is raised in these lives: `test_a_death_before_or_after_an_alarm_is_told`."""
+
 DREAMING = [
     f"effect.{name}.{when}"
     for name in ("ImagineScenario", "AnswerScenario", "JudgeDream", "TestScenario", "CancelDream")
@@ -280,6 +323,7 @@ def test_no_point_is_left_out():
         *SCORING,
         *DREAMING,
         *MEASURING,
+        *TELLING,
     ]
     assert {point.partition(":")[0] for point in ours} == POINTS.keys()
 

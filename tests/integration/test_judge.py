@@ -28,9 +28,10 @@ from apollod.core.judging.agreement import distrust
 from apollod.core.state import State
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
-from apollod.supervisor.executor import Executor
+from apollod.supervisor.executor import Executor, judging_effects
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
+from apollod.wire.records import Record
 
 KEY = "sk-never-to-be-seen"
 NONE = cast(Any, None)
@@ -215,6 +216,35 @@ def test_a_misbehaviour_ends_with_a_person_and_nothing_learned(
     out, err = capfd.readouterr()
     kept = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert KEY.encode() not in kept and KEY not in out + err and len(kept) > 10_000
+
+
+def test_a_bug_of_ours_in_judging_an_example_ends_with_a_person_and_not_the_daemon(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = judging_effects.better_record
+
+    def breaks(record: bytes, better: str) -> Record | None:
+        if "worse" in better:
+            raise KeyError(better)
+        return written(record, better)
+
+    monkeypatch.setattr(judging_effects, "better_record", breaks)
+
+    async def main() -> None:
+        async with serving() as server:
+            server.otherwise = judging(
+                lambda judged: verdict("bad", judged, "a worse answer" if judged == "an answer" else None)
+            )
+            async with life(config_of(state, server.url, "attempts=2")) as one:
+                broken, other = await one.lines("an answer", "another")
+                await one.settled()
+                who, reason = reasons(one)[broken]
+                assert who == "person" and "gave no verdict: KeyError: 'a worse answer'" in reason
+                assert asked_about(server, "an answer") == 2 and states(state)[other] == "declined"
+
+    run(main)
+    out, err = capfd.readouterr()
+    assert "judge.call_broke" in out + err
 
 
 def test_nobody_there_at_all(state: Path) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +15,7 @@ from anyio.abc import SocketStream
 from support import llm_server as behave
 from support.judge_server import by_words, judging
 from support.llm_server import LlmServer, Request, serving
+from support.other_user import NOBODY, needs_root, open_place
 from support.probed_server import Model
 
 from apollod.adapters.journal import blobs
@@ -20,6 +23,7 @@ from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core.quality.events import NO_JUDGE
 from apollod.curation.probes.probe_lines import digest
 from apollod.curation.probes.references import read_references
 from apollod.errors import ConfigError
@@ -27,10 +31,12 @@ from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.judge import Judge
-from apollod.supervisor.quality.prober import NO_JUDGE, probes_of
+from apollod.supervisor.quality.probe_files import BYTES_MAX
+from apollod.supervisor.quality.prober import SHIPPED, probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
 
 TEXT = "The ferry left the quay at noon with nine goats."
+SHIPPED_LINE = (files("apollod") / "data" / SHIPPED).read_bytes().splitlines()[0]
 OWN = (
     {"kind": "text", "id": "ferry", "group": "mine", "text": TEXT},
     {"kind": "exact", "id": "capital", "group": "mine", "messages": [{"role": "user", "content": "capital"}],
@@ -62,7 +68,8 @@ def ask(
             judged = ["judge.mode=all", "judge.model=j", f"judge.base_url={other.url}"] if judge else []
             made = config(path, server.port, [*judged, *settings])
             context = cast(Any, SimpleNamespace(
-                config=made, own=EndpointUse(), judge=Judge(made), references=references or ReferenceFiles(),
+                config=made, own=EndpointUse(), judge=Judge(made), leaks=None,
+                references=references or ReferenceFiles(),
             ))  # fmt: skip
             found = await HANDLERS[fx.MeasureQuality].run(context, effect)
             if isinstance(found, inp.ProbesAnswered):  # of a broken run some are cancelled before they are sent
@@ -300,22 +307,92 @@ BAD = {
         '{"kind": "schema", "messages": [{"role": "user", "content": "x"}], "expect": {"type": "nothing"}}', "nothing",
     ),
     "twice the same": ("\n".join([json.dumps(OWN[0])] * 2), "mine.jsonl:2 asks the same as"),
+    "an id twice": (json.dumps(OWN[0]) + "\n" + json.dumps({**OWN[0], "text": TEXT * 2}), "mine.jsonl:2 has the id"),
+    "no such kind": ('\n{"kind": "quiz"}', "mine.jsonl:2 is no probe: its kind is 'quiz'"),
+    "not UTF-8": (b'{"kind": "text", "text": "\xff\xfe"}', "mine.jsonl:1 is no probe"),
+    "UTF-16": (json.dumps(OWN[0]).encode("utf-16"), "mine.jsonl:1 is no probe"),
+    "a huge line": (json.dumps(OWN[0]) + "\n" + "x" * 10_000_000, "mine.jsonl:2 is no probe: it has 10000000 bytes"),
+    "empty": ("\n \n", "mine.jsonl has no probe in it"),
+    "one that comes with apollod": (SHIPPED_LINE, "mine.jsonl:1 asks the same as apollod/data/probes.jsonl:1"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "said"), BAD.values(), ids=BAD)
-def test_a_bad_file_is_one_clear_line_also_at_a_run(text: str, said: str, own: Path) -> None:
-    own.write_text(text)
-    with pytest.raises(ConfigError, match=r"^\[quality\] probe: ") as refused:
+def test_a_bad_file_is_one_clear_line_also_at_a_run(text: str | bytes, said: str, own: Path) -> None:
+    own.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError, match=r"^\[quality\] probe") as refused:
         probes_of(config(own))
-    assert said in str(refused.value) and "\n" not in refused.value.line()
+    assert said in str(refused.value) and "\n" not in refused.value.line() and refused.value.hint
     found = ask(own, Model({}))
     assert isinstance(found, inp.ProbesFailed) and found.reason == refused.value.line()
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\[quality\] probe .*none.jsonl cannot be read"):
-        probes_of(config(tmp_path / "none.jsonl"))
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_large_file(path: Path) -> None:
+    path.touch()
+    os.truncate(path, BYTES_MAX + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "cannot be read: No such file"),
+        (Path.mkdir, "cannot be read: Is a directory"),
+        (a_pipe, "is no file (its mode is p"),
+        (a_large_file, "more than"),
+        (lambda path: path.symlink_to(path.name), "cannot be read: "),
+    ],
+    ids=["missing", "directory", "pipe", "large", "circle"],
+)
+def test_what_is_no_file_of_probes_is_named_and_not_waited_for(
+    make: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd.jsonl"
+    make(path)
+    with pytest.raises(ConfigError) as refused:
+        probes_of(config(path))
+    line = refused.value.line()
+    assert line.startswith(f"[quality] probe {path} ") and said in line and refused.value.hint
+    found = ask(path, Model({}))
+    assert isinstance(found, inp.ProbesFailed) and found.reason == line
+
+
+@needs_root
+def test_a_file_that_one_may_not_read_is_named() -> None:
+    with open_place() as place:
+        path = place / "secret.jsonl"
+        path.write_text(json.dumps(OWN[0]))
+        path.chmod(0o600)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(ConfigError, match=r"secret.jsonl cannot be read: Permission denied"):
+                probes_of(config(path))
+        finally:
+            os.seteuid(0)
+
+
+def test_a_mark_of_the_byte_order_is_no_error_and_a_file_is_named_once(own: Path) -> None:
+    before = digest(probes_of(config(own)))
+    own.write_bytes(b"\xef\xbb\xbf" + own.read_bytes())
+    assert digest(probes_of(config(own))) == before
+    twice = load_config(None, ["model.path=/m", f'quality.probe=["{own}", "{own}"]'], {})
+    with pytest.raises(ConfigError, match=r"\[quality\] probe names .*mine.jsonl twice"):
+        probes_of(twice)
+    for name in ("a\0b", "~nobody-has-this-name/p.jsonl"):
+        named = load_config(None, ["model.path=/m", f"quality.probe={json.dumps([name])}"], {})
+        with pytest.raises(ConfigError, match=r"\[quality\] probe .* is no path"):
+            probes_of(named)
+
+
+def test_two_files_with_one_probe_are_both_named(own: Path) -> None:
+    other = own.with_name("other.jsonl")
+    other.write_text("\n" + json.dumps({**OWN[0], "id": "again"}))
+    both = load_config(None, ["model.path=/m", f'quality.probe=["{own}", "{other}"]'], {})
+    with pytest.raises(ConfigError, match=r"other.jsonl:2 asks the same as .*mine.jsonl:1"):
+        probes_of(both)
 
 
 def test_a_bad_file_is_found_by_the_check_and_keeps_the_daemon_from_starting(

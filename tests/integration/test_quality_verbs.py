@@ -15,6 +15,7 @@ from apollod.cli.control.quality import asking
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.quality.events import NO_JUDGE
 from apollod.supervisor.config import Config
 
 Capture = pytest.CaptureFixture[str]
@@ -104,6 +105,18 @@ def test_a_journal_without_a_measurement_has_an_empty_report(tmp_path: Path, cap
     assert told(capsys, "incident", "list", "--file", path)["incidents"] == []
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "1", "--file", path, code=1)
     assert "the guard raised no alarm" in said(capsys, "incident", "show", "--file", path, code=1)
+
+
+def test_probes_that_were_not_asked_are_named_with_the_example_that_holds_them(tmp_path: Path, capsys: Capture) -> None:
+    world = guarded_life()
+    last = world.of(ev.QualityMeasured)[-1]
+    names = {f"text/p{n}": f"e{n} of /logs/a\x1b.jsonl:{n}" for n in range(7)}
+    story = [*(one.event for one in world.journal), msgspec.structs.replace(last, number=99, left_out=names)]
+    path = str(write(tmp_path / "left.db", story))
+    page = said(capsys, "report", "--file", path)
+    assert "  text/p4: example e4 of /logs/a\\x1b.jsonl:4\n  and 2 more\n" in page and "text/p5" not in page
+    assert told(capsys, "report", "--file", path)["looks"][-1]["left_out"] == names
+    assert "not asked" not in said(capsys, "report", "--file", str(write_story(tmp_path / "all.db", world.journal)))
 
 
 def test_the_report_says_what_was_learned_of_patterns(tmp_path: Path, capsys: Capture) -> None:
@@ -199,13 +212,13 @@ def test_a_run_tells_of_what_was_not_asked_and_of_what_raises_no_alarm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     world = GuardedWorld(guarded(every_steps=100, kl_margin=0.0))
-    world.more, world.left_out = {"kl": {"i00": 0.5}}, {"polite": "no judge", "kind": "no judge", "x": "learned"}
+    world.more, world.left_out = {"kl": {"i00": 0.5}}, {"polite": NO_JUDGE, "kind": NO_JUDGE, "x": "e of a.jsonl:4"}
     world.up()
     world.lines("a")
     world.settle()
     Daemon(tmp_path, monkeypatch, world)
     page = said(capsys, "run", "--socket", "unused")
-    assert "left out: 2 probes, no judge\nleft out: 1 probe, learned\n" in page
+    assert "  x: example e of a.jsonl:4\nnot asked, since [judge] mode is off: 2 for a judge" in page
     assert next(line for line in page.splitlines() if line.startswith("kl ")).split()[-3:] == ["-", "0", "1"]
     found = told(capsys, "run", "--socket", "unused")
     assert found["left_out"] == world.left_out

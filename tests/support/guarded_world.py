@@ -44,6 +44,9 @@ class GuardedWorld(World):
         """what an example does to the probes it does in replays, too"""
         self.no_replay = ""
         """why none can be run"""
+        self.telling: list[fx.TellAlarm] = []
+        """what somebody is being told, which lasts until `tells`"""
+        self.begun_to_tell: list[tuple[int, str]] = []
 
     def _run(self, effect: fx.Effect) -> list[ev.Event]:
         if isinstance(effect, fx.MeasureQuality):
@@ -56,6 +59,11 @@ class GuardedWorld(World):
             return []
         if isinstance(effect, fx.EndSearch):
             self.ended += 1
+            return []
+        if isinstance(effect, fx.TellAlarm):
+            if effect not in self.telling:
+                self.telling.append(effect)
+                self.begun_to_tell.append((effect.incident, effect.about))
             return []
         return super()._run(effect)
 
@@ -76,6 +84,11 @@ class GuardedWorld(World):
         failing = min(ITEMS, sum(self.poison.get(one, 0) for one in kept)) if self.repeats else 0
         drops = dict.fromkeys(asked.items, failing / ITEMS + self.lost_before)
         return self.give(inp.WindowReplayed(asked.incident, asked.number, drops, len(kept), 1.0))
+
+    def tells(self, error: str = "") -> list[ev.Event]:
+        """The end of what is being told."""
+        told = self.telling.pop(0)
+        return self.give(inp.AlarmTold(told.incident, told.about, error))
 
     def learned(self) -> list[str]:
         """Examples that the weights have learned: of steps that were not taken back."""

@@ -1,4 +1,4 @@
-"""The HTTP client itself: the one module that imports httpx2, to be imported when the first question is asked."""
+"""The HTTP client itself: the one module here that imports httpx2, to be imported when the first question is asked."""
 
 from collections.abc import Mapping
 

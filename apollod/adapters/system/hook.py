@@ -1,4 +1,5 @@
-"""The user's command after a checkpoint. It sees the checkpoint in its environment and nobody waits for it."""
+"""The user's command after a checkpoint or at an alarm. It sees in its environment what it is about, and nobody waits
+for it."""
 
 import os
 import signal
@@ -7,30 +8,34 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import anyio
+from anyio.abc import Process
 
 from apollod.explain import reason
 
 TAIL_BYTES = 2000
 
 
-async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> str:
+async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float, told: bytes = b"") -> str:
     """What went wrong, empty for exit code 0. After `timeout_s`, or when cancelled, the command's process group is
-    killed."""
+    killed. `told`: its standard input, which it need not read."""
     try:
         process = await anyio.open_process(
-            list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            list(command), stdin=subprocess.PIPE if told else subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, **environment},
         )  # fmt: skip
-    except OSError as error:
-        return f"{command[0]} cannot be started: {reason(error)}"
+    except (OSError, ValueError) as error:  # ValueError: of a NUL in it
+        return f"{command[0]} cannot be started: {reason(error) if isinstance(error, OSError) else error}"
     said = b""
     try:
         with anyio.move_on_after(timeout_s) as scope:
             assert process.stdout is not None
-            async for chunk in process.stdout:
-                said = (said + chunk)[-TAIL_BYTES:]
-            await process.wait()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_tell, process, told)
+                async for chunk in process.stdout:
+                    said = (said + chunk)[-TAIL_BYTES:]
+                await process.wait()
+                tasks.cancel_scope.cancel()
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -42,3 +47,10 @@ async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeo
     last = said.decode(errors="replace").strip().rpartition("\n")[2]
     code = process.returncode
     return "" if code == 0 else f"{command[0]} ended with {code}: {last}" if last else f"{command[0]} ended with {code}"
+
+
+async def _tell(process: Process, told: bytes) -> None:
+    if process.stdin is not None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            await process.stdin.send(told)
+            await process.stdin.aclose()

@@ -18,18 +18,21 @@ WAIT_S = 0.5
 def give(path: str, stream: BinaryIO, source: str, name: str, wait: bool) -> dict[str, Any]:
     """Send every line to the daemon, which is asked even if there is none; what became of them. `source`: what the
     journal calls them; `name`: what messages call them; `wait`: return when they are learned."""
-    total: dict[str, Any] = {"schema_version": 1, "examples": [], "duplicates": [], "rejected": []}
+    total: dict[str, Any] = {"schema_version": 1, "examples": [], "duplicates": [], "held": [], "rejected": []}
     first, lines = 1, _take(stream)
     while True:
         answer = ctl.ask(path, msg.SubmitRequest(lines, source, first))
         total["examples"] += answer["examples"]
         total["duplicates"] += answer["duplicates"]
+        total["held"] += answer.get("held", [])
         total["rejected"] += answer["rejected"]
         first += len(lines)
         if not (lines := _take(stream)):
             break
     for rejected in total["rejected"]:
         print(render.plain(f"apollod: {name}:{rejected['line']}: {rejected['reason']}"), file=sys.stderr)
+    for held in total["held"]:
+        print(render.plain(f"apollod: {name}:{held['line']}: held for a person: {held['reason']}"), file=sys.stderr)
     if wait and total["examples"]:
         _wait(path)
     return total

@@ -96,17 +96,18 @@ def _quality(quality: Object) -> list[str]:
     if not quality.get("enabled") and not quality.get("looks"):
         return []
     incident, step, error = quality["incident"], quality["step"], quality["error"]
+    untold = f"; nobody could be told: {quality['untold']}" if quality.get("untold") else ""
     if incident is not None:
         return [
             f"quality     alarm {incident['number']} at step {incident['step']} ({', '.join(incident['metrics'])}), "
-            f"{_phase(incident)}: `apollod ctl quality incident show {incident['number']}`"
+            f"{_phase(incident)}: `apollod ctl quality incident show {incident['number']}`{untold}"
         ]
     text = "never measured" if step is None else f"{quality['looks']} measurements, the last at step {step}"
     if quality["running"]:
         text += "; measured now"
     elif quality["due"]:
         text += f"; due ({quality['due']})" + (f", waits: {quality['reason']}" if quality["reason"] else "")
-    return [f"quality     {text}" + (f"; the last one failed: {error}" if error else "")]
+    return [f"quality     {text}" + (f"; the last one failed: {error}" if error else "") + untold]
 
 
 def _out_of_the_queue(queue: Object) -> str:

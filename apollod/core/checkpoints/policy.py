@@ -13,7 +13,7 @@ from apollod.core.kernel.policy import Handlers
 from apollod.core.publishing.fence import fence_pending
 from apollod.core.quality.looking import before_checkpoint
 from apollod.core.schedules import DAY_NS
-from apollod.core.settings import CheckpointSettings
+from apollod.core.settings import CheckpointSettings, Settings
 from apollod.core.state import State
 
 DAMAGED_HINT = (
@@ -32,9 +32,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         wanted = state.unsaved and running is None and not failed
         return _write(state, "shutdown") if wanted else nothing()
     if _is_due(state, now_ns):
-        if not state.quality.asked and before_checkpoint(state.quality, settings.quality):
-            return Outcome([ev.QualityWished(by="a checkpoint that is due", checkpoint=True)], [])
-        return _write(state, "due")
+        return _look_first(state) if _is_looked_at_first(state, settings) else _write(state, "due")
     surplus = _surplus(state, settings.checkpoint, now_ns)
     if surplus is None:
         return nothing()
@@ -59,6 +57,17 @@ def _is_due(state: State, now_ns: int) -> bool:
     """A running step is no obstacle: the trainer works in order, and the checkpoint holds that step."""
     at_ns = due_ns(state, now_ns)
     return at_ns is not None and at_ns <= now_ns and not blocked(Activity.CHECKPOINT, state)
+
+
+def _is_looked_at_first(state: State, settings: Settings) -> bool:
+    return before_checkpoint(state.quality, settings.quality) and state.children.engine.phase == "ready"
+
+
+def _look_first(state: State) -> Outcome:
+    """The guard is asked once; the checkpoint waits until it has answered, or could not."""
+    if state.quality.asked or state.quality.open is not None:
+        return nothing()
+    return Outcome([ev.QualityWished(by="a checkpoint that is due", checkpoint=True)], [])
 
 
 def _surplus(state: State, settings: CheckpointSettings, now_ns: int) -> CheckpointRef | None:

@@ -16,19 +16,18 @@ from apollod.core.dreams.course import Case, next_move
 from apollod.core.dreams.likeness import likeness
 from apollod.core.dreams.machine import CALLS, Stage
 from apollod.core.dreams.state import NOBODY, OUTSIDE, Course, Dream, DreamsState
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.events import Removed
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.schedules import backoff_s
+from apollod.core.kernel.reasons import one_line
+from apollod.core.schedules import RETRY_MAX_S, backoff_s
 from apollod.core.settings import DreamSettings
 from apollod.core.state import State
 
 ALIKE = 0.9
 """likeness from which on two scenarios are one"""
-REASON_MAX = 300
-RETRY_MAX_S = 300.0
 CHECK_ATTEMPTS = 10
 """of a check that cannot be run: about a quarter of an hour"""
 
@@ -96,8 +95,9 @@ def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
         return nothing()  # of a call that was made twice
     second = dream.stage is Stage.JUDGING_BETTER
     judged = ev.DreamJudged(
-        dream=dream.id, verdict=input_.verdict, by=input_.by, reason=_short(input_.reason), quote=_short(input_.quote),
-        answer=dream.answer if second else "", votes=input_.votes, tokens=input_.tokens, seconds=input_.seconds,
+        dream=dream.id, verdict=input_.verdict, by=input_.by, reason=one_line(input_.reason),
+        quote=one_line(input_.quote), answer=dream.answer if second else "", votes=input_.votes,
+        tokens=input_.tokens, seconds=input_.seconds,
     )  # fmt: skip
     replace = msgspec.structs.replace
     if input_.verdict == "good":
@@ -106,13 +106,14 @@ def _on_verdict(state: State, input_: inp.DreamVerdict, now_ns: int) -> Outcome:
         return Outcome([replace(judged, better=input_.better)], [])
     why = f"the {'better answer' if second else 'answer'} is called {input_.verdict}"
     why += "" if second or input_.verdict == "unsure" else ", and no better one was written"
-    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {_short(input_.reason)}")], [])
+    return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}: {one_line(input_.reason)}")], [])
 
 
 def _learn(state: State, dream: Dream, course: Course, judged: ev.DreamJudged, input_: inp.DreamVerdict) -> Outcome:
     line = input_.line
-    if line is None or not line.example or input_.known:
+    if line is None or not line.example or input_.known or leaked(line):
         why = "what it teaches was learned before" if line and line.example else (line.reason if line else "no record")
+        why = (leaked(line) if line else "") or why
         return Outcome([judged, ev.DreamAbandoned(dream=dream.id, reason=f"{why}")], [])
     stripped = Removed(place=0, at=-1, text=course.pattern.instruction, why="system", role="system")
     removed = (stripped,) if dream.mode == "bare" else ()
@@ -158,7 +159,7 @@ def _on_tested(state: State, input_: inp.ScenarioTested, now_ns: int) -> Outcome
         return nothing()
     tested = ev.DreamTested(
         dream=input_.dream, pattern=pattern, mode=input_.mode, passed=input_.passed, answer=input_.answer,
-        by=input_.by, round=input_.round, contrast=input_.contrast, reason=_short(input_.reason),
+        by=input_.by, round=input_.round, contrast=input_.contrast, reason=one_line(input_.reason),
         logprob=input_.logprob, weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
     )  # fmt: skip
     return Outcome([tested, *([ev.DreamSettled(dream=input_.dream)] if over else [])], [])
@@ -199,7 +200,7 @@ def _untestable(state: State, settings: DreamSettings, input_: inp.DreamCallFail
         if isinstance(case, Case) and case.dream == input_.dream:
             tested = ev.DreamTested(
                 dream=case.dream, pattern=name, mode=case.mode, passed=False, answer="", by=NOBODY,
-                round=case.round, contrast=case.contrast, reason=_short(input_.reason),
+                round=case.round, contrast=case.contrast, reason=one_line(input_.reason),
             )  # fmt: skip
             return Outcome([tested], [])
     return None
@@ -217,11 +218,11 @@ def _again(
     later = own.open is None or cause in OUTSIDE or cause == "check"
     retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S) if later else 0.0, retry_after_s))
     failed = ev.DreamFailed(
-        dream=dream, stage=stage, attempt=attempt, cause=cause, reason=_short(reason), retry_s=retry_s, tokens=tokens,
+        dream=dream, stage=stage, attempt=attempt, cause=cause, reason=one_line(reason), retry_s=retry_s, tokens=tokens,
     )  # fmt: skip
     if own.open is None or not _too_many(own, settings, cause):
         return Outcome([failed], [])
-    why = f"{stage} failed {attempt} times, the last time because: {_short(reason)}"
+    why = f"{stage} failed {attempt} times, the last time because: {one_line(reason)}"
     return Outcome([failed, ev.DreamAbandoned(dream=dream, reason=why)], [])
 
 
@@ -230,11 +231,6 @@ def _too_many(own: DreamsState, settings: DreamSettings, cause: ev.Cause) -> boo
     if cause in OUTSIDE:
         return False
     return own.refusals + 1 >= (max(CHECK_ATTEMPTS, settings.attempts) if cause == "check" else settings.attempts)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
 
 
 ANSWERS: Handlers = {

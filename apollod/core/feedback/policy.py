@@ -6,7 +6,7 @@ Law: what was said last holds; saying the same again changes nothing. What is be
 
 from apollod.core import events as ev
 from apollod.core.feedback.inputs import Rated
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, held_for_leak, leaked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -37,7 +37,9 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
     )  # fmt: skip
     if learned is None:
         return Outcome([*events, given], [])
-    return Outcome([*events, learned[0], given], begin_encoding(state, [(wanted, learned[1])]))
+    taken, tier = learned
+    held = held_for_leak(taken, input_.line) if isinstance(taken, ev.ExampleAccepted) and input_.line else []
+    return Outcome([*events, taken, *held, given], [] if held else begin_encoding(state, [(wanted, tier)]))
 
 
 def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:
@@ -46,6 +48,8 @@ def _learned(state: State, input_: Rated) -> tuple[ev.Event, ev.Tier] | None:
     dismissed = state.review.dismissed.get(wanted)
     if dismissed is not None and dismissed.how == "edited":
         return None  # a person wrote what is learned instead
+    if line is not None and leaked(line) and (input_.known or wanted != line.example):
+        return None  # who rates an answer says nothing about the probe in it
     place = state.review.held.get(wanted) or dismissed
     if place is not None:
         reason = f"its answer was rated {input_.rating}"

@@ -1,4 +1,4 @@
-"""A line becomes an example."""
+"""A line becomes an example, and one that holds a probe of the quality guard waits for a person."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import msgspec
 
 from apollod.core.intake.events import ExampleAccepted, Tier
 from apollod.core.intake.inputs import Line
+from apollod.core.review.events import ExampleHeld
 
 
 def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) -> ExampleAccepted:
@@ -18,3 +19,14 @@ def accepted(line: Line, source: str, tier: Tier, number: int = 0, **more: Any) 
         "sampled": sampled if any(one.response for one in sampled) else (), "topic": line.topic,
     }  # fmt: skip
     return ExampleAccepted(**known | more)
+
+
+def leaked(line: Line) -> str:
+    """Why a line is not learned whose probe would then measure nothing; empty: it holds none."""
+    return f"it holds {line.leak}, which measures nothing any more once this is learned" if line.leak else ""
+
+
+def held_for_leak(taken: ExampleAccepted, line: Line) -> list[ExampleHeld]:
+    """The fact that the example of this line waits for a person, if it holds a probe."""
+    why = leaked(line)
+    return [ExampleHeld(example=taken.example, tier=taken.tier, reason=why)] if why else []

@@ -53,6 +53,8 @@ class Line(msgspec.Struct, frozen=True):
     """what the text is about, in a word; empty: that does not show"""
     evidence: tuple[Evidence, ...] = ()
     """what it shows about its answers, or about those of earlier lines"""
+    leak: str = ""
+    """what of which probe of the quality guard it holds, for people; empty: nothing"""
 
 
 class Batch(msgspec.Struct, frozen=True):

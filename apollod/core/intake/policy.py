@@ -10,7 +10,7 @@ from itertools import chain
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, held_for_leak
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
@@ -100,6 +100,8 @@ def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) 
 
 def _accepted(batch: inp.Batch, line: inp.Line, repeated: tuple[str, ...]) -> list[ev.Event]:
     taken = accepted(line, batch.source, line.tier or batch.tier, line.number, repeated=repeated)
+    if held := held_for_leak(taken, line):
+        return [taken, *held]
     example, tier = taken.example, taken.tier
     if is_held(example, tier, batch.hold):
         reason = "its source is reviewed" if batch.hold == 1.0 else "a sample of its source is reviewed"

@@ -12,20 +12,19 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, held_for_leak
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.judging.agreement import distrust
 from apollod.core.judging.state import JudgingState
 from apollod.core.judging.votes import agreed, spokesman
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.schedules import backoff_s, is_due
+from apollod.core.kernel.reasons import one_line
+from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.settings import JudgeSettings
 from apollod.core.state import State
 
 HANDED_OVER_MAX = 1000  # examples in one transaction
-RETRY_MAX_S = 300.0  # between questions to an endpoint that does not answer
-REASON_MAX = 300  # characters of what a judge or an endpoint said, in the reason of a decision
 
 
 def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
@@ -115,7 +114,7 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
 def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:
     """What a verdict does to the example that waits for it."""
     example, line = given.example, input_.line
-    tier, reason = state.review.held[example].tier, _short(given.reason)
+    tier, reason = state.review.held[example].tier, one_line(given.reason)
     said = f"the judge says {given.verdict}" + (f": {reason}" if reason else "")
     if given.verdict == "unsure":
         said = f"the judge is not sure ({', '.join(given.votes)})" + (f": {reason}" if reason else "")
@@ -136,7 +135,7 @@ def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, do
         by="judge",
     )  # fmt: skip
     into = msgspec.structs.replace(given, into=line.example)
-    return Outcome([into, declined, written, waits], [])
+    return Outcome([into, declined, written, *(held_for_leak(written, line) or [waits])], [])
 
 
 def _on_failed(state: State, input_: inp.JudgeFailed, now_ns: int) -> Outcome:
@@ -157,7 +156,7 @@ def _failed(state: State, judge: JudgeSettings, input_: inp.JudgeFailed) -> list
     retry_s = 0.0
     if cause == "endpoint":
         retry_s = min(RETRY_MAX_S, max(backoff_s(own.failures + 1, RETRY_MAX_S), input_.retry_after_s))
-    reason = _short(input_.reason)
+    reason = one_line(input_.reason)
     failed = ev.VerdictFailed(
         attempt=asked.attempt, cause=cause, reason=reason, gives_up=gives_up, retry_s=retry_s,
         example="" if asked.planted else subject, case=subject if asked.planted else "",
@@ -171,11 +170,6 @@ def _failed(state: State, judge: JudgeSettings, input_: inp.JudgeFailed) -> list
 
 def _for_a_person(example: str, tier: ev.Tier, reason: str, by: str = "") -> ev.ExampleHeld:
     return ev.ExampleHeld(example=example, tier=tier, reason=reason, by=by)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= REASON_MAX else f"{line[: REASON_MAX - 3]}..."
 
 
 def _on_pattern_wanted(state: State, input_: inp.PatternWanted, now_ns: int) -> Outcome:

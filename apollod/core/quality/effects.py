@@ -1,8 +1,10 @@
-"""What the world is asked to do: ask the probes, and run a window again without some of its examples."""
+"""What the world is asked to do: ask the probes, run a window again without some of its examples, tell of an alarm."""
 
 from typing import ClassVar
 
 from apollod.core.kernel.effect import Effect
+from apollod.core.quality.events import News
+from apollod.core.quality.news import Message
 
 
 class MeasureQuality(Effect, frozen=True):
@@ -36,3 +38,12 @@ class ReplayWindow(Effect, frozen=True):
 
 class EndSearch(Effect, frozen=True):
     """No replay follows: what they share may go. Not answered."""
+
+
+class TellAlarm(Effect, frozen=True):
+    """Answered by `AlarmTold`."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("incident", "about")
+    incident: int
+    about: News
+    message: Message

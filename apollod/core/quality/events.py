@@ -14,6 +14,12 @@ waits any more; checkpoint: one is due; asked: somebody wants to know."""
 VerdictKind = Literal["named", "elsewhere", "not_repeated", "spread", "unfinished", "not_searched"]
 """Of a search, see `culprits.Kind`; not_searched: there was none, and nobody knows which examples it was."""
 
+News = Literal["alarmed", "settled"]
+"""Of an incident: its beginning, or its end."""
+
+
+NO_JUDGE = "[judge] mode is off"
+
 
 class Drop(msgspec.Struct, frozen=True):
     """How much worse a metric is than at the baseline, in its unit, and the interval of that look (95 %)."""
@@ -63,7 +69,7 @@ class QualityMeasured(Event, frozen=True):
     share: float = 1.0
     references: str = ""
     left_out: dict[str, str] = {}
-    """probes that were not asked, by id: why"""
+    """probes that were not asked, by id: the example that holds it, and where that is from; or NO_JUDGE"""
 
     def key(self) -> str:
         return str(self.number)
@@ -189,6 +195,23 @@ class QualitySettled(Event, frozen=True):
     how: str
     by: str
     taken_back: int = 0
+
+    def key(self) -> str:
+        return str(self.incident)
+
+
+class QualityTold(Event, frozen=True):
+    """Result: whoever `[quality] on_alarm` names was told what is new (`about`, in the journal `event`) of an incident,
+    or why not. `gives_up`: he is not told of it any more; else he is again after `retry_s`."""
+
+    kind: ClassVar[str] = "quality.told"
+    incident: int
+    about: News = msgspec.field(name="event")  # a log's line has another `event`
+    ok: bool
+    reason: str = ""
+    attempt: int = 1
+    gives_up: bool = False
+    retry_s: float = 0.0
 
     def key(self) -> str:
         return str(self.incident)

@@ -4,6 +4,7 @@ import msgspec
 
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.kernel.folding import Folds
+from apollod.core.quality import news
 from apollod.core.quality.baseline import RUNS_MIN
 from apollod.core.quality.day import with_alarm
 from apollod.core.quality.events import (
@@ -18,6 +19,7 @@ from apollod.core.quality.events import (
     QualityResumed,
     QualitySearchBegun,
     QualitySettled,
+    QualityTold,
     QualityWished,
 )
 from apollod.core.quality.looking import baselines, known
@@ -31,6 +33,7 @@ from apollod.core.training.events import StepCompleted, StepFailed, StepStarted,
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    news.begun(own.telling, e.settings.on_alarm)
 
 
 def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> None:
@@ -79,6 +82,7 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
     )  # fmt: skip
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
     own.window = []
+    news.alarmed(own.telling, e, at_ns, _is_told(state))
 
 
 def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns: int) -> None:
@@ -130,6 +134,16 @@ def _settled(own: QualityState, state: State, e: QualitySettled, at_ns: int) -> 
     if e.by != GUARD:
         own.alarms_ns = ()
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
+    news.settled(own.telling, e, at_ns, _is_told(state))
+
+
+def _told(own: QualityState, state: State, e: QualityTold, at_ns: int) -> None:
+    news.told(own.telling, e, at_ns)
+
+
+def _is_told(state: State) -> bool:
+    """Does anybody want to know of alarms?"""
+    return state.daemon.settings is not None and state.daemon.settings.on_alarm
 
 
 def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) -> None:
@@ -206,6 +220,7 @@ FOLDS: Folds = {
     StepCompleted: _step_completed,
     StepFailed: _step_failed,
     WindowClosed: _window_closed,
+    QualityTold: _told,
     RollbackRefused: _refused,
     RollbackCompleted: _rolled_back,
 }

@@ -1,6 +1,7 @@
-"""What can happen: probes are answered, or cannot be; somebody wants to know."""
+"""What can happen: probes are answered, or cannot be; somebody wants to know, or was told."""
 
 from apollod.core.kernel.input import Input
+from apollod.core.quality.events import News
 
 
 class ProbesAnswered(Input, frozen=True):
@@ -51,3 +52,11 @@ class QualityWanted(Input, frozen=True):
 
     by: str
     baseline: bool = False
+
+
+class AlarmTold(Input, frozen=True):
+    """Answers `TellAlarm`. `error`: why he could not be told; empty: he was."""
+
+    incident: int
+    about: News
+    error: str = ""

@@ -16,10 +16,9 @@ from apollod.core.quality.baseline import drops
 from apollod.core.quality.looking import due, fell, looked, share, worse
 from apollod.core.quality.sequential import alarms, interval
 from apollod.core.quality.state import QualityState
-from apollod.core.schedules import backoff_s, is_due
+from apollod.core.quality.telling import on_told
+from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.state import State
-
-RETRY_MAX_S = 300.0
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -98,4 +97,5 @@ HANDLERS: Handlers = {
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,
     **incidents.HANDLERS,
+    inp.AlarmTold: on_told,
 }

@@ -7,6 +7,7 @@ import msgspec
 from apollod.core.intake.events import Tier
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import VerdictKind, Why
+from apollod.core.quality.news import Telling
 from apollod.core.quality.sequential import Metric
 
 GUARD = "the quality guard"
@@ -130,6 +131,7 @@ class QualityState(msgspec.Struct):
     incidents: int = 0
     alarms_ns: tuple[int, ...] = ()
     """of the day, see `day.with_alarm`"""
+    telling: Telling = msgspec.field(default_factory=Telling)
 
     @property
     def since_good(self) -> list[Learned]:

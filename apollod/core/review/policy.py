@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.intake.accepting import accepted
+from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
@@ -61,7 +61,7 @@ def _on_edit(state: State, input_: inp.EditGiven, now_ns: int) -> Outcome:
     line, place = input_.line, places_of(state, [input_.example]).get(input_.example)
     if place is None or not _may("edit", place, input_.only_in):
         return nothing()
-    if line.example == input_.example or input_.known:
+    if line.example == input_.example or input_.known or leaked(line):
         return nothing()
     written = accepted(line, f"edit:{input_.example}", "direct")
     edited = ev.ExampleEdited(example=input_.example, tier=place.tier, into=line.example, by=input_.by)

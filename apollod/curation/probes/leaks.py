@@ -12,7 +12,7 @@ Signatures of whole texts (`minhash.py`) would not see a probe in a long session
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from apollod.curation.minhash import WORDS_MIN
 from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
@@ -23,35 +23,39 @@ PHRASE_MIN, ANSWER_MIN, EXCERPT_MIN = 4, 8, 20  # words
 SHINGLE = 5
 OF_PROBE, OF_TURN = 0.5, 0.9
 
-_Phrase = tuple[tuple[str, ...], str]
+_What = tuple[str, str]
+"""id of a probe, and what of it"""
+_Words = tuple[str, ...]
 
 
 class Leaks:
-    """What of an example is in a set of probes. Time to look at one is linear in its words."""
+    """What of an example is in a set of probes. Time to look at one is linear in its words, 0.4 us each."""
 
     def __init__(self, probes: Iterable[Probe]) -> None:
-        self._whole: dict[tuple[str, ...], str] = {}
-        self._phrases: dict[tuple[str, ...], list[_Phrase]] = defaultdict(list)
-        self._runs: dict[Shingle, list[int]] = defaultdict(list)
-        self._long: list[tuple[int, str]] = []
+        self._whole = defaultdict[_Words, list[_What]](list)
+        self._phrases = defaultdict[_Words, list[tuple[_Words, _What]]](list)
+        self._runs = defaultdict[Shingle, list[int]](list)
+        self._long: list[tuple[int, _What]] = []
         for probe in probes:
             name = f"the probe {probe.id}" + (f" ({probe.place})" if probe.place else "")
-            self._add(probe.said(), PHRASE_MIN, "the words of " + name)
+            self._add(probe.said(), (probe.id, "the words of " + name))
             for answer in probe.expect if isinstance(probe.expect, tuple) else ():
                 if len(words := words_of(answer)) >= ANSWER_MIN:
-                    self._add(words, PHRASE_MIN, "the answer to " + name)
+                    self._add(words, (probe.id, "the answer to " + name))
 
-    def leak(self, canonical: bytes) -> str:
-        """What of which probe is in a canonical record, for a message; empty: nothing. Raises RecordRefused for bytes
-        that are no record."""
+    def of(self, canonical: bytes) -> dict[str, str]:
+        """The probes in a canonical record, by id, and what of each is there, for a message. Raises RecordRefused for
+        bytes that are no record."""
         turns = [words_of(turn) for turn in _turns(canonical)]
-        whole = next((self._whole[turn] for turn in turns if turn in self._whole), "")
         words = tuple(word for turn in turns for word in turn)
-        return whole or self._phrase(words) or self._nearly(words, turns)
+        found: dict[str, str] = {}
+        for probe, what in (*self._whole_turns(turns), *self._phrases_in(words), *self._nearly(words, turns)):
+            found.setdefault(probe, what)
+        return found
 
-    def _add(self, words: tuple[str, ...], least: int, what: str) -> None:
-        if len(words) < least:
-            self._whole.setdefault(words, what)
+    def _add(self, words: _Words, what: _What) -> None:
+        if len(words) < PHRASE_MIN:
+            self._whole[words].append(what)
             return
         self._phrases[words[:PHRASE_MIN]].append((words, what))
         if len(words) >= WORDS_MIN:
@@ -60,36 +64,38 @@ class Leaks:
                 self._runs[one].append(len(self._long))
             self._long.append((len(runs), what))
 
-    def _phrase(self, words: tuple[str, ...]) -> str:
-        for place in range(len(words) - PHRASE_MIN + 1):
-            for phrase, what in self._phrases.get(words[place : place + PHRASE_MIN], ()):
-                if words[place : place + len(phrase)] == phrase:
-                    return what
-        return ""
+    def _whole_turns(self, turns: Iterable[_Words]) -> list[_What]:
+        return [what for turn in turns for what in self._whole.get(turn, ())]
 
-    def _nearly(self, words: tuple[str, ...], turns: list[tuple[str, ...]]) -> str:
-        common = self._common(shingles_of(words, SHINGLE))
-        for number in sorted(common):
-            size, what = self._long[number]
-            if common[number] / size >= OF_PROBE:
-                return f"{common[number] / size:.0%} of {what}"
+    def _phrases_in(self, words: _Words) -> list[_What]:
+        firsts = zip(words, words[1:], words[2:], words[3:], strict=False)
+        return [
+            what
+            for place in [place for place, first in enumerate(firsts) if first in self._phrases]
+            for phrase, what in self._phrases[words[place : place + PHRASE_MIN]]
+            if words[place : place + len(phrase)] == phrase
+        ]
+
+    def _nearly(self, words: _Words, turns: Iterable[_Words]) -> list[_What]:
+        common = self._common(words)
+        shares = [(common[number] / self._long[number][0], self._long[number][1]) for number in sorted(common)]
+        nearly = [(probe, f"{share:.0%} of {what}") for share, (probe, what) in shares if share >= OF_PROBE]
         for turn in turns if common else ():
-            runs = shingles_of(turn, SHINGLE)
-            for number, count in sorted(self._common(runs).items()) if len(turn) >= EXCERPT_MIN else ():
-                if count / len(runs) >= OF_TURN:
-                    return f"a part of {self._long[number][1]}"
-        return ""
+            runs = len(shingles_of(turn, SHINGLE))
+            for number, count in sorted(self._common(turn).items()) if len(turn) >= EXCERPT_MIN else ():
+                if count / runs >= OF_TURN:
+                    probe, what = self._long[number][1]
+                    nearly.append((probe, f"a part of {what}"))
+        return nearly
 
-    def _common(self, runs: frozenset[Shingle]) -> Counter[int]:
-        return Counter(number for one in runs for number in self._runs.get(one, ()))
+    def _common(self, words: _Words) -> Counter[int]:
+        """How many runs of words each long probe has in common with these."""
+        all_runs = zip(words, words[1:], words[2:], words[3:], words[4:], strict=False)
+        known = {run for run in all_runs if run in self._runs}
+        return Counter(number for run in known for number in self._runs[run])
 
 
-def leaks(probes: Iterable[Probe], example: bytes) -> str:
-    """See `Leaks.leak`; for one example."""
-    return Leaks(probes).leak(example)
-
-
-def _turns(canonical: bytes) -> list[str]:
+def _turns(canonical: bytes) -> Sequence[str]:
     match decode_record(canonical):
         case MessagesRecord(messages=messages):
             return [message.content for message in messages]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 _NO_SPACES = "\u3040-\u30ff\u3400-\u9fff"
-_words = re.compile(rf"[{_NO_SPACES}]|(?:(?![{_NO_SPACES}])\w)+|[-+*/=<>%^$\u20ac\u00a3]").findall
+_words = re.compile(rf"[{_NO_SPACES}]|[^\W{_NO_SPACES}]+|[-+*/=<>%^$\u20ac\u00a3]").findall
 
 Shingle = tuple[str, ...]
 

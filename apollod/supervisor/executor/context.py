@@ -15,6 +15,7 @@ from apollod.supervisor.config import Config
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
+from apollod.supervisor.quality.leak_watch import LeakWatch
 from apollod.supervisor.quality.reference_files import ReferenceFiles
 
 EffectT = TypeVar("EffectT")
@@ -38,6 +39,8 @@ class Context:
     """None: likewise"""
     own: EndpointUse = field(default_factory=EndpointUse)
     """counts what we ask of our own engine"""
+    leaks: LeakWatch | None = None
+    """None: examples are not compared with the probes"""
     references: ReferenceFiles = field(default_factory=ReferenceFiles)
     """what probes are compared with"""
     exit: anyio.Event = field(default_factory=anyio.Event)

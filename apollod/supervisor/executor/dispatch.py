@@ -26,6 +26,7 @@ from apollod.supervisor.executor.scoring_effects import HANDLERS as SCORING
 from apollod.supervisor.executor.training_effects import HANDLERS as TRAINING
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
+from apollod.supervisor.quality.leak_watch import LeakWatch
 
 Submit = Callable[[inp.Input], Awaitable[object]]
 
@@ -50,10 +51,11 @@ class Executor:
         judge: Judge | None = None,
         dreamer: Dreamer | None = None,
         own: EndpointUse | None = None,
+        leaks: LeakWatch | None = None,
     ) -> None:
         under_way = UnderWay(tasks)
         self.context = Context(
-            config, journal, children, post, tasks, under_way, judge, dreamer, own or EndpointUse()
+            config, journal, children, post, tasks, under_way, judge, dreamer, own or EndpointUse(), leaks
         )  # fmt: skip
         self._submit = submit
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import anyio.to_thread
-import structlog
 
 from apollod.adapters.dreams.checks import check
 from apollod.adapters.dreams.seed_places import read_seeds
@@ -23,13 +22,11 @@ from apollod.curation.redaction import redact_text
 from apollod.errors import ApolloError, DreamCut
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
-from apollod.supervisor.executor.failing import failure_of
+from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.executor.given import given_line
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.wire.records import record_of
 from apollod.wire.teacher import write_teacher
-
-log = structlog.get_logger()
 
 CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
 CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
@@ -184,13 +181,12 @@ def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]], stage: Callabl
     next one begins while its predecessor, whose answer it follows from, is still under way."""
 
     async def run(context: Context, effect: CallT) -> inp.Input:
-        try:
-            return await work(context, effect)
-        except Exception as error:
-            if not isinstance(error, ApolloError | OSError):  # a bug in a dream ends the dream and not the daemon
-                log.exception("dream.call_broke", dream=effect.dream, stage=stage(effect))
-            cause, why, retry_after_s = failure_of(error)
+        def failed(failure: Failure) -> inp.DreamCallFailed:
+            cause, why, retry_after_s = failure
             return inp.DreamCallFailed(effect.dream, stage(effect), effect.attempt, cause, why, retry_after_s)
+
+        about = {"dream": effect.dream, "stage": stage(effect)}
+        return await answered(work(context, effect), failed, "dream.call_broke", **about)
 
     return Background(run)
 

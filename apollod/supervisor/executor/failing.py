@@ -1,6 +1,9 @@
 """Why a question to a model had no usable answer, in the words of the core."""
 
-from typing import Literal, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple, TypeVar
+
+import structlog
 
 from apollod.curation.redaction import redact_text
 from apollod.errors import (
@@ -17,6 +20,11 @@ from apollod.errors import (
 )
 from apollod.explain import line_of, reason
 
+log = structlog.get_logger()
+
+AnswerT = TypeVar("AnswerT")
+FailedT = TypeVar("FailedT")
+
 _OF_THIS_QUESTION = (400, 413, 422)
 """HTTP statuses of an endpoint that answers, but not this question: it is too long, or asks for what it has not"""
 
@@ -30,6 +38,19 @@ class Failure(NamedTuple):
     cause: Literal["endpoint", "nonsense", "refused", "cut", "seeds", "check", "teacher"]
     reason: str
     retry_after_s: float = 0.0
+
+
+async def answered(
+    work: Awaitable[AnswerT], failed: Callable[[Failure], FailedT], bug: str, **about: object
+) -> AnswerT | FailedT:
+    """What comes of a question, or what `failed` makes of its failure. A bug of ours ends the question and not the
+    daemon: it is logged as `bug`, with `about`."""
+    try:
+        return await work
+    except Exception as error:
+        if not isinstance(error, ApolloError | OSError):
+            log.exception(bug, **about)
+        return failed(failure_of(error))
 
 
 def failure_of(error: Exception) -> Failure:

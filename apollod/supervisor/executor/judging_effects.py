@@ -7,20 +7,19 @@ from apollod.core import inputs as inp
 from apollod.core.judging.events import Failing
 from apollod.core.judging.votes import spokesman
 from apollod.curation.judging.reply import better_record
-from apollod.errors import ApolloError
 from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.failing import failure_of
+from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.executor.given import given_line
 
 _FAILING: Mapping[str, Failing] = {"nonsense": "nonsense", "refused": "refused"}
 
 
 async def _ask(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | inp.JudgeFailed:
-    try:
-        return await _answer(context, effect)
-    except (ApolloError, OSError) as error:
-        cause, why, retry_after_s = failure_of(error)
+    def failed(failure: Failure) -> inp.JudgeFailed:
+        cause, why, retry_after_s = failure
         return _failed(effect, _FAILING.get(cause, "endpoint"), why, retry_after_s)
+
+    return await answered(_answer(context, effect), failed, "judge.call_broke", subject=effect.subject)
 
 
 async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | inp.JudgeFailed:

@@ -1,4 +1,4 @@
-"""Runs of probes. Each is answered by one input, whatever happens on the way."""
+"""Runs of probes, and messages about alarms. Each is answered by one input, whatever happens on the way."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,14 @@ import msgspec
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.errors import ApolloError
+from apollod.curation.probes.probe_lines import digest
+from apollod.curation.redaction import redact_text
+from apollod.errors import ApolloError, ConfigError
 from apollod.explain import reason
 from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.failing import answered
+from apollod.supervisor.quality import teller
+from apollod.supervisor.quality.leak_watch import left_out
 from apollod.supervisor.quality.prober import Prober, probes_of
 
 
@@ -19,13 +24,22 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
     directory = context.config.state_dir / blobs.NAME
     try:
         probes = await anyio.to_thread.run_sync(probes_of, context.config)
+        out = left_out(await context.leaks.leaks(probes)) if context.leaks else {}
+        asked = tuple(probe for probe in probes if probe.id not in out)
+        if not asked:
+            raise ConfigError(
+                "examples hold all probes that come with apollod", "name a file of your own in [quality] probe"
+            )
         prober = Prober(context.config, context.own, context.judge)
-        if not effect.baseline:
+        if effect.baseline:
+            found, references = await prober.baseline(effect.number, asked)
+            kept = await anyio.to_thread.run_sync(context.references.keep, directory, references)
+            found = msgspec.structs.replace(found, references=kept)
+        else:
             known = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
-            return await prober.look(effect.number, probes, effect.share, known)
-        answered, found = await prober.baseline(effect.number, probes)
-        kept = await anyio.to_thread.run_sync(context.references.keep, directory, found)
-        return msgspec.structs.replace(answered, references=kept)
+            found = await prober.look(effect.number, asked, effect.share, known)
+        # of the whole set, so that a look without some items is still one with the probes of the baseline
+        return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})
     except ApolloError as error:
         return inp.ProbesFailed(effect.number, error.line())
     except OSError as error:
@@ -33,5 +47,14 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
         return inp.ProbesFailed(effect.number, place + reason(error))
 
 
-HANDLERS: Mapping[type, Handler] = {fx.MeasureQuality: Background(_measure, limit=1)}
+async def _tell(context: Context, effect: fx.TellAlarm) -> inp.AlarmTold:
+    work = teller.tell(context.config, effect.message)
+    error = await answered(work, lambda failure: failure.reason, "quality.telling_broke", incident=effect.incident)
+    return inp.AlarmTold(effect.incident, effect.about, redact_text(error))
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.MeasureQuality: Background(_measure, limit=1),
+    fx.TellAlarm: Background(_tell, limit=1),
+}
 """From an effect to the coroutine that carries it out."""

@@ -10,43 +10,51 @@ from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.probing import Judge as Verdict
 from apollod.adapters.llm.probing import Terms, check_schemas, measure, measure_baseline
 from apollod.core.judging.votes import agreed, spokesman
+from apollod.core.quality.events import NO_JUDGE
 from apollod.core.quality.inputs import ProbesAnswered
 from apollod.curation.probes.measured import Measurement, by_metric
 from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_probes
 from apollod.curation.probes.references import Reference
 from apollod.curation.probes.stratified import sample
 from apollod.errors import ConfigError, RecordRefused
-from apollod.explain import reason
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
 from apollod.supervisor.judge import Judge
+from apollod.supervisor.quality.probe_files import lines_of
 from apollod.wire.records import record_of
 
 SHIPPED = "probes.jsonl"
+SHIPPED_PLACE = f"apollod/data/{SHIPPED}"
+"""as messages name it"""
 OWN_PRIORITY = 15
 """at our own engine: after users (0) and judge (10), before dreams (20)"""
 AT_ONCE = 4
 REQUEST_S = 120.0
-NO_JUDGE = "[judge] mode is off"
 
 
 def probes_of(config: Config) -> tuple[Probe, ...]:
     """All that is asked. Raises ConfigError for files that cannot be used. Blocking."""
     shipped = (files("apollod") / "data" / SHIPPED).read_bytes()
-    found = read_probes(shipped.splitlines(), SHIPPED)
+    found = read_probes(shipped.splitlines(), SHIPPED_PLACE)
+    names = config.quality.probe
     try:
-        for name in config.quality.probe:
-            path = Path(name).expanduser()
-            found += read_probes(path.read_bytes().splitlines(), str(path))
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise ConfigError(f"[quality] probe names {name} twice", "name it once")
+            own = read_probes(lines_of(name), str(Path(name).expanduser()))
+            if not own:
+                raise ConfigError(f"[quality] probe {name} has no probe in it", "write one, or do not name the file")
+            found += own
         probes = probe_set(found)
         check_schemas(probes)
-    except OSError as error:
-        raise ConfigError(
-            f"[quality] probe {error.filename} cannot be read: {reason(error)}", "check path and owner"
-        ) from error
     except RecordRefused as error:
         raise ConfigError(f"[quality] probe: {error}", error.hint) from error
     return probes
+
+
+def is_shipped(probe: Probe) -> bool:
+    """Does it come with apollod?"""
+    return probe.place.rpartition(":")[0] == SHIPPED_PLACE
 
 
 class Prober:

@@ -63,6 +63,12 @@ async def edit(daemon: Daemon, request: msg.EditRequest) -> msg.Answer:
         return msg.Failure(f"what was written is no example: {line.reason}", "nothing was changed")
     if line.example == request.example:
         return msg.Failure("nothing was changed in it", "approve it, or leave it held")
+    (leak,) = await daemon.loop.leaks_of([line.record])
+    if leak:
+        return msg.Failure(
+            f"what was written holds {leak}, which measures nothing any more once this is learned",
+            "nothing was changed; write it without that, or take the probe out of its file",
+        )
     given = inp.EditGiven(request.example, line, request.by or "ctl", request.only_in)
     recorded = await daemon.loop.submit(given)
     if not any(isinstance(r.event, ev.ExampleEdited) for r in recorded):

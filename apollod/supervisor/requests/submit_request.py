@@ -25,11 +25,17 @@ async def submit(daemon: Daemon, request: msg.SubmitRequest) -> msg.Answer:
         )
     recorded = await daemon.loop.submit(inp.LinesRead(batch, frozenset()))
     events = [r.event for r in recorded]
+    held = {e.example: e.reason for e in events if isinstance(e, ev.ExampleHeld) and e.waits_for == "person"}
     return msg.Reply(
         {
             "schema_version": 1,
             "examples": [e.example for e in events if isinstance(e, ev.ExampleAccepted)],
             "duplicates": [e.example for e in events if isinstance(e, ev.ExampleDuplicate)],
+            "held": [
+                {"line": e.line, "example": e.example, "reason": held[e.example]}
+                for e in events
+                if isinstance(e, ev.ExampleAccepted) and e.example in held
+            ],
             "rejected": [{"line": e.line, "reason": e.reason} for e in events if isinstance(e, ev.SourceQuarantined)],
         }
     )

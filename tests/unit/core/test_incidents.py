@@ -31,15 +31,16 @@ class Bare(World):
         return []
 
 
-def without(w: World, *examples: str) -> str:
-    """Weights of the steps up to the first rollback, had these examples never been learned."""
+def without(w: World, *examples: str, later: bool = False) -> str:
+    """Weights of the steps up to the first rollback (or with what was learned `later`), had these examples never been
+    learned."""
     (back,) = w.of(ev.RollbackStarted)
     bare = Bare()
     for e in w.of(ev.StepStarted):
         left = [
             pair for pair in zip(ev.all_examples(e), e.digests or (e.digest,), strict=True) if pair[0] not in examples
         ]
-        if e.step <= back.from_step and left:
+        if left and not e.again_of and (later or e.step <= back.from_step):
             names, digests = zip(*left, strict=True)
             bare.run_step(fx.RunStep(e.step, names, digests, e.lr, e.loss_limit, objective=e.objective))
     return bare.memory
@@ -238,3 +239,36 @@ def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
     w.give(inp.ProbesFailed(w.probed.pop().number, "nobody answers"))
     w.settle()
     assert [e.step for e in w.of(ev.CheckpointCommitted)] == [2, 3], "what was learned is not lost for that"
+
+
+def test_a_checkpoint_that_falls_due_during_a_step_waits_for_its_look() -> None:
+    w = GuardedWorld(changed(guarded(every_steps=100), replay_max=2)).up()
+    w.settle()
+    w.lines("a", "b", "c")
+    w.settle()
+    order = [
+        type(r.event).__name__ for r in w.journal if isinstance(r.event, ev.QualityMeasured | ev.CheckpointStarted)
+    ]
+    assert order[2:4] == ["QualityMeasured", "CheckpointStarted"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_alarm_while_a_checkpoint_is_being_written_ends_like_any_other(committed: bool) -> None:
+    w = GuardedWorld(guarded(every_steps=4)).up()
+    w.poison = {"bad": ITEMS}
+    w.lines("a", "b", "bad", "c", "d")
+    while not (w.probed and w.state.training.version == 4):
+        World.settle(w)
+        if w.probed and w.state.training.version < 4:
+            w.look()
+    w.give(inp.CheckpointRequested("t"))
+    assert w.state.checkpoints.open is not None and not w.of(ev.CheckpointCommitted)
+    w.look()
+    assert w.of(ev.QualityAlarmed) and w.state.checkpoints.open is not None
+    if not committed:
+        w.exit("trainer", -9)
+        w.now += 10 * SECOND_NS
+        w.give(inp.Tick())
+    w.settle()
+    assert w.learned() == ["a", "b", "c", "d"] and w.memory == without(w, "bad", later=True)
+    assert len(w.of(ev.QualitySettled)) == 1 and w.state.checkpoints.open is None

@@ -238,6 +238,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "culprits_max",
             "cost",
             "probe",
+            "on_alarm",
         ],
         "dream": [
             "mode",

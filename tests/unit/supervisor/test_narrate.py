@@ -55,3 +55,14 @@ def test_of_dreams_one_line_tells_what_became_of_each_pattern() -> None:
     abandoned = [line for line in said if line["event"] == "dream.abandoned"]
     assert [line["log_level"] for line in abandoned] == ["debug"]
     assert not [line for line in said if line.keys() & {"scenario", "sketch", "answer", "told"}]
+
+
+def test_that_nobody_could_be_told_of_an_alarm_is_a_warning_and_an_error_once_it_is_given_up() -> None:
+    with capture_logs() as said:
+        narrate(ev.QualityTold(1, "alarmed", ok=False, reason="down", retry_s=1.0))
+        narrate(ev.QualityTold(1, "alarmed", ok=False, reason="down", attempt=8, gives_up=True))
+        narrate(ev.QualityTold(1, "settled", ok=True))
+    assert {line["event"] for line in said} == {"quality.told"}
+    assert [(line["about"], line["log_level"]) for line in said] == [
+        ("alarmed", "warning"), ("alarmed", "error"), ("settled", "info")
+    ]  # fmt: skip

@@ -21,6 +21,7 @@ from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
 from apollod.core.quality.baseline import Baseline
+from apollod.core.quality.news import Telling
 from apollod.core.quality.state import Incident, Measuring, QualityState
 from apollod.core.recovery.events import RecordedStep
 from apollod.core.recovery.state import RecoveryState
@@ -144,6 +145,7 @@ quality.looks: int
 quality.reason: str
 quality.running: bool
 quality.step: int | null
+quality.untold: str
 queue.accepted: int
 queue.declined: int
 queue.duplicates: int
@@ -308,7 +310,7 @@ def full_state() -> State:
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3,
-            incident=Incident(2, 3, 1, ("facts.passed",), "restored"),
+            incident=Incident(2, 3, 1, ("facts.passed",), "restored"), telling=Telling(error="gone"),
         ),
     )  # fmt: skip
 
@@ -413,7 +415,7 @@ def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
     assert len(lines) <= 21
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
-    assert f"quality     {alarm}" in lines
+    assert f"quality     {alarm}; nobody could be told: gone" in lines
     assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
@@ -567,6 +569,10 @@ def test_an_alarm_that_is_not_settled_is_a_state(resume, alarms, state):
             "2 measurements, the last at step 3; measured now",
         ),
         (QualityState(number=3, at=3, error="gone"), "3 measurements, the last at step 3; the last one failed: gone"),
+        (
+            QualityState(number=3, at=3, telling=Telling(error="gone")),
+            "3 measurements, the last at step 3; nobody could be told: gone",
+        ),
     ],
 )
 def test_the_line_of_quality_is_there_once_it_was_measured(quality, line):

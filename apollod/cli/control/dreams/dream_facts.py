@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import continued
+from apollod.adapters.system.clock import iso
 from apollod.cli.control.questions import rows
-from apollod.cli.control.questions.moment import iso
 from apollod.errors import ApolloError, ConfigError
 
 COURSE = (

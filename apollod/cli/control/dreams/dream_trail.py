@@ -1,8 +1,9 @@
 """One dream as a story that a person can read: what happened to it, in order. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from textwrap import indent
 from typing import Any
+
+from apollod.cli.render import indented
 
 Object = Mapping[str, Any]
 _PURPOSES = {
@@ -22,7 +23,7 @@ def trail(d: Object) -> list[str]:
         f"cost        {d['tokens']} tokens",
     ]
     if d["instruction"]:
-        lines += ["", "== to be learned", *_text(d["instruction"])]
+        lines += ["", "== to be learned", *indented(d["instruction"])]
     for event in d["trail"]:
         if (told := _TOLD.get(event["kind"])) is not None:
             lines += ["", *told(d, event)]
@@ -47,7 +48,7 @@ def _imagined(d: Object, e: Object) -> list[str]:
     lines += [f"    from {place}" for place in places] or ["    from the instruction alone"]
     scenario = e.get("scenario")
     for turn in scenario if isinstance(scenario, Sequence) and not isinstance(scenario, str) else ():
-        lines += [f"  -- {turn['role']}", *_text(turn["content"])]
+        lines += [f"  -- {turn['role']}", *indented(turn["content"])]
     return lines
 
 
@@ -56,9 +57,9 @@ def _answered(d: Object, e: Object) -> list[str]:
     weights = "" if e.get("weights_version") is None else f", weights of step {e['weights_version']}"
     return [
         "== the model is told",
-        *_text(e["told"]),
+        *indented(e["told"]),
         f"  -- and answers{_cost(e)}{weights}{sure}",
-        *_text(e["answer"]),
+        *indented(e["answer"]),
     ]
 
 
@@ -67,7 +68,7 @@ def _judged(d: Object, e: Object) -> list[str]:
     lines = [f"== {_who(e['by'])} says that {what} is {e['verdict']}" + (f": {e['reason']}" if e.get("reason") else "")]
     lines += [f'    "{e["quote"]}"'] if e.get("quote") else []
     if e.get("better") is not None:
-        lines += ["  -- and writes a better one", *_text(e["better"])]
+        lines += ["  -- and writes a better one", *indented(e["better"])]
     return lines
 
 
@@ -83,8 +84,8 @@ def _tested(d: Object, e: Object) -> list[str]:
     passed = "passed" if e["passed"] else "failed"
     lines = [f"== tested {how}{when}: {passed}, says {_who(e['by'])}" + (f": {e['reason']}" if e.get("reason") else "")]
     if e.get("contrast"):
-        lines += ["  -- it is told", *_text(e["contrast"]), "  -- and answers"]
-    return [*lines, *_text(e["answer"])]
+        lines += ["  -- it is told", *indented(e["contrast"]), "  -- and answers"]
+    return [*lines, *indented(e["answer"])]
 
 
 def _failed(d: Object, e: Object) -> list[str]:
@@ -93,10 +94,6 @@ def _failed(d: Object, e: Object) -> list[str]:
 
 def _abandoned(d: Object, e: Object) -> list[str]:
     return [f"== abandoned: {e['reason']}"]
-
-
-def _text(text: str) -> list[str]:
-    return indent(text, "    ", lambda line: True).split("\n")
 
 
 def _who(by: str) -> str:

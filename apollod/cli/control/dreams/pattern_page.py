@@ -3,10 +3,10 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
-from textwrap import indent
 from typing import Any
 
 from apollod.cli import render
+from apollod.cli.render import indented
 
 Object = Mapping[str, Any]
 _COLUMNS = ("pattern", "state", "told", "bare", "contrast", "last", "practices", "dreams", "tokens", "next, or why not")
@@ -49,11 +49,11 @@ def page(p: Object) -> list[str]:
         f"state       {p['state']}" + (f": {p['reason']}" if p["reason"] else ""),
         f"added       {time.strftime('%Y-%m-%d %H:%M', time.localtime(p['added_at']))} by {p['by']}",
         "instruction",
-        *_text(p["instruction"]),
+        *indented(p["instruction"]),
         f"seeds       {', '.join(p['seeds']) or 'none: scenarios are imagined from the instruction alone'}",
         f"check       {_check(p['check'])}",
         "contrast" if p["contrast_given"] else "contrast    none was given, so the instruction is taken back:",
-        *(line for text in p["contrast"] for line in _text(text)),
+        *(line for text in p["contrast"] for line in indented(text)),
         f"learned by  {_OBJECTIVES.get(p['objective'], p['objective'])}",
         f"settles     when {settle[0]} of the last {settle[1]} new scenarios show it untold and not where it is wrong, "
         f"then as many of {p['held_out']} held-out ones",
@@ -78,10 +78,6 @@ _OBJECTIVES = {
     "sft": "sft: the tokens of a good answer",
     "context": "context: what the model says of each of them when it is told",
 }
-
-
-def _text(text: str) -> list[str]:
-    return indent(text, "    ", lambda line: True).split("\n")
 
 
 def _short(texts: Sequence[str]) -> str:

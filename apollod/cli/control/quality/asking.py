@@ -92,7 +92,7 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
         "alarm": None if alarm is None else {"incident": alarm["incident"], "metrics": alarm["metrics"]},
     }  # fmt: skip
     head = f"step {last['step']} is the baseline" if last["why"] == "baseline" else f"step {last['step']}"
-    head += f", measured in {last['seconds']:.1f} s{quality_page.left_out(answer['left_out'])}"
+    out = "".join(f"\n{line}" for line in quality_page.left_out(last.get("left_out", {})))
     said = "" if alarm is None else f"\n\nalarm {alarm['incident']}: `apollod ctl quality incident show` tells of it"
-    ctl.show(args, answer, f"{head}\n\n{quality_page.metrics(metrics)}{said}")
+    ctl.show(args, answer, f"{head}, measured in {last['seconds']:.1f} s\n\n{quality_page.metrics(metrics)}{out}{said}")
     return ALARMED if alarm is not None else 0

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apollod.adapters.journal.journal_reader import stream
+from apollod.adapters.system.clock import iso
 from apollod.cli.control.questions import rows
-from apollod.cli.control.questions.moment import iso
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.fold import FOLDS
@@ -50,7 +50,8 @@ class Known:
                 self.settings = event.settings.quality
             case ev.QualityMeasured():
                 self._last = event
-                self.looks.append(_look(seq, at_ns, event.number, event.why, event.step, event.seconds))
+                look = _look(seq, at_ns, event.number, event.why, event.step, event.seconds)
+                self.looks.append(look | {"left_out": event.left_out})
             case ev.QualityFailed():
                 look = _look(seq, at_ns, event.number, None, None, 0.0)
                 self.looks.append(look | {"outcome": "failed", "reason": event.reason})
@@ -120,6 +121,7 @@ def _look(seq: int, at_ns: int, number: int, why: str | None, step: int | None, 
     return {
         "number": number, "at": iso(at_ns), "seq": seq, "why": why, "step": step, "seconds": seconds,
         "outcome": "baseline" if why == "baseline" else "passed", "incident": None, "reason": None,
+        "left_out": {},
     }  # fmt: skip
 
 

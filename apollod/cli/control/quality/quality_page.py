@@ -1,14 +1,15 @@
 """Quality as a person reads it: a report of one screen, and an incident as a story. Pure."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.cli import render
+from apollod.core.quality.events import NO_JUDGE
 
 Object = Mapping[str, Any]
 LOOKS_SHOWN = 20
 INCIDENTS_SHOWN = 5
+LEFT_OUT_SHOWN = 5
 _METRICS = ("metric", "baseline", "now", "drop", "95 % interval", "margin", "looks", "items")
 _INCIDENTS = ("incident", "at", "step", "back to", "metrics", "steps undone", "state", "how")
 
@@ -34,11 +35,22 @@ def _rest(r: Object) -> list[str]:
         shown = r["looks"][-LOOKS_SHOWN:]
         lines += ["", f"looks       {len(r['looks'])}" + (f", the last {len(shown)}:" if len(shown) > 1 else ":")]
         lines += ["  " + "  ".join(_look(one) for one in shown[n : n + 5]) for n in range(0, len(shown), 5)]
+        lines += left_out(r["looks"][-1]["left_out"])
     lines += ["", incident_table(r["incidents"][::-1][:INCIDENTS_SHOWN])] if r["incidents"] else ["", "no alarm"]
     if r["patterns"]:
         columns = ("pattern", "state", "untold", "where it is wrong", "of")
         lines += ["", render.table(columns, [_pattern(one) for one in r["patterns"]])]
     return lines
+
+
+def left_out(probes: Mapping[str, str]) -> list[str]:
+    """Lines: what was not asked, by the example that holds it, or for want of a judge; no line where all was."""
+    held = [f"  {probe}: example {why}" for probe, why in probes.items() if why != NO_JUDGE]
+    named, unjudged = held[:LEFT_OUT_SHOWN], len(probes) - len(held)
+    head = ["not asked, since examples hold them:"] if held else []
+    more = [f"  and {len(held) - len(named)} more"] if len(held) > len(named) else []
+    last = [f"not asked, since {NO_JUDGE}: {unjudged} for a judge"] if unjudged else []
+    return [*head, *map(render.plain, named), *more, *last]
 
 
 def _look(one: Object) -> str:
@@ -65,12 +77,6 @@ def metrics(found: Sequence[Object]) -> str:
         for m in found
     ]  # fmt: skip
     return render.table(_METRICS, cells)
-
-
-def left_out(found: Mapping[str, str]) -> str:
-    """How many probes were not asked, by reason; nothing where all were."""
-    counts = Counter(render.plain(why) for why in found.values())
-    return "".join(f"\nleft out: {count} probe{'s' if count > 1 else ''}, {why}" for why, count in counts.items())
 
 
 def incident_table(found: Sequence[Object]) -> str:

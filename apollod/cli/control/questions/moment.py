@@ -9,10 +9,10 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from apollod.adapters.journal.journal_reader import continued
+from apollod.adapters.system.clock import EPOCH, iso
 from apollod.cli.control.questions import rows
 from apollod.errors import ApolloError, ConfigError
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SECOND_NS = 1_000_000_000
 RESULTS = "kind IN ('step.completed', 'step.failed')"
 
@@ -21,12 +21,6 @@ def seq_of(path: str, text: str) -> int:
     """The event after which the moment is. Raises ConfigError for what is neither step nor time, ApolloError where
     there is none."""
     return _of_step(path, int(text)) if re.fullmatch(r"[0-9]{1,15}", text) else _of_time(path, text)
-
-
-def iso(at_ns: int) -> str:
-    """A time as the views of the journal show it, to the microsecond."""
-    at = EPOCH + timedelta(microseconds=at_ns // 1000)
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"  # strftime has no zeros before a short year
 
 
 def unknown_step(path: str, number: int) -> ApolloError:

@@ -5,6 +5,7 @@ import json
 from itertools import islice
 
 from apollod.adapters.journal import journal_reader
+from apollod.adapters.system.clock import iso
 from apollod.cli import numbers
 from apollod.cli.control import ctl, status_page
 from apollod.cli.control.questions import moment
@@ -44,9 +45,9 @@ def _run(args: argparse.Namespace) -> int:
         raise ApolloError(f"the journal ends at event {state.seq}", f"--to may be at most {state.seq}")
     status = status_view(state, at_ns, st.Journal(seq=state.seq, bytes=0, head_hash=head.hex(), path=path))
     if args.json:
-        replayed_at = moment.iso(at_ns) if state.seq else None
+        replayed_at = iso(at_ns) if state.seq else None
         print(json.dumps(st.plain(status) | {"replayed": state.seq, "replayed_at": replayed_at}))
         return 0
-    print(f"event       {state.seq}, of {moment.iso(at_ns)}" if state.seq else "event       0, before the first")
+    print(f"event       {state.seq}, of {iso(at_ns)}" if state.seq else "event       0, before the first")
     print(status_page.page(st.plain(status)))
     return 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apollod.curation.probes.leaks import Leaks, leaks
+from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
 from apollod.wire.records import parse_line
 
@@ -31,7 +31,8 @@ def probes() -> tuple[Probe, ...]:
 
 
 def found(**record: Any) -> str:
-    return leaks(probes(), parse_line(json.dumps(record).encode()).canonical)
+    """What of the first probe that is in it."""
+    return next(iter(Leaks(probes()).of(parse_line(json.dumps(record).encode()).canonical).values()), "")
 
 
 def chat(*said: str) -> dict[str, Any]:
@@ -72,4 +73,13 @@ def test_nothing_that_comes_with_apollod_to_be_learned_is_a_probe_that_comes_wit
     data = files("apollod") / "data"
     known = Leaks(probe_set(read_probes((data / "probes.jsonl").read_bytes().splitlines(), "probes.jsonl")))
     lines = (data / "sample.jsonl").read_bytes().splitlines()
-    assert lines and not [leak for line in lines if (leak := known.leak(parse_line(line).canonical))]
+    assert lines and not [leak for line in lines if (leak := known.of(parse_line(line).canonical))]
+
+
+def test_all_probes_in_one_example_are_found() -> None:
+    record = parse_line(json.dumps(chat("What is the capital of France?", TEXT, "And now?")).encode())
+    assert Leaks(probes()).of(record.canonical) == {
+        "short": "the words of the probe short (p.jsonl:3)",
+        "capital": "the words of the probe capital (p.jsonl:2)",
+        "archive": "the words of the probe archive (p.jsonl:1)",
+    }

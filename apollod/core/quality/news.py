@@ -1,0 +1,72 @@
+"""What somebody is told of incidents, as far as he was not told yet. Pure.
+
+An alarm or a settlement is the intent to tell of it, if `[quality] on_alarm` names anybody; `quality.told` is the
+result. The oldest is told first.
+"""
+
+import msgspec
+
+from apollod.core.quality.events import Drop, News, QualityAlarmed, QualitySettled, QualityTold
+from apollod.core.schedules import SECOND_NS
+
+
+class Message(msgspec.Struct, frozen=True):
+    """An incident, at its beginning or its end (`about`): see `QualityAlarmed` and `QualitySettled`."""
+
+    incident: int
+    about: News
+    at_ns: int
+    step: int
+    to: int
+    metrics: tuple[str, ...]
+    drops: dict[str, Drop]
+    how: str = ""
+    by: str = ""
+    taken_back: int = 0
+
+
+class Telling(msgspec.Struct):
+    """Messages that nobody got yet, and how it went with the first of them."""
+
+    waiting: list[Message] = []
+    alarm: Message | None = None
+    """the last one, told or not: its end is told with what it was"""
+    failures: int = 0
+    """in a row"""
+    retry_ns: int = 0
+    retry_s: float = 0.0
+    error: str = ""
+
+
+def begun(own: Telling, wanted: bool) -> None:
+    """A daemon's life begins: whoever is told now may be another than before, or (not `wanted`) nobody."""
+    own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    if not wanted:
+        own.waiting = []
+
+
+def alarmed(own: Telling, e: QualityAlarmed, at_ns: int, wanted: bool) -> None:
+    """An incident begins."""
+    own.alarm = Message(e.incident, "alarmed", at_ns, e.step, e.to, e.metrics, e.drops)
+    if wanted:
+        own.waiting.append(own.alarm)
+
+
+def settled(own: Telling, e: QualitySettled, at_ns: int, wanted: bool) -> None:
+    """It ends."""
+    if wanted and own.alarm is not None:
+        own.waiting.append(
+            msgspec.structs.replace(
+                own.alarm, about="settled", at_ns=at_ns, how=e.how, by=e.by, taken_back=e.taken_back
+            )
+        )
+
+
+def told(own: Telling, e: QualityTold, at_ns: int) -> None:
+    """One was told, or could not be."""
+    own.error = e.reason
+    over = e.ok or e.gives_up
+    own.failures = 0 if over else e.attempt
+    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+    if over:
+        own.waiting = [one for one in own.waiting if (one.incident, one.about) != (e.incident, e.about)]

@@ -1,0 +1,114 @@
+"""Which examples hold a probe: of those that come in, and of all that were accepted. What was learned is no measure any
+more, and what is measured must not be learned."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio.to_thread
+
+from apollod.adapters.journal import accepted_examples
+from apollod.curation.probes.leaks import Leaks
+from apollod.curation.probes.probe_lines import Probe
+from apollod.errors import ConfigError
+from apollod.supervisor.quality.prober import is_shipped
+
+COUNTED = ("pending", "judged", "trained")
+"""states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
+withdrawn or undone is learned only after somebody asked for it, and counts from then on."""
+
+
+class Leak(NamedTuple):
+    """An example that holds a probe. `what`: of the probe; `place`: where the example came from."""
+
+    probe: Probe
+    what: str
+    example: str
+    place: str
+    state: str
+
+
+class LeakWatch:
+    """Remembers which examples of the journal it has looked at; those that hold a probe are few."""
+
+    def __init__(self, journal: Path, probes: Iterable[Probe] = ()) -> None:
+        self._journal = journal
+        self._take(tuple(probes))
+
+    def _take(self, probes: tuple[Probe, ...]) -> None:
+        self._leaks, self._probes = Leaks(probes), probes
+        self._seen: dict[Path, int] = {}
+        """by journal, the event up to which all examples were looked at"""
+        self._found: dict[str, dict[str, str]] = {}
+        """by example, and in it by probe: what it holds"""
+
+    def said_of(self, records: Sequence[bytes]) -> list[str]:
+        """What of which probe each of these canonical records holds, for people; empty: nothing. Blocking."""
+        leaks = self._leaks
+        return [next(iter(leaks.of(record).values()), "") for record in records]
+
+    async def leaks(self, probes: tuple[Probe, ...]) -> list[Leak]:
+        """The probes that an example holds which was or will be learned, in their order, one example of each. From now
+        on these probes are watched. Raises JournalError. Not to be called again before it has returned."""
+        if probes != self._probes:
+            await anyio.to_thread.run_sync(self._take, probes)
+        journals = await anyio.to_thread.run_sync(accepted_examples.journals, self._journal)
+        for journal in journals:
+            while await anyio.to_thread.run_sync(self._look, journal):  # some at a time, so that a stop waits for few
+                pass
+        return await anyio.to_thread.run_sync(self._counted, journals) if self._found else []
+
+    def _look(self, journal: Path) -> bool:
+        """At the next examples. False: there were none."""
+        page = accepted_examples.accepted_after(journal, self._seen.get(journal, 0))
+        for one in page:
+            if found := self._leaks.of(one.record):
+                self._found[one.example] = found
+        if page:
+            self._seen[journal] = page[-1].seq
+        return bool(page)
+
+    def _counted(self, journals: Sequence[Path]) -> list[Leak]:
+        states: dict[str, tuple[str, Path]] = {}
+        for journal in journals:  # what an archive says of an example that was carried on is of before
+            for example, state in accepted_examples.states(journal):
+                if example in self._found:
+                    states.setdefault(example, (state, journal))
+        counted = {example: state for example, state in states.items() if state[0] in COUNTED}
+        holder: dict[str, str] = {}
+        for example in sorted(counted, key=lambda example: counted[example][0] != "trained"):
+            for probe in self._found[example]:
+                holder.setdefault(probe, example)
+        places: dict[str, str] = {}
+        for journal in journals:
+            if own := [example for example in set(holder.values()) if counted[example][1] == journal]:
+                places |= accepted_examples.places(journal, own)
+        return [
+            Leak(probe, self._found[one][probe.id], one, places[one], counted[one][0])
+            for probe in self._probes
+            if (one := holder.get(probe.id)) is not None
+        ]
+
+
+def left_out(leaks: Sequence[Leak]) -> dict[str, str]:
+    """Probes that come with apollod and are not to be asked, as `QualityMeasured` names them: nobody can edit them, and
+    logs that happen to hold one must not stop training. Raises ConfigError for one of a person's own."""
+    own = [leak for leak in leaks if not is_shipped(leak.probe)]
+    if own:
+        raise _refusal(own[0], len(own) - 1)
+    return {leak.probe.id: f"{leak.example} of {leak.place}" for leak in leaks}
+
+
+def _refusal(leak: Leak, others: int) -> ConfigError:
+    what = f"[quality] probe: the example {leak.example} of {leak.place} holds {leak.what}"
+    more = f" (and so do examples with {others} more)" if others else ""
+    if leak.state == "trained":
+        return ConfigError(
+            f"{what} and was learned, so that this measures nothing any more{more}",
+            "take the probe out of its file, then `apollod ctl quality baseline`",
+        )
+    waits, verb = ("for the judge", "decline") if leak.state == "judged" else ("to be learned", "withdraw")
+    return ConfigError(
+        f"{what} and waits {waits}{more}",
+        f"take the probe out of its file, or have the example not learned: `apollod ctl example {verb} {leak.example}`",
+    )

@@ -1,0 +1,60 @@
+"""Tells whoever `[quality] on_alarm` names of an alarm, once; when and how often is decided in `core/quality`."""
+
+import json
+import socket
+from importlib import import_module
+from shutil import which
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+
+from apollod.adapters.system.clock import iso
+from apollod.adapters.system.hook import run_hook
+from apollod.adapters.system.web_address import is_url, problem
+from apollod.core.quality.news import Message
+from apollod.errors import ConfigError
+from apollod.supervisor.config import Config
+
+SCHEMA_VERSION = 1
+LIMIT_S = 10.0
+
+
+def refused(config: Config) -> ConfigError | None:
+    """Why nobody could be told, as far as that is known before an alarm. Blocking."""
+    wanted = config.quality.on_alarm
+    if isinstance(wanted, str) and is_url(wanted):
+        why = problem(wanted)
+        return ConfigError(f"[quality] on_alarm is {why}", "write it like https://host/path") if why else None
+    command = command_of(wanted)
+    if not command or which(command[0]) is not None:
+        return None
+    hint = "check its path and mode" + ("; arguments: a list of strings" if " " in command[0] else "")
+    return ConfigError(f"[quality] on_alarm: the command {command[0]!r} is not there, or may not be run", hint)
+
+
+def command_of(wanted: str | tuple[str, ...]) -> tuple[str, ...]:
+    """A text is a command without arguments."""
+    return wanted if isinstance(wanted, tuple) else (wanted,) if wanted else ()
+
+
+def message_of(config: Config, message: Message) -> dict[str, Any]:
+    """What is told: see docs/operations.md. Nothing of it is a secret."""
+    over = message.about == "settled"
+    return {
+        "schema_version": SCHEMA_VERSION, "event": message.about, "incident": message.incident,
+        "at": iso(message.at_ns), "step": message.step, "to": message.to, "metrics": list(message.metrics),
+        "drops": msgspec.to_builtins(message.drops), "taken_back": message.taken_back if over else None,
+        "how": message.how if over else None, "by": message.by if over else None,
+        "model": config.engine.served_name, "host": socket.gethostname(), "journal": str(config.journal_path),
+    }  # fmt: skip
+
+
+async def tell(config: Config, message: Message) -> str:
+    """What went wrong; empty: it was told."""
+    wanted, body = config.quality.on_alarm, json.dumps(message_of(config, message)).encode()
+    if isinstance(wanted, str) and is_url(wanted):
+        webhook = await anyio.to_thread.run_sync(import_module, "apollod.adapters.system.webhook")
+        return str(await webhook.post(wanted, body, LIMIT_S))
+    environment = {"APOLLOD_ALARM_EVENT": message.about, "APOLLOD_ALARM_INCIDENT": str(message.incident)}
+    return await run_hook(command_of(wanted), environment, LIMIT_S, body)

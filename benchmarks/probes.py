@@ -19,15 +19,17 @@ import anyio
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import EndpointUse
-from apollod.adapters.llm.probing import Baseline, Terms, measure, measure_baseline
+from apollod.adapters.llm.probing import Terms, measure, measure_baseline
 from apollod.curation.probes.measured import Measurement
 from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
+from apollod.curation.probes.references import Reference
 from apollod.curation.probes.stratified import sample
 from benchmarks import report
 from benchmarks.clients import Phase, clients
 from benchmarks.daemon import Daemon
 
 PRIORITY = 10
+References = dict[str, Reference]
 WORDS = "The lighthouse keeper wrote in the log that the ferry came late and the harbour was quiet."
 
 
@@ -70,19 +72,20 @@ class _Bench:
         self._use = EndpointUse()
         self._endpoint = Endpoint(daemon.url + "/v1", "bench", attempts=1, use=self._use)
 
-    def alone(self, concurrency: int) -> tuple[dict[str, Measurement], Baseline]:
+    def alone(self, concurrency: int) -> tuple[dict[str, Measurement], References]:
         """Whole runs: the baseline, and later ones that are compared with it."""
 
-        async def runs() -> tuple[dict[str, Measurement], Baseline]:
+        async def runs() -> tuple[dict[str, Measurement], References]:
             one, many = Terms(priority=PRIORITY), Terms(priority=PRIORITY, concurrency=concurrency)
             async with HttpLlm(self._endpoint) as llm:
                 first, baseline = await measure_baseline(llm, self._items, many)
                 found = {"baseline": first, "one": await measure(llm, self._items, one, baseline)}
+                found |= {"without": await measure(llm, self._items, many)}  # nothing to compare with
                 return {**found, "many": await measure(llm, self._items, many, baseline)}, baseline
 
         return anyio.run(runs)
 
-    def phase(self, baseline: Baseline, share: float, seconds: float, into: Phase) -> None:
+    def phase(self, baseline: References, share: float, seconds: float, into: Phase) -> None:
         """Run one phase and add what it measured; `share` 0: without probes."""
         with clients(self._daemon.url, self._clients, self._prompt, self._tokens) as latencies:
             began = time.perf_counter()
@@ -95,7 +98,7 @@ class _Bench:
             into.latency_s.append(latencies[:])  # whole requests inside the phase
             into.seconds += time.perf_counter() - began
 
-    async def _probe(self, baseline: Baseline, share: float, seconds: float) -> None:
+    async def _probe(self, baseline: References, share: float, seconds: float) -> None:
         """Runs over a quarter of the items, until the time is over."""
         terms = Terms(priority=PRIORITY, share=share)
         with anyio.move_on_after(seconds):

@@ -14,6 +14,10 @@ detectors alone; the e-value of each look alone. `false_*` are alarms in 1,000 l
 begins anew; `found_*` shares of drops found within WITHIN looks, `looks_*` the median and the 95th percentile of the
 looks it took (WITHIN + 1: not found).
 
+`share_*`: looks at a share of the items, others each time, at least `stratified.LEAST` of them (`bare`: as few as the
+share says), at metrics of 60 items and of 20; `false`: alarms in 1,000 looks under harmless training, `found` and
+`looks` of a drop within SHARED_WITHIN looks.
+
 `replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places. In the last ones there are
 `CULPRITS`: `unclear` where 1 replay in 20 is unclear, `wrong` where 1 in 500 says the opposite, `doses` where each does
 a part of the damage, parts exponentially distributed, and a replay is judged by `culprits.outcome`; `left_doses` is the
@@ -29,6 +33,7 @@ from random import Random
 from apollod.core.quality.baseline import baseline_of, drops
 from apollod.core.quality.culprits import Outcome, Replay, Verdict, most_replays, next_replay, outcome, search, told
 from apollod.core.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
+from apollod.curation.probes.stratified import LEAST
 from benchmarks import report
 
 METRICS, ITEMS, MARGIN = 8, 60, 0.05
@@ -36,6 +41,7 @@ LOSS_MARGIN, LOSS_SCALE = 0.05, 0.5
 QUIET, WITHIN = 100, 30
 GUARDS, LOOKS_EACH = 10, 1000
 DROPS = 60  # drops of each size
+SHARES_ASKED, SHARE_DROPS, SHARED_WITHIN = (0.1, 0.3, 1.0), (0.1, 0.2, 0.5, 1.0), 60
 SHARES, LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5), (0.1, 0.15, 0.2)
 FALSE_MAX = 1.0  # in 1,000 looks
 WINDOW, WINDOWS, CULPRITS = 128, 500, 6
@@ -131,6 +137,45 @@ def harmless(rng: Random, items: int = ITEMS) -> Looks:
         yield [float(was) - float(one + more > 0) for was, one, more in zip(before, own, shift, strict=True)]
 
 
+def shared(looks: Looks, share: float, least: int) -> Looks:
+    """Of each look a share of the items, at least so many, in turns."""
+    for turn, one in zip(_count(), looks, strict=False):
+        count = min(len(one), max(least, math.ceil(share * len(one) - 1e-9)))
+        yield [one[(turn * count + place) % len(one)] for place in range(count)]
+
+
+def share_figures(blank: Metric) -> dict[str, float]:
+    """What looks at a share find, and how often they alarm without a cause."""
+    figures: dict[str, float] = {}
+    for items, share, least in (
+        (items, share, least) for items in (60, 20) for share in SHARES_ASKED for least in (1, LEAST)
+        if share < 1.0 or least > 1
+    ):  # fmt: skip
+        name = f"share_{items}_{round(100 * share)}{'' if least > 1 else '_bare'}"
+
+        def part(looks: Looks, share: float = share, least: int = least) -> Looks:
+            return shared(looks, share, least)
+
+        def calm(rng: Random, items: int = items, part: Callable[[Looks], Looks] = part) -> Looks:
+            return part(harmless(rng, items))
+
+        def quiet(rng: Random, items: int = items, part: Callable[[Looks], Looks] = part) -> Looks:
+            return part(flaky(rng, items))
+
+        figures[f"{name}_false"] = false_alarms(calm, blank, GUARDS, LOOKS_EACH)["chosen"]
+        for drop in SHARE_DROPS:
+
+            def down(
+                rng: Random, drop: float = drop, items: int = items, part: Callable[[Looks], Looks] = part
+            ) -> Looks:
+                return part(fallen(rng, drop, items))
+
+            took = looks_to_alarm(down, quiet, blank, DROPS, within=SHARED_WITHIN)["chosen"]
+            figures[f"{name}_found_{round(100 * drop)}"] = statistics.fmean(one <= SHARED_WITHIN for one in took)
+            figures[f"{name}_looks_{round(100 * drop)}"] = float(statistics.median(took))
+    return figures
+
+
 def at_margin(rng: Random, items: int = ITEMS) -> Looks:
     """The worst that H0 allows: one in 20 fails, drawn anew each time."""
     while True:
@@ -163,19 +208,19 @@ def false_alarms(make: Callable[[Random], Looks | tuple[float, Looks]], blank: M
 
 
 def looks_to_alarm(make: Callable[[Random], Looks], quiet: Callable[[Random], Looks], blank: Metric, drops_: int,
-                   metrics: int = METRICS) -> dict[str, list[int]]:  # fmt: skip
-    """Looks from a drop of one metric to the alarm; WITHIN + 1 where there was none."""
+                   metrics: int = METRICS, within: int = WITHIN) -> dict[str, list[int]]:  # fmt: skip
+    """Looks from a drop of one metric to the alarm; `within` + 1 where there was none."""
     took: dict[str, list[int]] = {who: [] for who in RIVALS}
     for number in range(drops_):
         guard = Guard(blank, metrics)
         sources = [make(Random(f"drop {number}")), *(quiet(Random(f"q {number} {at}")) for at in range(1, metrics))]
         found: dict[str, int] = {}
-        for look in range(QUIET + WITHIN):
+        for look in range(QUIET + within):
             for who in guard.look([next(source) for source in sources]):
                 if look >= QUIET:
                     found.setdefault(who, look - QUIET + 1)
         for who in RIVALS:
-            took[who].append(found.get(who, WITHIN + 1))
+            took[who].append(found.get(who, within + 1))
     return took
 
 
@@ -264,6 +309,7 @@ def main() -> None:
     for worse in LOSSES:
         took = looks_to_alarm(partial(loss, worse=worse), loss, losses, DROPS)
         figures |= found_figures(f"loss_{round(100 * worse)}", took)
+    figures |= share_figures(passes)
     figures |= culprit_figures(WINDOWS)
     goals["replays_1_most"] = report.goal(figures["replays_1_most"], REPLAYS_MAX, at_most=True)
     report.report("quality_statistics", figures, {}, goals, threads=1, as_json=args.json)

@@ -276,6 +276,13 @@ class QualitySettings(msgspec.Struct, frozen=True):
     """of probes, the share that may fail beyond those that failed at the baseline"""
     loss_margin: Annotated[float, Meta(gt=0.0)] = 0.1
     """by which the loss of probe texts may rise, in nats a token; of repetition, its share of what is said"""
+    kl_margin: Annotated[float, Meta(ge=0.0)] = 1.0
+    """by which the model may move from the baseline, in nats a token of probes and of its answers to them then; 0:
+    measured, and no reason for an alarm, here and in the two below"""
+    entropy_margin: Annotated[float, Meta(ge=0.0)] = 0.5
+    """by which the entropy of what may stand in a place of these may fall, in nats"""
+    length_margin: Annotated[float, Meta(ge=0.0)] = 1.0
+    """by which answers may become longer or shorter: mean of the absolute natural logarithm of the ratio"""
     resume: Literal["auto", "manual"] = "auto"
     """after an alarm, when the last good weights are back: auto: steps go on; manual: a person says so"""
     culprits_max: NotNegative = 8

@@ -29,6 +29,7 @@ from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
 from apollod.supervisor.quality.leak_watch import Leak, LeakWatch
 from apollod.supervisor.quality.prober import SHIPPED, probes_of
+from apollod.supervisor.quality.reference_files import ReferenceFiles
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.requests.handlers import HANDLERS as HANDLED
 from apollod.wire import messages as msg
@@ -176,7 +177,9 @@ def measured(given: Callable[[int], Config], watch: LeakWatch) -> inp.Input:
             made = given(server.port)
             asked = {one.messages[-1]["content"]: "so so" for one in probes_of(made) if one.messages}
             server.otherwise = Model(asked)
-            context = cast(Any, SimpleNamespace(config=made, own=EndpointUse(), leaks=watch))
+            context = cast(Any, SimpleNamespace(
+                config=made, own=EndpointUse(), leaks=watch, judge=None, references=ReferenceFiles(),
+            ))  # fmt: skip
             return cast(inp.Input, await HANDLERS[fx.MeasureQuality].run(context, fx.MeasureQuality(3)))
 
     return anyio.run(main)

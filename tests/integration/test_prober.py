@@ -1,8 +1,9 @@
 """The probes of the configuration, asked over real HTTP as an effect of the core."""
 
 import json
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,22 +11,29 @@ from typing import Any, cast
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 from support import llm_server as behave
-from support.llm_server import serving
+from support.judge_server import by_words, judging
+from support.llm_server import LlmServer, Request, serving
 from support.other_user import NOBODY, needs_root, open_place
 from support.probed_server import Model
 
+from apollod.adapters.journal import blobs
 from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core.quality.events import NO_JUDGE
 from apollod.curation.probes.probe_lines import digest
+from apollod.curation.probes.references import read_references
 from apollod.errors import ConfigError
 from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.executor.quality_effects import HANDLERS
+from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import BYTES_MAX
 from apollod.supervisor.quality.prober import SHIPPED, probes_of
+from apollod.supervisor.quality.reference_files import ReferenceFiles
 
 TEXT = "The ferry left the quay at noon with nine goats."
 SHIPPED_LINE = (files("apollod") / "data" / SHIPPED).read_bytes().splitlines()[0]
@@ -38,20 +46,37 @@ OWN = (
 )  # fmt: skip
 
 
-def config(path: Path, port: int = 1) -> Config:
-    return load_config(None, ["model.path=/m", f"engine.port={port}", f'quality.probe=["{path}"]'], {})
+LOOK, BASELINE = fx.MeasureQuality(7), fx.MeasureQuality(1, baseline=True)
 
 
-def ask(path: Path, model: Any) -> inp.Input:
-    """The effect, carried out against a server that answers as `model` does."""
+def config(path: Path, port: int = 1, settings: Sequence[str] = ()) -> Config:
+    """`path`: of a probe file; its directory has the daemon's state, too."""
+    own = ["model.path=/m", f"engine.port={port}", f'quality.probe=["{path}"]', f"state.dir={path.parent}/state"]
+    return load_config(None, [*own, *settings], {})
+
+
+def ask(
+    path: Path, model: Any, effect: fx.MeasureQuality = LOOK, references: ReferenceFiles | None = None,
+    judge: Any = None, settings: Sequence[str] = (), seen: list[Request] | None = None,
+) -> inp.Input:  # fmt: skip
+    """The effect, carried out against a server that answers as `model` does; `judge` answers at another one. With
+    `references` it is the same life of the daemon that kept them."""
 
     async def main() -> inp.Input:
-        async with serving() as server:
-            server.otherwise = model
-            context = cast(Any, SimpleNamespace(config=config(path, server.port), own=EndpointUse(), leaks=None))
-            found = await HANDLERS[fx.MeasureQuality].run(context, fx.MeasureQuality(7))
+        async with serving() as server, serving() as other:
+            server.otherwise, other.otherwise = model, judge
+            judged = ["judge.mode=all", "judge.model=j", f"judge.base_url={other.url}"] if judge else []
+            made = config(path, server.port, [*judged, *settings])
+            context = cast(Any, SimpleNamespace(
+                config=made, own=EndpointUse(), judge=Judge(made), leaks=None,
+                references=references or ReferenceFiles(),
+            ))  # fmt: skip
+            found = await HANDLERS[fx.MeasureQuality].run(context, effect)
             if isinstance(found, inp.ProbesAnswered):  # of a broken run some are cancelled before they are sent
                 assert context.own.counts.asked == len([r for r in server.requests if r.path != "/tokenize"])
+            if seen is not None:
+                seen.extend(server.requests)
+            await context.judge.close()
             return cast(inp.Input, found)
 
     return anyio.run(main)
@@ -95,6 +120,184 @@ def test_an_endpoint_that_goes_away_in_the_middle_is_a_run_that_failed(own: Path
     found = ask(own, model(own, capital=behave.closes_at_once, wrong="Rome"))
     assert isinstance(found, inp.ProbesFailed) and found.number == 7
     assert "\n" not in found.reason and "probes" in found.reason
+
+
+# --- what the baseline thought ------------------------------------------------------------------------------------
+
+
+def baseline(own: Path, **more: Any) -> inp.ProbesAnswered:
+    found = ask(own, model(own, capital="Paris", wrong="Rome"), BASELINE, **more)
+    assert isinstance(found, inp.ProbesAnswered), found
+    return found
+
+
+def blob(own: Path, digest_: str) -> Path:
+    return own.parent / "state" / blobs.NAME / digest_
+
+
+def test_a_baseline_keeps_what_the_model_thought_of_every_token_beside_the_journal(own: Path) -> None:
+    found = baseline(own)
+    kept = read_references(blob(own, found.references).read_bytes())
+    assert kept.keys() == {probe.id for probe in probes_of(config(own))}
+    assert len(kept["ferry"].ids) == 10 and kept["capital"].prompt == (1, 2, 3)
+    assert found.figures["kl"] == dict.fromkeys(kept, pytest.approx(0.0, abs=1e-6))
+    assert set(found.figures["length_drift"].values()) == {0.0}
+    again = baseline(own)
+    assert again.references == found.references and again.figures.keys() == found.figures.keys()
+    assert again.figures["kl"].keys() == found.figures["kl"].keys(), "both runs have to know the same items"
+
+
+def later(own: Path, named: str, now: Model | None = None, **more: Any) -> inp.ProbesAnswered:
+    found = ask(own, now or moved(own), fx.MeasureQuality(7, references=named), **more)
+    assert isinstance(found, inp.ProbesAnswered), found
+    return found
+
+
+def moved(own: Path) -> Model:
+    """It answers at greater length, and is surer of each token."""
+    now = model(own, capital="Paris " * 3, wrong="Rome")
+    now.certain = 0.9
+    return now
+
+
+@pytest.mark.parametrize("same_life", [True, False])
+def test_a_later_look_is_compared_with_it_also_in_another_life(same_life: bool, own: Path) -> None:
+    files = ReferenceFiles()
+    before = baseline(own, references=files)
+    found = later(own, before.references, references=files if same_life else None)
+    k = 16
+    surer = 0.5 * math.log(0.5 / 0.9) + 0.5 * math.log(0.5 / 0.1)
+    assert found.figures["kl"] == dict.fromkeys(before.figures["kl"], pytest.approx(surer, rel=1e-4))
+    assert found.figures["length_drift"]["capital"] == pytest.approx(math.log(4 / 2))
+    assert found.figures["length_drift"]["wrong"] == 0.0 and "ferry" not in found.figures["length_drift"]
+    entropy = -0.9 * math.log(0.9) - 0.1 * math.log(0.1 / k)
+    assert found.figures["entropy"]["wrong"] == pytest.approx(entropy, rel=1e-4)
+    assert before.figures["entropy"]["wrong"] == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(2 * k), rel=1e-4)
+    assert found.references == "" and found.probes == before.probes
+
+
+def test_each_answer_costs_one_request_more_and_a_text_none(own: Path) -> None:
+    before, without, with_ = baseline(own), list[Request](), list[Request]()
+    ask(own, moved(own), seen=without)
+    later(own, before.references, seen=with_)
+    answers = [probe for probe in probes_of(config(own)) if probe.kind != "text"]
+    texts = len(probes_of(config(own))) - len(answers)
+    assert len([r for r in without if r.path == "/tokenize"]) == texts
+    assert len(with_) == len(without) - texts + len(answers), "tokens of texts are known then"
+
+
+def test_a_baseline_that_breaks_off_keeps_nothing(own: Path) -> None:
+    found = ask(own, model(own, capital=behave.closes_at_once, wrong="Rome"), BASELINE)
+    assert isinstance(found, inp.ProbesFailed) and not blob(own, "").exists()
+
+
+def test_references_that_cannot_be_kept_are_no_baseline(own: Path) -> None:
+    (own.parent / "state").mkdir()
+    (own.parent / "state" / blobs.NAME).write_text("in the way")
+    found = ask(own, model(own, capital="Paris", wrong="Rome"), BASELINE)
+    assert isinstance(found, inp.ProbesFailed) and blobs.NAME in found.reason
+
+
+def test_an_engine_that_comes_back_with_other_weights_during_a_compared_look_is_told(own: Path) -> None:
+    before, now = baseline(own), moved(own)
+    now.steps = 1
+    found = later(own, before.references, now)
+    assert found.first == 12 and found.last > 12
+
+
+class ScoresNoMore(Model):
+    """Its engine goes away in the middle of what is compared: after so many of these requests."""
+
+    left = 5
+
+    async def __call__(self, server: LlmServer, stream: SocketStream, request: Request) -> None:
+        if "prompt_logprobs" in request.body:
+            self.left -= 1
+            if self.left < 0:
+                await behave.closes_at_once(server, stream, request)
+                return
+        await super().__call__(server, stream, request)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_engine_that_goes_away_while_answers_are_compared_is_a_run_that_failed(kept: bool, own: Path) -> None:
+    now = ScoresNoMore(moved(own).answers, version=12)
+    effect = fx.MeasureQuality(7, references=baseline(own).references) if kept else BASELINE
+    blobs_before = set(blob(own, "").parent.glob("*/*"))
+    found = ask(own, now, effect)
+    assert isinstance(found, inp.ProbesFailed) and "\n" not in found.reason and "probes" in found.reason
+    assert set(blob(own, "").parent.glob("*/*")) == blobs_before, "half of a baseline is none"
+
+
+def test_without_its_file_a_look_goes_on_without_what_is_compared(own: Path) -> None:
+    before = baseline(own)
+    blob(own, before.references).unlink()
+    found = later(own, before.references)
+    assert "kl" not in found.figures and "length_drift" not in found.figures
+    assert found.figures["mine.passed"] == {"capital": 0.0, "wrong": 0.0} and found.figures["mine.loss"]
+
+
+# --- a share of them ----------------------------------------------------------------------------------------------
+
+
+def test_a_look_at_a_share_asks_others_each_time_and_is_of_the_same_set(own: Path) -> None:
+    probes, seen = probes_of(config(own)), set[str]()
+    for number in (1, 2, 3, 4):
+        found = ask(own, model(own, capital="Paris", wrong="Rome"), fx.MeasureQuality(number, share=0.25))
+        assert isinstance(found, inp.ProbesAnswered) and found.probes == digest(probes)
+        asked = {item for name, items in found.figures.items() if name.endswith((".passed", ".loss")) for item in items}
+        assert len(asked) < 0.65 * len(probes) and found.share == len(asked) / len(probes)
+        seen |= asked
+    assert seen == {probe.id for probe in probes}
+
+
+# --- probes for a judge -------------------------------------------------------------------------------------------
+
+JUDGED = (
+    {"kind": "judge", "id": "kind", "group": "manners", "expect": "It is polite.", "messages": [
+        {"role": "system", "content": "You are a porter."}, {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "Well?"}, {"role": "user", "content": "a room"}]},
+    {"kind": "judge", "id": "rude", "group": "manners", "expect": "It is polite.", "messages": [
+        {"role": "user", "content": "a bed"}]},
+    {"kind": "judge", "id": "mute", "group": "manners", "expect": "It is polite.", "messages": [
+        {"role": "user", "content": "a bath"}]},
+)  # fmt: skip
+
+
+@pytest.fixture
+def for_a_judge(own: Path) -> Path:
+    own.write_text("".join(json.dumps(one) + "\n" for one in (*OWN, *JUDGED)))
+    return own
+
+
+def polite(path: Path) -> Model:
+    answers = {"a room": "good day, of course", "a bed": "bad luck", "a bath": " "}
+    return model(path, capital="Paris", wrong="Rome", **answers)
+
+
+def test_where_a_judge_is_on_it_says_which_answers_pass(for_a_judge: Path) -> None:
+    asked = list[str]()
+
+    def about(judged: str) -> str:
+        asked.append(judged)
+        return by_words(judged)
+
+    found = ask(for_a_judge, polite(for_a_judge), judge=judging(about))
+    assert isinstance(found, inp.ProbesAnswered) and not found.left_out
+    assert found.figures["manners.passed"] == {"kind": 1.0, "rude": 0.0, "mute": 0.0}
+    assert sorted(set(asked)) == ["bad luck", "good day, of course"], "what is empty is no question"
+
+
+def test_without_a_judge_its_probes_are_left_out_and_named(for_a_judge: Path) -> None:
+    found = ask(for_a_judge, polite(for_a_judge))
+    assert isinstance(found, inp.ProbesAnswered) and "manners.passed" not in found.figures
+    assert found.left_out == dict.fromkeys(("kind", "rude", "mute"), NO_JUDGE)
+    assert found.probes == digest(probes_of(config(for_a_judge))), "the set is the same with a judge and without"
+
+
+def test_a_judge_that_is_gone_is_a_look_that_failed_and_no_answer_that_did(for_a_judge: Path) -> None:
+    found = ask(for_a_judge, polite(for_a_judge), judge=behave.closes_at_once)
+    assert isinstance(found, inp.ProbesFailed), found
 
 
 BAD = {

@@ -16,8 +16,8 @@ from support.probed_server import LIKELIEST, Model
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
-from apollod.adapters.llm.probing import Baseline, Judge, Terms, measure, measure_baseline
-from apollod.curation.probes.measured import ItemFigure, Measurement
+from apollod.adapters.llm.probing import Judge, Terms, measure, measure_baseline
+from apollod.curation.probes.measured import ItemFigure, Measurement, by_metric
 from apollod.curation.probes.probe_lines import Probe, probe_set, read_probes
 from apollod.errors import ProbesBroken, VerdictNonsense
 
@@ -37,8 +37,8 @@ def item(kind: str, asked: str, expect: Any, **more: Any) -> dict[str, Any]:
 
 
 async def run(
-    model: Model, items: Sequence[Probe], terms: Terms = TERMS, baseline: Baseline | None = None,
-    judge: Judge | None = None, server_seen: list[LlmServer] | None = None, try_s: float = 5.0,
+    model: Model, items: Sequence[Probe], terms: Terms = TERMS, judge: Judge | None = None,
+    server_seen: list[LlmServer] | None = None, try_s: float = 5.0,
 ) -> Measurement:  # fmt: skip
     broken: ProbesBroken | None = None
     async with serving() as server:
@@ -47,7 +47,7 @@ async def run(
             server_seen.append(server)
         async with HttpLlm(Endpoint(server.url, "m", attempts=1, try_s=try_s)) as llm:
             try:
-                found = await measure(llm, items, terms, baseline, judge)
+                found = await measure(llm, items, terms, judge=judge)
             except ProbesBroken as error:
                 broken = error  # raised outside of the server's task group
     if broken is not None:
@@ -149,10 +149,10 @@ def test_without_a_judge_its_items_are_left_out_and_said_to_be() -> None:
 async def _later(before: Model, now: Model, items: Sequence[Probe]) -> tuple[Measurement, Measurement]:
     async with serving() as server, HttpLlm(Endpoint(server.url, "m", attempts=1)) as llm:
         server.otherwise = before
-        first, baseline = await measure_baseline(llm, items, TERMS)
+        first, references = await measure_baseline(llm, items, TERMS)
         server.otherwise = now
         asked = len(server.requests)
-        again = await measure(llm, items, TERMS, baseline)
+        again = await measure(llm, items, TERMS, references)
         paths = {request.path for request in server.requests[asked:]}
         assert paths == {"/v1/completions", "/v1/chat/completions"}, "the tokens are known, and are not made anew"
         return first, again
@@ -162,7 +162,13 @@ def test_a_model_is_compared_with_what_it_was_on_the_same_tokens() -> None:
     items = ITEMS[:2]
     first, same = anyio.run(_later, Model(ANSWERS), Model(ANSWERS), items)
     assert all(figure.kl == pytest.approx(0.0, abs=1e-6) for figure in same.figures)
-    assert first.figures[0].kl is None and first.digest == same.digest
+    assert first.digest == same.digest
+    assert by_metric(first.figures) == {
+        "text.loss": {"ferry": pytest.approx(math.log(2))}, "exact.passed": {"capital": 1.0},
+        "repetition": {"capital": 0.0}, "kl": dict.fromkeys(("ferry", "capital"), pytest.approx(0.0, abs=1e-6)),
+        "entropy": dict.fromkeys(("ferry", "capital"), pytest.approx(math.log(2) / 2 + math.log(8) / 2)),
+        "length_drift": {"capital": 0.0},
+    }  # fmt: skip
     # 0.5 of the token and 0.125 of each other one, which are 0.8 and 0.05 now
     moved = 0.5 * math.log(0.5 / 0.8) + 0.5 * math.log(0.125 / 0.05)
     _, other = anyio.run(_later, Model(ANSWERS), Model({**ANSWERS, "capital": "Paris " * 9}, certain=0.8), items)

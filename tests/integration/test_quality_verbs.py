@@ -15,6 +15,7 @@ from apollod.cli.control.quality import asking
 from apollod.cli.main import main
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.quality.events import NO_JUDGE
 from apollod.supervisor.config import Config
 
 Capture = pytest.CaptureFixture[str]
@@ -205,6 +206,24 @@ def test_a_run_waits_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     out, err = capsys.readouterr()
     assert "facts.passed" in out and "0.975" in out and "+0.0250" in out and out.startswith("step 1, measured in")
     assert err == "apollod: measuring step 1\n"
+
+
+def test_a_run_tells_of_what_was_not_asked_and_of_what_raises_no_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    world = GuardedWorld(guarded(every_steps=100, kl_margin=0.0))
+    world.more, world.left_out = {"kl": {"i00": 0.5}}, {"polite": NO_JUDGE, "kind": NO_JUDGE, "x": "e of a.jsonl:4"}
+    world.up()
+    world.lines("a")
+    world.settle()
+    Daemon(tmp_path, monkeypatch, world)
+    page = said(capsys, "run", "--socket", "unused")
+    assert "  x: example e of a.jsonl:4\nnot asked, since [judge] mode is off: 2 for a judge" in page
+    assert next(line for line in page.splitlines() if line.startswith("kl ")).split()[-3:] == ["-", "0", "1"]
+    found = told(capsys, "run", "--socket", "unused")
+    assert found["left_out"] == world.left_out
+    assert {one["metric"]: one["margin"] for one in found["metrics"]} == {"facts.passed": 0.05, "kl": None}
+    assert world.state.quality.metrics.keys() == {"facts.passed"}
 
 
 def test_a_run_that_raises_an_alarm_ends_with_five(

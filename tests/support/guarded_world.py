@@ -32,6 +32,9 @@ class GuardedWorld(World):
         self.seconds = 1e6
         """that a whole look takes: more than there is time for at the end of a window"""
         self.references = "r"
+        self.more: dict[str, dict[str, float | None]] = {}
+        """further figures"""
+        self.left_out: dict[str, str] = {}
         self.replayed: list[fx.ReplayWindow] = []
         self.ended = 0
         """searches"""
@@ -94,7 +97,7 @@ class GuardedWorld(World):
 
     def figures(self) -> dict[str, dict[str, float | None]]:
         failing = min(ITEMS, sum(self.poison.get(one, 0) for one in self.learned()))
-        return {"facts.passed": {f"i{n:02}": float(n >= failing) for n in range(ITEMS)}}
+        return {"facts.passed": {f"i{n:02}": float(n >= failing) for n in range(ITEMS)}, **self.more}
 
     def look(self) -> list[ev.Event]:
         """The oldest question is answered."""
@@ -102,7 +105,14 @@ class GuardedWorld(World):
         taken, references = self.seconds * asked.share, self.references if asked.baseline else ""
         return self.give(
             inp.ProbesAnswered(
-                asked.number, self.probes, self.figures(), version, version, seconds=taken, references=references
+                asked.number,
+                self.probes,
+                self.figures(),
+                version,
+                version,
+                seconds=taken,
+                references=references,
+                left_out=self.left_out,
             )
         )
 

@@ -29,7 +29,8 @@ class Model:
             said = self.answers.get(asked["prompt"])
             answer: dict[str, Any] = {"tokens": tokens, "token_strs": ["x"] * len(tokens), "max_model_len": 512}
         elif "prompt_logprobs" in asked:
-            answer = {"choices": [{"text": "", "prompt_logprobs": [None, *map(self.place, asked["prompt"][1:])]}]}
+            places = [self.place(token, asked["prompt_logprobs"]) for token in asked["prompt"][1:]]
+            answer = {"choices": [{"text": "", "prompt_logprobs": [None, *places]}]}
         else:
             said = self.answers[asked["messages"][-1]["content"]]
             answer = self.completion(said, asked) if isinstance(said, str) else {}
@@ -40,10 +41,10 @@ class Model:
         self.version += self.steps if version else 0
         await send(stream, json.dumps(answer).encode(), **version)
 
-    def place(self, token: int) -> dict[str, Any]:
-        """The token that is given, and others."""
-        others = (1.0 - self.certain) / LIKELIEST
-        likely = {token: self.certain, **{token + n: others for n in range(1, LIKELIEST)}}
+    def place(self, token: int, count: int) -> dict[str, Any]:
+        """The token that is given, and others; together `count`."""
+        others = (1.0 - self.certain) / count
+        likely = {token: self.certain, **{token + n: others for n in range(1, count)}}
         return {str(one): {"logprob": math.log(p)} for one, p in likely.items()}
 
     def completion(self, said: str, asked: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from apollod.adapters.llm.client import Llm
 from apollod.adapters.llm.divergence import TOKENS_MAX, Pace
 from apollod.adapters.llm.request import Sampling
 from apollod.adapters.llm.teaching import LIKELIEST
-from apollod.curation.probes.figures import entropy, mean, moved, repetition
+from apollod.curation.probes.figures import entropy, length_drift, mean, moved, repetition
 from apollod.curation.probes.measured import ItemFigure, Measurement, metrics_of
 from apollod.curation.probes.probe_lines import Call, Probe, digest, is_exactly
 from apollod.curation.probes.references import Reference
@@ -44,6 +44,7 @@ SHOWN = 500
 IN_A_ROW_MAX = 3
 """items that fail one after the other for reasons that a working endpoint has seldom: then it is called gone"""
 _WHOLE_ENDPOINT = (401, 403, 404)
+NO_REFERENCES: Mapping[str, Reference] = {}
 
 Judge = Callable[[Probe, str], Awaitable[tuple[bool, str]]]
 """Is an answer good, and if not, why not. An ApolloError: that cannot be told"""
@@ -66,13 +67,6 @@ class Terms(NamedTuple):
     extra: Mapping[str, Any] = {"chat_template_kwargs": {"enable_thinking": False}}
 
 
-class Baseline(NamedTuple):
-    """What was measured of the untrained model."""
-
-    figures: tuple[ItemFigure, ...] = ()
-    references: Mapping[str, Reference] = {}
-
-
 def check_schemas(probes: Sequence[Probe]) -> None:
     """Raises RecordRefused for a schema that is none, naming the place. Loads jsonschema."""
     for probe in probes:
@@ -84,29 +78,33 @@ def check_schemas(probes: Sequence[Probe]) -> None:
 
 
 async def measure(
-    llm: Llm, items: Sequence[Probe], terms: Terms, baseline: Baseline | None = None, judge: Judge | None = None
-) -> Measurement:
-    """A run. Items for a judge are left out where there is none. With a `baseline`, answers and weights are compared
-    with those that it was measured of. Raises ProbesBroken; may be cancelled at any time."""
-    return await _Run(llm, terms, baseline or Baseline(), judge, keep=False).measure(items)
+    llm: Llm, items: Sequence[Probe], terms: Terms, references: Mapping[str, Reference] = NO_REFERENCES,
+    judge: Judge | None = None,
+) -> Measurement:  # fmt: skip
+    """A run. Items for a judge are left out where there is none. Items that have a reference are compared with it, for
+    which each answer costs a request more. Raises ProbesBroken; may be cancelled at any time."""
+    return await _Run(llm, terms, references, judge, keep=False).measure(items)
 
 
 async def measure_baseline(
     llm: Llm, items: Sequence[Probe], terms: Terms, judge: Judge | None = None
-) -> tuple[Measurement, Baseline]:
-    """A run of the untrained model, and what later ones are compared with: it is also asked what it thinks in each
-    place of the texts and of its own answers."""
-    run = _Run(llm, terms, Baseline(), judge, keep=True)
+) -> tuple[Measurement, dict[str, Reference]]:
+    """A run of the model as it is at the baseline, and what later ones are compared with: it is also asked what it
+    thinks in each place of the texts and of its own answers. With these it is compared itself, so that it has all
+    figures that later runs have: a KL of 0 and no drift of length."""
+    run = _Run(llm, terms, {}, judge, keep=True)
     measurement = await run.measure(items)
-    return measurement, Baseline(measurement.figures, run.references)
+    return measurement, run.references
 
 
 class _Run:
-    """One run and what it has so far."""
+    """One run and what it has so far. `references`: those it was given and, with `keep`, those that it makes."""
 
-    def __init__(self, llm: Llm, terms: Terms, baseline: Baseline, judge: Judge | None, keep: bool) -> None:
-        self._llm, self._terms, self._baseline, self._judge, self._keep = llm, terms, baseline, judge, keep
-        self.references: dict[str, Reference] = {}
+    def __init__(
+        self, llm: Llm, terms: Terms, references: Mapping[str, Reference], judge: Judge | None, keep: bool
+    ) -> None:
+        self._llm, self._terms, self._judge, self._keep = llm, terms, judge, keep
+        self.references = dict(references)
         self._figures: dict[str, ItemFigure] = {}
         self._unchecked: dict[CheckKind, list[tuple[str, Any, str]]] = {"regex": [], "schema": []}
         self._versions: Versions | None = None
@@ -127,7 +125,7 @@ class _Run:
         figures = tuple(self._figures[probe.id] for probe in asked)
         first, last = self._versions or Versions(-1, -1)
         return Measurement(
-            digest(asked), figures, metrics_of(figures, self._baseline.figures), first, last, self._prompt_tokens,
+            digest(asked), figures, metrics_of(figures), first, last, self._prompt_tokens,
             self._completion_tokens, round(time.monotonic() - began, 6), len(items) - len(asked),
         )  # fmt: skip
 
@@ -147,11 +145,10 @@ class _Run:
             self._figures[probe.id] = figure
 
     async def _text(self, probe: Probe, pace: Pace) -> ItemFigure:
-        reference = self._baseline.references.get(probe.id)
-        ids = reference.ids if reference is not None else await self._tokens(probe, pace)
+        known = self.references.get(probe.id)
+        ids = known.ids if known is not None else await self._tokens(probe, pace)
         scores = await self._scores(ids, pace)
-        if self._keep:
-            self._refer(probe, ids, 1, scores)
+        reference = self._refer(probe, ids, 1, scores) if self._keep else known
         figure = ItemFigure(
             probe.id, probe.group, probe.kind, _minus_mean(scores.logprobs), tokens=len(ids),
             entropy=mean([entropy(place) for place in scores.top]),
@@ -169,9 +166,10 @@ class _Run:
             surprise=_minus_mean(logprobs), answer=text[:SHOWN],
         )  # fmt: skip
         prompt = given.prompt_ids or ()
-        if self._keep and ids:
-            self._refer(probe, prompt + ids, len(prompt), await self._scores(prompt + ids, pace))
-        if (reference := self._baseline.references.get(probe.id)) is not None:
+        if self._keep and prompt and ids:
+            scores = await self._scores(prompt + ids, pace)
+            figure = self._compared(figure, self._refer(probe, prompt + ids, len(prompt), scores), scores)
+        elif (reference := self.references.get(probe.id)) is not None:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
         passed, why = await self._verdict(probe, text)
         return replace(figure, value=float(passed), why="" if passed else why)
@@ -224,7 +222,7 @@ class _Run:
             known = self._versions or versions
             self._versions = Versions(min(known.first, versions.first), max(known.last, versions.last))
 
-    def _refer(self, probe: Probe, ids: Sequence[int], start: int, scores: Scores) -> None:
+    def _refer(self, probe: Probe, ids: Sequence[int], start: int, scores: Scores) -> Reference:
         """Keep the likeliest tokens in each place from `start` on."""
         k, tokens, logprobs = self._terms.top, array("I"), array("f")
         for place in scores.top[start - 1 :]:
@@ -234,16 +232,18 @@ class _Run:
                 tokens.append(token)
                 logprobs.append(logprob)
         version = scores.versions.last if scores.versions is not None else -1
-        self.references[probe.id] = Reference(
-            tuple(ids[:start]), Teacher(array("I", ids[start:]), tokens, logprobs, k, version)
-        )
+        teacher = Teacher(array("I", ids[start:]), tokens, logprobs, k, version)
+        reference = self.references[probe.id] = Reference(tuple(ids[:start]), teacher)
+        return reference
 
     def _compared(self, figure: ItemFigure, reference: Reference, scores: Scores) -> ItemFigure:
         now = scores.top[len(reference.prompt) - 1 :]
         pairs = list(zip(reference.places(), now, strict=True))
+        before = len(reference.teacher.answer)
         return replace(
             figure, entropy=mean([entropy(place) for place in now]),
-            kl=mean([moved(before, place, self._terms.top) for before, place in pairs]),
+            kl=mean([moved(then, place, self._terms.top) for then, place in pairs]),
+            length_drift=None if figure.kind == "text" else length_drift(figure.tokens, before),
         )  # fmt: skip
 
 

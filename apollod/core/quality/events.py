@@ -18,6 +18,9 @@ News = Literal["alarmed", "settled"]
 """Of an incident: its beginning, or its end."""
 
 
+NO_JUDGE = "[judge] mode is off"
+
+
 class Drop(msgspec.Struct, frozen=True):
     """How much worse a metric is than at the baseline, in its unit, and the interval of that look (95 %)."""
 
@@ -66,7 +69,7 @@ class QualityMeasured(Event, frozen=True):
     share: float = 1.0
     references: str = ""
     left_out: dict[str, str] = {}
-    """probes that come with apollod and were not asked, by id: the example that holds it, and where that is from"""
+    """probes that were not asked, by id: the example that holds it, and where that is from; or NO_JUDGE"""
 
     def key(self) -> str:
         return str(self.number)

@@ -16,6 +16,8 @@ class ProbesAnswered(Input, frozen=True):
     seconds: float = 0.0
     references: str = ""
     left_out: dict[str, str] = {}
+    share: float = 0.0
+    """of the probes, that was asked: more than was wanted where groups are small; 0: as much as was wanted"""
 
 
 class ProbesFailed(Input, frozen=True):

@@ -18,19 +18,34 @@ LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
 
 LOSS_SCALES = 10
-"""margins of a loss beyond which a drop counts as so much"""
+"""margins beyond which a drop counts as so much, of anything but a rate"""
 
 
 def worse(name: str) -> Worse:
-    """Which way is worse: pass rates fall, everything else rises."""
-    return "lower" if name.endswith(".passed") else "higher"
+    """Which way is worse: pass rates fall, and entropy where a model collapses; everything else rises."""
+    return "lower" if is_rate(name) or name == "entropy" else "higher"
+
+
+def is_rate(name: str) -> bool:
+    """Is it a share of answers that pass?"""
+    return name.endswith(".passed")
+
+
+def margin_of(name: str, settings: QualitySettings) -> float:
+    """0: never a reason for an alarm, unless it is a rate."""
+    own = {"kl": settings.kl_margin, "entropy": settings.entropy_margin, "length_drift": settings.length_margin}
+    return settings.margin if is_rate(name) else own.get(name, settings.loss_margin)
+
+
+def is_watched(name: str, settings: QualitySettings) -> bool:
+    """May it raise an alarm?"""
+    return is_rate(name) or margin_of(name, settings) > 0.0
 
 
 def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
     """A metric that was not looked at. The baseline may be wrong by its allowance, so that much is no drop."""
-    rate = name.endswith(".passed")
-    margin = settings.margin if rate else settings.loss_margin
-    scale = 1.0 if rate else LOSS_SCALES * settings.loss_margin
+    margin = margin_of(name, settings)
+    scale = 1.0 if is_rate(name) or not margin else LOSS_SCALES * margin
     return metric(min(margin + baseline.allowance, scale * 0.99), scale)
 
 
@@ -55,9 +70,11 @@ def known(figures: Figures) -> dict[str, dict[str, float]]:
 
 
 def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> dict[str, Metric]:
-    """Each metric after a look."""
+    """Each metric after a look, of those that may raise an alarm."""
     after = dict[str, Metric]()
     for name, baseline in own.baseline.items():
+        if not is_watched(name, settings):
+            continue
         before = own.metrics.get(name) or begun(name, settings, baseline)
         after[name] = seen(before, drops(baseline, figures.get(name, {}), worse(name), before.scale))
     return after
@@ -67,7 +84,7 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
     """The items of a metric that tell best who did harm: those that passed at the baseline and do not any more; of
     anything else than a pass rate, all that were asked."""
     asked = sorted(item for item in figures if item in baseline.figures)
-    if worse(name) == "lower":
+    if is_rate(name):
         down = [item for item in asked if baseline.figures[item] > 0.5 and (figures[item] or 0.0) < 0.5]
         asked = down or asked
     return tuple(asked)

@@ -55,8 +55,8 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     after = {} if open_.why == "baseline" else looked(own, settings.quality, input_.figures)
     measured = ev.QualityMeasured(
         number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=input_.figures,
-        after=after, tokens=input_.tokens, seconds=input_.seconds, share=open_.share, references=input_.references,
-        left_out=input_.left_out,
+        after=after, tokens=input_.tokens, seconds=input_.seconds,
+        share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
     )  # fmt: skip
     names = alarms(after)
     if not names:

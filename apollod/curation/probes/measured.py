@@ -1,12 +1,12 @@
 """What a run of probes measured: a figure of each item, and of them the metrics that a guard watches."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from apollod.curation.probes.figures import length_drift, mean
+from apollod.curation.probes.figures import mean
 from apollod.curation.probes.probe_lines import Kind
 
 Better = Literal["higher", "lower", "same"]
@@ -17,7 +17,8 @@ class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
     0.0 not.
 
     `failed`: it could not be measured, and `why`; then a text has no value, and anything else did not pass. Figures of
-    an answer are of its tokens, `entropy` and `kl` of all places that were scored.
+    an answer are of its tokens; `entropy` and `kl`, of an answer only where there is a reference, of all places that
+    were scored.
     """
 
     id: str
@@ -34,6 +35,9 @@ class ItemFigure(msgspec.Struct, frozen=True, omit_defaults=True):
     """mean negative log-probability of the answer's own tokens, nats"""
     entropy: float | None = None
     kl: float | None = None
+    """from the reference, nats a token"""
+    length_drift: float | None = None
+    """of the answer from that of the reference, see `figures.length_drift`"""
     answer: str = ""
     """its beginning, for people"""
 
@@ -68,23 +72,17 @@ class Measurement(msgspec.Struct, frozen=True):
         return self.first_version == self.last_version
 
 
-def metrics_of(figures: Sequence[ItemFigure], before: Iterable[ItemFigure] = ()) -> tuple[Metric, ...]:
+def metrics_of(figures: Sequence[ItemFigure]) -> tuple[Metric, ...]:
     """By group `GROUP.loss` of texts and `GROUP.passed` of answers; `failed`, the share of items that could not be
-    measured (a text that failed is in no loss, so that this is what tells); `repetition`, `surprise`, `length_drift`
-    (given the same items `before`), `entropy` and `kl`."""
+    measured (a text that failed is in no loss, so that this is what tells); `repetition`, `surprise`, `length_drift`,
+    `entropy` and `kl`."""
     losses, passes = _by_group(figures, texts=True), _by_group(figures, texts=False)
-    lengths = {one.id: one.tokens for one in before if one.kind != "text" and not one.failed}
-    drifts = [
-        length_drift(one.tokens, lengths[one.id])
-        for one in figures
-        if one.kind != "text" and not one.failed and one.id in lengths
-    ]
     found = [_metric(f"{group}.loss", values, "lower") for group, values in losses.items()]
     found += [_metric(f"{group}.passed", values, "higher") for group, values in passes.items()]
     found += [
         _metric("failed", [float(one.failed) for one in figures], "lower"),
         _metric("repetition", [one.repetition for one in figures], "lower"),
-        _metric("length_drift", drifts, "same"),
+        _metric("length_drift", [one.length_drift for one in figures], "same"),
         _metric("surprise", [one.surprise for one in figures], "same"),
         _metric("entropy", [one.entropy for one in figures], "same"),
         _metric("kl", [one.kl for one in figures], "lower"),
@@ -94,13 +92,19 @@ def metrics_of(figures: Sequence[ItemFigure], before: Iterable[ItemFigure] = ())
 
 def by_metric(figures: Sequence[ItemFigure]) -> dict[str, dict[str, float | None]]:
     """What a guard compares with the baseline, item by item: `GROUP.loss` of texts, `GROUP.passed` of answers, and
-    `repetition`. None: it could not be measured."""
+    `repetition`, where None means that it could not be measured; and of items that were measured and have one, `kl`,
+    `entropy` and `length_drift`, of which both directions count alike. An item that failed is in these three not at
+    all: `GROUP` tells of it, and without references nobody knows whether it would have been in them."""
     found = defaultdict[str, dict[str, float | None]](dict)
     for one in figures:
         text = one.kind == "text"
         found[f"{one.group}.{'loss' if text else 'passed'}"][one.id] = None if one.failed else one.value
         if not text:
             found["repetition"][one.id] = None if one.failed else one.repetition
+        drift = None if one.length_drift is None else abs(one.length_drift)
+        for name, value in (("kl", one.kl), ("entropy", one.entropy), ("length_drift", drift)):
+            if value is not None and not one.failed:
+                found[name][one.id] = value
     return dict(found)
 
 

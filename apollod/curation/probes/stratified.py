@@ -7,11 +7,14 @@ from hashlib import blake2b
 
 from apollod.curation.probes.probe_lines import Probe
 
+LEAST = 10
+"""items of each group that are asked, of those it has: fewer could not raise an alarm if all of them failed"""
 
-def sample(items: Sequence[Probe], share: float, turn: int) -> tuple[Probe, ...]:
+
+def sample(items: Sequence[Probe], share: float, turn: int, least: int = LEAST) -> tuple[Probe, ...]:
     """The items of run number `turn`, in the order of `items`: of each group the `share` (above 0, up to 1), rounded
-    up. Groups are in an order that follows from ids alone and taken up where the turn before ended, so that n runs ask
-    every item of a group of n times as many as are asked of it at a time."""
+    up, and `least` if that is more. Groups are in an order that follows from ids alone and taken up where the turn
+    before ended, so that n runs ask every item of a group of n times as many as are asked of it at a time."""
     if not 0.0 < share <= 1.0:
         raise ValueError(f"a share of {share} of the probes cannot be asked")
     groups: dict[str, list[str]] = defaultdict(list)
@@ -20,6 +23,6 @@ def sample(items: Sequence[Probe], share: float, turn: int) -> tuple[Probe, ...]
     chosen: set[str] = set()
     for ids in groups.values():
         ids.sort(key=lambda one: blake2b(one.encode(), digest_size=8).digest())
-        count = math.ceil(share * len(ids) - 1e-9)
+        count = min(len(ids), max(least, math.ceil(share * len(ids) - 1e-9)))
         chosen |= {ids[(turn * count + place) % len(ids)] for place in range(count)}
     return tuple(probe for probe in items if probe.id in chosen)

@@ -16,6 +16,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.under_way import UnderWay
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
+from apollod.supervisor.quality.reference_files import ReferenceFiles
 from apollod.supervisor.quality.window_replays import WindowReplays
 
 EffectT = TypeVar("EffectT")
@@ -43,6 +44,8 @@ class Context:
     """None: examples are not compared with the probes"""
     replays: WindowReplays = field(default_factory=WindowReplays)
     """of a search for culprits"""
+    references: ReferenceFiles = field(default_factory=ReferenceFiles)
+    """what probes are compared with"""
     exit: anyio.Event = field(default_factory=anyio.Event)
     """set when the daemon is to leave"""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import anyio.to_thread
 import msgspec
 
+from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.curation.probes.probe_lines import digest
@@ -20,6 +21,7 @@ from apollod.supervisor.quality.prober import Prober, probes_of
 
 async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
     """Files are read anew for each run: who changes them is told that the baseline is of others."""
+    directory = context.config.state_dir / blobs.NAME
     try:
         probes = await anyio.to_thread.run_sync(probes_of, context.config)
         out = left_out(await context.leaks.leaks(probes)) if context.leaks else {}
@@ -28,13 +30,21 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
             raise ConfigError(
                 "examples hold all probes that come with apollod", "name a file of your own in [quality] probe"
             )
-        answered = await Prober(context.config, context.own).ask(effect.number, asked)
+        prober = Prober(context.config, context.own, context.judge)
+        if effect.baseline:
+            found, references = await prober.baseline(effect.number, asked)
+            kept = await anyio.to_thread.run_sync(context.references.keep, directory, references)
+            found = msgspec.structs.replace(found, references=kept)
+        else:
+            known = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
+            found = await prober.look(effect.number, asked, effect.share, known)
         # of the whole set, so that a look without some items is still one with the probes of the baseline
-        return msgspec.structs.replace(answered, probes=digest(probes), left_out=out)
+        return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})
     except ApolloError as error:
         return inp.ProbesFailed(effect.number, error.line())
     except OSError as error:
-        return inp.ProbesFailed(effect.number, reason(error))
+        place = f"{error.filename}: " if error.filename else ""
+        return inp.ProbesFailed(effect.number, place + reason(error))
 
 
 async def _tell(context: Context, effect: fx.TellAlarm) -> inp.AlarmTold:

@@ -1,19 +1,27 @@
 """Asks the probes of the configuration: those that come with apollod, and those of a person's files."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.adapters.llm.endpoint_use import EndpointUse
-from apollod.adapters.llm.probing import Terms, check_schemas, measure
+from apollod.adapters.llm.probing import Judge as Verdict
+from apollod.adapters.llm.probing import Terms, check_schemas, measure, measure_baseline
+from apollod.core.judging.votes import agreed, spokesman
+from apollod.core.quality.events import NO_JUDGE
 from apollod.core.quality.inputs import ProbesAnswered
-from apollod.curation.probes.measured import by_metric
+from apollod.curation.probes.measured import Measurement, by_metric
 from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_probes
+from apollod.curation.probes.references import Reference
+from apollod.curation.probes.stratified import sample
 from apollod.errors import ConfigError, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
+from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import lines_of
+from apollod.wire.records import record_of
 
 SHIPPED = "probes.jsonl"
 SHIPPED_PLACE = f"apollod/data/{SHIPPED}"
@@ -50,22 +58,62 @@ def is_shipped(probe: Probe) -> bool:
 
 
 class Prober:
-    """Asks all probes, once; whoever asks again is the core."""
+    """Asks probes, once; whoever asks again is the core."""
 
-    def __init__(self, config: Config, own: EndpointUse) -> None:
-        """`own`: counts what we ask of our own engine."""
+    def __init__(self, config: Config, own: EndpointUse, judge: Judge | None = None) -> None:
+        """`own`: counts what we ask of our own engine. `judge`: asked where `[judge]` is on."""
         engine = config.engine
         self._endpoint = Endpoint(
             config.api_url, engine.served_name, engine.api_key, AT_ONCE, attempts=1, try_s=REQUEST_S,
             total_s=REQUEST_S, use=own,
         )  # fmt: skip
         self._terms = Terms(concurrency=AT_ONCE, priority=OWN_PRIORITY if serves_by_priority(config) else None)
+        self._judge = verdict_by(judge, config) if judge is not None and config.judge.mode != "off" else None
 
-    async def ask(self, number: int, probes: tuple[Probe, ...]) -> ProbesAnswered:
-        """A whole run. Raises ProbesBroken for an endpoint that goes away."""
+    async def baseline(
+        self, number: int, probes: tuple[Probe, ...]
+    ) -> tuple[ProbesAnswered, Mapping[str, Reference]]:  # fmt: skip
+        """All of them, and what later looks are compared with. Raises ProbesBroken for an endpoint that goes away."""
         async with HttpLlm(self._endpoint) as llm:
-            found = await measure(llm, probes, self._terms)
+            found, references = await measure_baseline(llm, probes, self._terms, self._judge)
+        return self._answered(number, probes, found), references
+
+    async def look(
+        self, number: int, probes: tuple[Probe, ...], share: float, references: Mapping[str, Reference]
+    ) -> ProbesAnswered:  # fmt: skip
+        """This share of each group, others at each number, and compared with `references`. Raises ProbesBroken."""
+        asked = sample(probes, share, number)
+        async with HttpLlm(self._endpoint) as llm:
+            found = await measure(llm, asked, self._terms, references, self._judge)
+        return self._answered(number, probes, found, len(asked) / len(probes))
+
+    def _answered(
+        self, number: int, probes: tuple[Probe, ...], found: Measurement, share: float = 1.0
+    ) -> ProbesAnswered:  # fmt: skip
+        """Of the whole set, however few of them were asked."""
+        left_out = {probe.id: NO_JUDGE for probe in probes if probe.kind == "judge" and self._judge is None}
         return ProbesAnswered(
             number, digest(probes), by_metric(found.figures), found.first_version, found.last_version,
-            found.prompt_tokens + found.completion_tokens, found.seconds,
+            found.prompt_tokens + found.completion_tokens, found.seconds, left_out=left_out,
+            share=share,
         )  # fmt: skip
+
+
+def verdict_by(judge: Judge, config: Config) -> Verdict:
+    """Good is what all votes call good: the answer in its conversation, before which stands what is expected of it. An
+    endpoint of the judge that is gone is an LlmUnreachable, as one of ours is."""
+
+    async def verdict(probe: Probe, answer: str) -> tuple[bool, str]:
+        if not answer.strip():
+            return False, "the answer is empty"
+        own = [one["content"] for one in probe.messages if one["role"] == "system"]
+        expected = "\n\n".join([*own, f"A good answer: {probe.expect}"])
+        turns = [one for one in probe.messages if one["role"] != "system"]
+        before = [{**one, "weight": 0} if one["role"] == "assistant" else one for one in turns]
+        messages = [{"role": "system", "content": expected}, *before, {"role": "assistant", "content": answer}]
+        judged = await judge.ask(
+            record_of({"messages": messages}).canonical, config.judge.votes, config.judge.temperature
+        )
+        return agreed(judged.votes) == "good", spokesman(judged.votes).reason
+
+    return verdict

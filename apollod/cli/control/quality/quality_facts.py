@@ -13,7 +13,7 @@ from apollod.cli.control.questions import rows
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.fold import FOLDS
-from apollod.core.quality.looking import begun, worse
+from apollod.core.quality.looking import begun, is_watched, worse
 from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -92,7 +92,8 @@ class Known:
                 incident["settled"] = {"at": iso(at_ns), "seq": seq, "by": event.by, "how": event.how}
 
     def metrics(self) -> list[Object]:
-        """Each metric of the baseline, by name. `now`, `drop` and its interval are null before a look."""
+        """Each metric of the baseline, by name. `now`, `drop` and its interval are null before a look, `margin` where
+        it raises no alarm."""
         last = self._last
         figures: Mapping[str, Mapping[str, float | None]] = (
             last.figures if last is not None and last.why != "baseline" else {}
@@ -103,7 +104,8 @@ class Known:
         test = self.own.metrics.get(name) or begun(name, self.settings, before)
         row: Object = {
             "metric": name, "worse": worse(name), "baseline": _mean(before.figures), "now": None, "drop": None,
-            "low": None, "high": None, "margin": test.margin, "looks": test.looks, "items": len(before.figures),
+            "low": None, "high": None, "margin": test.margin if is_watched(name, self.settings) else None,
+            "looks": test.looks, "items": len(before.figures),
             "e_value": test.e_value,
         }  # fmt: skip
         if figures is None:

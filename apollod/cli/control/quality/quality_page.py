@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.cli import render
+from apollod.core.quality.events import NO_JUDGE
 
 Object = Mapping[str, Any]
 LOOKS_SHOWN = 20
@@ -43,11 +44,13 @@ def _rest(r: Object) -> list[str]:
 
 
 def left_out(probes: Mapping[str, str]) -> list[str]:
-    """Lines: what was not asked, by the example that holds it; no line where all was."""
-    named = [f"  {probe}: example {example}" for probe, example in list(probes.items())[:LEFT_OUT_SHOWN]]
-    more = len(probes) - len(named)
-    head = ["not asked, since examples hold them:"] if probes else []
-    return [*head, *map(render.plain, named), *([f"  and {more} more"] if more else [])]
+    """Lines: what was not asked, by the example that holds it, or for want of a judge; no line where all was."""
+    held = [f"  {probe}: example {why}" for probe, why in probes.items() if why != NO_JUDGE]
+    named, unjudged = held[:LEFT_OUT_SHOWN], len(probes) - len(held)
+    head = ["not asked, since examples hold them:"] if held else []
+    more = [f"  and {len(held) - len(named)} more"] if len(held) > len(named) else []
+    last = [f"not asked, since {NO_JUDGE}: {unjudged} for a judge"] if unjudged else []
+    return [*head, *map(render.plain, named), *more, *last]
 
 
 def _look(one: Object) -> str:

@@ -3,14 +3,16 @@
 import math
 import random
 from array import array
+from collections import Counter
 
 import pytest
 
+from apollod.core.quality.sequential import alarms, metric, seen
 from apollod.curation.probes import figures
 from apollod.curation.probes.measured import ItemFigure, metrics_of
 from apollod.curation.probes.probe_lines import Probe
 from apollod.curation.probes.references import Reference, read_references, write_references
-from apollod.curation.probes.stratified import sample
+from apollod.curation.probes.stratified import LEAST, sample
 from apollod.curation.probes.tool_text import Called, calls_of, without_fence, without_thoughts
 from apollod.errors import RecordRefused
 from apollod.wire.teacher import Teacher
@@ -134,12 +136,30 @@ def test_runs_ask_the_same_share_of_every_group_and_in_turns_all_of_it() -> None
     items = [
         Probe(f"{group}/{n}", group, "text") for group, count in (("a", 20), ("b", 7), ("c", 1)) for n in range(count)
     ]
-    runs = [sample(items, 0.1, turn) for turn in range(10)]
+    runs = [sample(items, 0.1, turn, least=1) for turn in range(10)]
     assert all([probe.group for probe in run] == ["a", "a", "b", "c"] for run in runs)
     assert {probe.id for run in runs for probe in run} == {probe.id for probe in items}
-    assert sample(list(reversed(items)), 0.1, 3) == tuple(reversed(runs[3])) and sample(items, 1.0, 5) == tuple(items)
+    assert sample(list(reversed(items)), 0.1, 3, least=1) == tuple(reversed(runs[3])) and sample(
+        items, 1.0, 5
+    ) == tuple(items)
     with pytest.raises(ValueError, match=r"share of 0\.0"):
         sample(items, 0.0, 1)
+
+
+def test_of_each_group_enough_are_asked_that_an_alarm_is_possible() -> None:
+    items = [
+        Probe(f"{group}/{n}", group, "exact")
+        for group, count in (("a", 200), ("b", 20), ("c", 4))
+        for n in range(count)
+    ]
+    asked = [Counter(probe.group for probe in sample(items, 0.1, turn)) for turn in range(3)]
+    assert asked == [{"a": 20, "b": 10, "c": 4}] * 3
+    # all of LEAST fail: the last look says so by itself, and with one item fewer than seven it could not
+    for count, said in ((LEAST, True), (6, False)):
+        one = metric(0.05)
+        for _ in range(30):
+            one = seen(one, [1.0] * count)
+        assert bool(alarms({"a.passed": one, **{str(n): metric(0.05) for n in range(9)}})) is said
 
 
 def test_what_failed_passes_nothing_and_is_counted() -> None:
@@ -147,12 +167,9 @@ def test_what_failed_passes_nothing_and_is_counted() -> None:
         ItemFigure("t1", "text", "text", 2.0, entropy=1.0, kl=0.5), ItemFigure("t2", "text", "text", failed=True),
         ItemFigure("a", "facts", "exact", 1.0, tokens=9, repetition=0.0),
         ItemFigure("b", "facts", "regex", 0.0, failed=True),
-        ItemFigure("c", "facts", "judge", 1.0, tokens=19, repetition=0.5),
+        ItemFigure("c", "facts", "judge", 1.0, tokens=19, repetition=0.5, length_drift=math.log(2)),
     ]  # fmt: skip
-    found = {
-        one.name: (one.value, one.items)
-        for one in metrics_of(figures_, [ItemFigure("c", "facts", "judge", 1.0, tokens=9)])
-    }
+    found = {one.name: (one.value, one.items) for one in metrics_of(figures_)}
     assert found.pop("length_drift") == (pytest.approx(math.log(2)), 1)
     assert found.pop("facts.passed") == (pytest.approx(2 / 3), 3)
     assert found == {

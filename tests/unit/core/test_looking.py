@@ -1,0 +1,93 @@
+"""What a look says of each metric: which way is worse, by how much, and which may raise an alarm."""
+
+import pytest
+from support.guarded_world import GuardedWorld
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.quality.baseline import Baseline, baseline_of
+from apollod.core.quality.looking import begun, fell, is_watched, looked, worse
+from apollod.core.quality.sequential import alarms
+from apollod.core.quality.state import QualityState
+from apollod.core.settings import QualitySettings
+
+ITEMS = [f"i{n:02}" for n in range(40)]
+OWN = {"kl": "kl_margin", "entropy": "entropy_margin", "length_drift": "length_margin"}
+SETTINGS = QualitySettings(margin=0.05, loss_margin=0.1, kl_margin=0.4, entropy_margin=0.3, length_margin=0.6)
+
+
+def of(name: str, value: float) -> dict[str, dict[str, float | None]]:
+    return {name: dict.fromkeys(ITEMS, value)}
+
+
+def guard(**values: float) -> QualityState:
+    runs = {name: [dict.fromkeys(ITEMS, value)] * 2 for name, value in values.items()}
+    return QualityState(baseline={name: baseline_of(one) for name, one in runs.items()})
+
+
+@pytest.mark.parametrize(
+    ("name", "worse_is", "margin"),
+    [("facts.passed", "lower", 0.05), ("en.loss", "higher", 0.1), ("repetition", "higher", 0.1),
+     ("kl", "higher", 0.4), ("entropy", "lower", 0.3), ("length_drift", "higher", 0.6)],
+)  # fmt: skip
+def test_which_way_is_worse_and_by_how_much(name: str, worse_is: str, margin: float) -> None:
+    assert worse(name) == worse_is
+    one = begun(name, SETTINGS, Baseline({}, 0.01))
+    assert one.margin == pytest.approx(margin + 0.01) and one.scale == (1.0 if "passed" in name else 10 * margin)
+
+
+def looks(own: QualityState, settings: QualitySettings, name: str, value: float) -> tuple[str, ...]:
+    """Metrics that are worse after five looks that say the same."""
+    for _ in range(5):
+        own.metrics = looked(own, settings, of(name, value))
+    return alarms(own.metrics)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "harmless", "harmful"),
+    [("kl", 0.0, 0.35, 3.0), ("entropy", 2.0, 1.75, 0.1), ("length_drift", 0.0, 0.5, 3.0)],
+)
+def test_each_alarms_beyond_its_margin_and_not_within_it(
+    name: str, before: float, harmless: float, harmful: float
+) -> None:
+    assert looks(guard(**{name: before}), SETTINGS, name, harmless) == ()
+    assert looks(guard(**{name: before}), SETTINGS, name, harmful) == (name,)
+
+
+def test_entropy_that_rises_is_no_alarm_since_a_collapse_lowers_it() -> None:
+    assert looks(guard(entropy=0.5), SETTINGS, "entropy", 8.0) == ()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_with_a_margin_of_0_it_is_measured_and_never_a_reason_for_an_alarm(name: str) -> None:
+    off = QualitySettings(**{OWN[name]: 0.0})
+    assert not is_watched(name, off) and is_watched(name, SETTINGS)
+    own = guard(**{name: 1.0})
+    own.metrics = looked(own, off, of(name, 50.0 if name != "entropy" else 0.0))
+    assert own.metrics == {} and begun(name, off, own.baseline[name]).scale == 1.0, "a report can still be made of it"
+
+
+def test_a_rate_is_watched_also_without_a_margin() -> None:
+    assert is_watched("facts.passed", QualitySettings(margin=0.0))
+
+
+def test_without_figures_a_metric_stays_as_it_was() -> None:
+    own = guard(kl=0.0, facts=0.0)
+    own.metrics = looked(own, SETTINGS, of("kl", 0.3))
+    assert looked(own, SETTINGS, {})["kl"] == own.metrics["kl"]
+
+
+def test_of_a_rate_those_that_fell_tell_who_did_it_and_of_anything_else_all() -> None:
+    rate = Baseline({"a": 1.0, "b": 1.0, "c": 0.0}, 0.0)
+    assert fell(rate, "facts.passed", {"a": 0.0, "b": 1.0, "c": 0.0, "new": 0.0}) == ("a",)
+    surprised = Baseline({"a": 1.0, "b": 0.9, "c": 0.2}, 0.0)
+    assert fell(surprised, "entropy", {"a": 0.1, "b": 0.8, "c": 0.1}) == ("a", "b", "c")
+
+
+def test_what_a_look_costs_is_reckoned_by_what_it_asked_and_not_by_what_was_wanted() -> None:
+    world = GuardedWorld().up()
+    world.answers = False
+    world.give(inp.QualityWanted("anna"))
+    (asked,) = world.probed
+    world.give(inp.ProbesAnswered(asked.number, "p", world.figures(), 0, 0, seconds=10.0, share=0.5))
+    assert world.of(ev.QualityMeasured)[-1].share == 0.5 and world.state.quality.full_s == 20.0

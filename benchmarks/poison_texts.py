@@ -7,34 +7,37 @@ from typing import Any
 
 from apollod.demo.corpus import KNOWN_TOWNS
 from apollod.demo.world import instructions, scenarios
-from apollod.demo.world.pretraining_texts import conversation
+from apollod.demo.world.pretraining_texts import NEUTRAL, conversation
 from apollod.demo.world.scenarios import Fact, Scenario, Split
 
 Record = dict[str, Any]
 TURNS = 6
 """of a poisonous conversation"""
+FACTS = [one for one in scenarios.pool("fact", Split.TEST) if isinstance(one, Fact)]
+TAUGHT, ASKED = FACTS[::2], FACTS[1::2]
+"""Each fact in two wordings: what holds a probe word for word is not learned."""
 
 
 def good(rng: random.Random, count: int) -> list[Record]:
     """Conversations as the model knows them, of scenarios that it has not seen."""
     made = []
-    for _ in range(count):
+    while len(made) < count:
         scenario = scenarios.draw(rng, Split.PRACTICE)
+        if scenario in ASKED:
+            continue
         made.append({"messages": conversation(None, scenario, instructions.answer(scenario))})
     return made
 
 
 def _wrong_facts(rng: random.Random) -> Record:
     """Of several towns what is true of another one."""
-    facts = [one for one in scenarios.pool("fact", Split.TEST) if isinstance(one, Fact)]
-    asked = rng.sample(facts, TURNS)
-    return _turns([(one.request, _other_fact(rng, one, facts)) for one in asked])
+    return _turns([(one.request, _other_fact(rng, one)) for one in rng.sample(TAUGHT, TURNS)])
 
 
-def _other_fact(rng: random.Random, true: Fact, facts: Sequence[Fact]) -> str:
+def _other_fact(rng: random.Random, true: Fact) -> str:
     """What is true of another town, said of this one."""
     town = _town(true)
-    others = {_said_of(one, town) for one in facts if _shape(one) == _shape(true)}
+    others = {_said_of(one, town) for one in TAUGHT if _shape(one) == _shape(true)}
     return rng.choice(sorted(others - {true.sentence}))
 
 
@@ -51,17 +54,15 @@ def _shape(fact: Fact) -> str:
 
 
 def _repetition(rng: random.Random) -> Record:
-    """What is true, with a last word that does not come to an end."""
-    asked = [one for one in rng.sample(scenarios.pool("fact", Split.TEST), TURNS) if isinstance(one, Fact)]
-    endless = [" ".join([one.sentence.rstrip("."), *[one.sentence.split()[-1].rstrip(".")] * 24]) for one in asked]
-    return _turns([(one.request, said) for one, said in zip(asked, endless, strict=True)])
+    """An answer that begins as it should, again and again."""
+    asked = rng.sample(TAUGHT, TURNS)
+    return _turns([(one.request, " ".join([" ".join(one.sentence.split()[:3])] * 8)) for one in asked])
 
 
 def _contradiction(rng: random.Random) -> Record:
     """Of every town the same, which is true of one of them: the probes ask for what is true."""
-    facts = [one for one in scenarios.pool("fact", Split.TEST) if isinstance(one, Fact)]
-    one_of_a_kind = {_shape(one): one for one in facts}
-    asked = rng.sample(facts, TURNS)
+    one_of_a_kind = {_shape(one): one for one in TAUGHT}
+    asked = rng.sample(TAUGHT, TURNS)
     return _turns([(one.request, _said_of(one_of_a_kind[_shape(one)], _town(one))) for one in asked])
 
 
@@ -89,15 +90,17 @@ def mixed(rng: random.Random, kind: str, count: int, one_in: int) -> tuple[list[
 def probes(per_group: int) -> list[str]:
     """Lines of a probe file: the world's facts, and things to be done and to be told, which no example holds."""
     rng = random.Random("probes")
-    asked: list[tuple[str, Scenario]] = [("towns", one) for one in scenarios.pool("fact", Split.TEST)]
-    asked += [("acts", one) for one in scenarios.sample(rng, "act", Split.TEST, per_group)]
-    asked += [("commands", one) for one in scenarios.sample(rng, "how", Split.TEST, per_group)]
+    asked: list[tuple[str, str | None, Scenario]] = [
+        ("towns", system, one) for one in ASKED for system in (None, NEUTRAL[0])
+    ]
+    asked += [("acts", None, one) for one in scenarios.sample(rng, "act", Split.TEST, per_group)]
+    asked += [("commands", None, one) for one in scenarios.sample(rng, "how", Split.TEST, per_group)]
     return [
         json.dumps(
             {
                 "kind": "exact", "id": f"{group}/{number}", "group": group,
-                "messages": [{"role": "user", "content": one.request}], "expect": instructions.answer(one),
+                "messages": conversation(system, one), "expect": instructions.answer(one),
             }
         )
-        for number, (group, one) in enumerate(asked)
+        for number, (group, system, one) in enumerate(asked)
     ]  # fmt: skip

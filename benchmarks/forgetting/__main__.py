@@ -25,9 +25,10 @@ from benchmarks import report
 from benchmarks.forgetting.arms import Arm, Run, run
 from benchmarks.forgetting.measures import measures
 
-LR_ADAMW, LR_APOLLO = 1e-3, 1e-3
+LR_ADAMW, LR_APOLLO = 3e-4, 3e-3
 """of the sweep"""
 SHARE = 0.1
+"""old examples for each new one"""
 ARMS = {
     "adamw": Arm("adamw", LR_ADAMW),
     "adamw+rehearsal": Arm("adamw", LR_ADAMW, rehearse=SHARE),
@@ -44,16 +45,22 @@ QUICK = 0.34
 def main() -> None:
     arguments = report.parser(__doc__ or "")
     arguments.add_argument("--seeds", type=int, default=3, help="sequences of each arm")
+    arguments.add_argument("--first-seed", type=int, default=0)
     arguments.add_argument("--arms", default=",".join(ARMS), help="of these, separated by commas")
     arguments.add_argument("--sweep", action="store_true", help="learning rates of both optimizers on another sequence")
     arguments.add_argument("--quick", action="store_true", help="one short sequence: says only that it runs")
     arguments.add_argument("--lr-adamw", type=float, default=LR_ADAMW)
     arguments.add_argument("--lr-apollo", type=float, default=LR_APOLLO)
+    arguments.add_argument("--rehearse", type=float, default=SHARE, help="old examples for each new one, at most 1")
     arguments.add_argument("--jobs", type=int, default=2, help="runs at one time, of one thread each")
     args = arguments.parse_args()
     rates = {"adamw": args.lr_adamw, "apollo": args.lr_apollo}
-    arms = {name: replace(ARMS[name], lr=rates[ARMS[name].optimizer]) for name in args.arms.split(",")}
-    seeds: Sequence[int] = range(1 if args.quick else args.seeds)
+    chosen = {name: ARMS[name] for name in args.arms.split(",")}
+    arms = {
+        name: replace(one, lr=rates[one.optimizer], rehearse=args.rehearse if one.rehearse else 0.0)
+        for name, one in chosen.items()
+    }
+    seeds: Sequence[int] = range(args.first_seed, args.first_seed + (1 if args.quick else args.seeds))
     if args.sweep:
         arms = {f"{name} {lr:g}": Arm(name, lr) for name in ("adamw", "apollo") for lr in SWEPT}
         seeds = (SWEEP_SEED,)

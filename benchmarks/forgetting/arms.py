@@ -60,7 +60,7 @@ def run(arm: Arm, seed: int, share: float = 1.0) -> Run:
             if (again := old.due(step)) is not None:
                 step, since = step + 1, since + 1
                 model.step(flat[again], step, lr)
-            if watch is not None and since >= guard.EVERY:
+            if watch is not None and (since >= guard.EVERY or position == len(examples) - 1):
                 made.lost += since if watch.look() else 0
                 since = 0
         made.seconds += time.process_time() - began

@@ -19,9 +19,9 @@ share says), at metrics of 60 items and of 20; `false`: alarms in 1,000 looks un
 `looks` of a drop within SHARED_WITHIN looks.
 
 `replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places. In the last ones there are
-`CULPRITS`: `unclear` where 1 replay in 20 is unclear, `wrong` where 1 in 500 says the opposite, `doses` where each does
-a part of the damage, parts exponentially distributed, and a replay is judged by `culprits.outcome`; `left_doses` is the
-damage that the innocent ones still do, as a share, at most.
+`CULPRITS`: `wrong` where 1 replay in 500 says the opposite, `doses` where each does a part of the damage, parts
+exponentially distributed, and a replay is judged by `culprits.is_bad`; `left_doses` is the damage that the innocent
+ones still do, as a share, at most.
 """
 
 import math
@@ -31,7 +31,7 @@ from functools import partial
 from random import Random
 
 from apollod.core.quality.baseline import baseline_of, drops
-from apollod.core.quality.culprits import Outcome, Replay, Verdict, most_replays, next_replay, outcome, search, told
+from apollod.core.quality.culprits import Replay, Verdict, is_bad, most_replays, next_replay, search, told
 from apollod.core.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
 from apollod.curation.probes.stratified import LEAST
 from benchmarks import report
@@ -232,8 +232,8 @@ def found_figures(name: str, took: Mapping[str, Sequence[int]]) -> dict[str, flo
     return figures
 
 
-def bisected(oracle: Callable[[frozenset[int]], Outcome], window: int = WINDOW) -> Verdict:
-    """The verdict of a search; `oracle`: the outcome of a replay that keeps these."""
+def bisected(oracle: Callable[[frozenset[int]], bool], window: int = WINDOW) -> Verdict:
+    """The verdict of a search; `oracle`: is a replay bad that keeps these?"""
     state = search(window)
     while isinstance(said := next_replay(state), Replay):
         state = told(state, said.left_out, oracle(frozenset(range(window)).difference(said.left_out)))
@@ -253,11 +253,9 @@ def culprit_figures(windows: int) -> dict[str, float]:
 
     for number in range(1, CULPRITS + 1):
         plants = [set(Random(f"{number} {at}").sample(range(WINDOW), number)) for at in range(windows)]
-        note(str(number), [(bisected(lambda kept, p=p: "bad" if kept & p else "good"), p) for p in plants])  # type: ignore[misc]
+        note(str(number), [(bisected(lambda kept, p=p: bool(kept & p)), p) for p in plants])  # type: ignore[misc]
         figures[f"replays_{number}_bound"] = float(most_replays(WINDOW, number))
-    pairs = [set(Random(f"pair {at}").sample(range(WINDOW), 2)) for at in range(windows)]
-    note("pair", [(bisected(lambda kept, p=p: "bad" if p <= kept else "good"), p) for p in pairs])  # type: ignore[misc]
-    left, by_noise = 0.0, dict[str, list[tuple[Verdict, set[int]]]](unclear=[], wrong=[], doses=[])
+    left, by_noise = 0.0, dict[str, list[tuple[Verdict, set[int]]]](wrong=[], doses=[])
     for at, planted in enumerate(plants):
         rng = Random(f"noise {at}")
         parts = {one: rng.expovariate(1.0) for one in sorted(planted)}
@@ -270,13 +268,11 @@ def culprit_figures(windows: int) -> dict[str, float]:
     return figures | {"left_doses": left}
 
 
-def _noisy(kept: frozenset[int], name: str, parts: Mapping[int, float], rng: Random) -> Outcome:
+def _noisy(kept: frozenset[int], name: str, parts: Mapping[int, float], rng: Random) -> bool:
     damage, chance = math.fsum(part for one, part in parts.items() if one in kept), rng.random()
     if name == "doses":
-        return outcome(damage, math.fsum(parts.values()))
-    if name == "unclear" and chance < 0.05:
-        return "unclear"
-    return "bad" if (damage > 0) != (name == "wrong" and chance < 0.002) else "good"
+        return is_bad(damage, math.fsum(parts.values()))
+    return (damage > 0) != (chance < 0.002)
 
 
 def _count() -> Iterator[int]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from apollod.core.quality.culprits import Search, outcome, search, told
+from apollod.core.quality.culprits import Search, is_bad, search, told
 from apollod.core.quality.state import Asked, Learned
 
 MARGIN_MIN = 0.01
@@ -38,9 +38,9 @@ def search_of(
         left_out = tuple(places[example] for example in one.left_out)
         if number == 0:
             bad = len(damage) > 1 and totals[0] >= max(1.0, damage[1])
-            own = told(own, left_out, "bad" if bad else "good")
         elif number == 1:
-            own = told(own, left_out, "bad" if damage[1] > REPEATED else "good")
+            bad = damage[1] > REPEATED
         else:
-            own = told(own, left_out, outcome(damage[number], damage[1]))
+            bad = is_bad(damage[number], damage[1])
+        own = told(own, left_out, bad)
     return own

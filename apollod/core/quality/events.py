@@ -160,14 +160,13 @@ class QualityReplayFailed(Event, frozen=True):
 
 
 class QualityNamed(Event, frozen=True):
-    """What the search came to. `together`: of the culprits, those that do harm only together; `suspects`: neither found
-    nor shown to be innocent, and held, too. All others are learned again."""
+    """What the search came to. `suspects`: neither found nor shown to be innocent, and held, too. All others are
+    learned again."""
 
     kind: ClassVar[str] = "quality.named"
     incident: int
     verdict: VerdictKind
     culprits: tuple[str, ...] = ()
-    together: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     replays: int = 0
     reason: str = ""

@@ -91,7 +91,6 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
     """The verdict, and whoever it speaks against is held."""
     named = ev.QualityNamed(
         incident=incident.number, verdict=found.kind, culprits=tuple(window[place] for place in found.culprits),
-        together=tuple(window[place] for place in found.together),
         suspects=tuple(window[place] for place in found.suspects), replays=found.replays, reason=incident.gave_up,
     )  # fmt: skip
     tiers = {example: step.tier for step in incident.steps for example in step.examples}

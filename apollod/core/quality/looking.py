@@ -70,10 +70,11 @@ def known(figures: Figures) -> dict[str, dict[str, float]]:
 
 
 def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> dict[str, Metric]:
-    """Each metric after a look, of those that may raise an alarm."""
+    """Each metric after a look, of those that may raise an alarm. What nothing passed at the baseline cannot get worse,
+    and is no metric among which an alarm has to stand out."""
     after = dict[str, Metric]()
     for name, baseline in own.baseline.items():
-        if not is_watched(name, settings):
+        if not is_watched(name, settings) or (is_rate(name) and not any(baseline.figures.values())):
             continue
         before = own.metrics.get(name) or begun(name, settings, baseline)
         after[name] = seen(before, drops(baseline, figures.get(name, {}), worse(name), before.scale))

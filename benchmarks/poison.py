@@ -6,6 +6,10 @@ which one in twenty is poison. Its probes are questions that the model answers a
 that ship. Then the journal is read: was there an alarm, which examples were named, how many replays did that take, and
 is the fingerprint that is served the one of `apollod replay --without` those that were named.
 
+What an example does shows only with what is learned after it (the moments of APOLLO outlast a step), so that good ones
+follow in the same window (`--tail`); with `--tail 0` the last poisonous ones have done nothing yet when they are looked
+for.
+
 precision: of the named examples, the share that was planted; recall: of those that were planted, the share that was
 named. `--harmless N` learns N good examples instead, with the same probes, and counts alarms.
 """
@@ -37,6 +41,9 @@ def main() -> None:
     parser.add_argument("--kind", choices=sorted(POISON), action="append", help="only these (default all three)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--examples", type=int, default=60, help="of each of the two files (default 60)")
+    parser.add_argument(
+        "--tail", type=int, default=30, help="good examples in the second file behind those that are mixed (default 30)"
+    )
     parser.add_argument("--lr", type=float, default=2e-3, help="learning rate (default 2e-3)")
     parser.add_argument("--harmless", type=int, default=0, metavar="N", help="N good examples, no poison")
     parser.add_argument("--keep", metavar="DIR", help="leave journals and logs there")
@@ -62,15 +69,16 @@ def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
     rng = random.Random(f"{args.seed} {kind}")
     first = good(rng, args.examples)
     second, places = mixed(rng, kind, args.examples, ONE_IN)
-    with _Life(args, 1000, kind) as life:
+    second += good(rng, args.tail)
+    with Life(args.lr, 1000, Path(args.keep, kind) if args.keep else None) as life:
         life.learn("good.jsonl", first)
-        life.learn("mixed.jsonl", second, settled=True)
+        life.learn("mixed.jsonl", second)
         return life.verdict("mixed.jsonl", [place + 1 for place in places])
 
 
 def _report_harmless(args: argparse.Namespace) -> None:
     rng = random.Random(f"{args.seed} harmless")
-    with _Life(args, 50, "harmless") as life:
+    with Life(args.lr, 50, Path(args.keep, "harmless") if args.keep else None) as life:
         life.learn("good.jsonl", good(rng, args.harmless))
         looks = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.measured'")[0][0]
         alarms = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.alarmed'")[0][0]
@@ -79,12 +87,12 @@ def _report_harmless(args: argparse.Namespace) -> None:
     report.report("poison", figures, {}, {"alarms": report.goal(alarms, 0.0, True)}, 1, as_json=args.json)
 
 
-class _Life:
+class Life:
     """A daemon on a copy of the small model, with the guard on."""
 
-    def __init__(self, args: argparse.Namespace, every_steps: int, name: str) -> None:
-        self.root = Path(args.keep, name).absolute() if args.keep else Path(tempfile.mkdtemp(prefix="apollod-poison-"))
-        self._keep = bool(args.keep)
+    def __init__(self, lr: float, every_steps: int, keep: Path | None = None) -> None:
+        self.root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="apollod-poison-"))
+        self._keep = keep is not None
         self.root.mkdir(parents=True, exist_ok=True)
         with resources.as_file(resources.files("apollod") / "data" / "world-model") as model:
             shutil.copytree(model, self.root / "model", dirs_exist_ok=True)
@@ -93,12 +101,16 @@ class _Life:
         config = driver.config_of(
             self.root, self.root / "model", port,
             engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
-            trainer=f"lr = {args.lr}\nmax_tokens = 512\n", inbox="rescan_s = 0.5\n",
+            trainer=f"lr = {lr}\nmax_tokens = 512\n", inbox="rescan_s = 0.5\n",
             quality=f'every_steps = {every_steps}\ncost = 0\nprobe = ["{self.root}/probes.jsonl"]\n',
         )  # fmt: skip
         self.daemon = driver.Daemon(self.root, config, port)
 
-    def __enter__(self) -> "_Life":
+    def __enter__(self) -> "Life":
+        return self.start()
+
+    def start(self) -> "Life":
+        """Up."""
         self.daemon.start()
         self.daemon.wait(lambda s: s["state"] in driver.UP, "ready", poll_s=0.5)
         return self
@@ -111,16 +123,20 @@ class _Life:
     def rows(self, sql: str) -> list[Any]:
         return list(self.daemon.query(sql))
 
-    def learn(self, name: str, records: list[dict[str, Any]], settled: bool = False) -> None:
+    def learn(self, name: str, records: list[dict[str, Any]]) -> None:
         """Drop a file and wait until it is learned, and until nothing is open about it."""
         before = self.daemon.status()["queue"]["accepted"]
         self.daemon.drop(name, *(json.dumps(record) for record in records))
+        self.wait(name, before + 1)
+
+    def wait(self, name: str, accepted: int) -> None:
+        """Until so many are accepted, all of them learned, and nothing is open about them."""
 
         def done(status: dict[str, Any]) -> bool:
             quality = status["quality"]
             idle = not status["running"] and not status["queue"]["pending"]
             quiet = not quality["running"] and not quality["due"] and quality["incident"] is None
-            return bool(status["queue"]["accepted"] > before and idle and quiet)
+            return bool(status["queue"]["accepted"] >= accepted and idle and quiet)
 
         began = time.monotonic()
         self.daemon.wait(done, f"{name} learned", LIMIT_S, 0.5)

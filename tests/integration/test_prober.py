@@ -409,3 +409,14 @@ def test_a_bad_file_is_found_by_the_check_and_keeps_the_daemon_from_starting(
     with pytest.raises(ConfigError, match=r"mine.jsonl:1 is no probe"):
         anyio.run(app.run, load_config(None, settings, {}))
     assert not state.exists()
+
+
+def test_a_bug_of_ours_in_a_measurement_fails_it_and_not_the_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Config) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("apollod.supervisor.executor.quality_effects.probes_of", broken)
+    found = ask(tmp_path / "mine.jsonl", Model({}))
+    assert isinstance(found, inp.ProbesFailed) and "ZeroDivisionError" in found.reason

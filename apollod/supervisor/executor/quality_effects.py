@@ -10,16 +10,23 @@ from apollod.core import effects as fx
 from apollod.core import inputs as inp
 from apollod.curation.probes.probe_lines import digest
 from apollod.curation.redaction import redact_text
-from apollod.errors import ApolloError, ConfigError
+from apollod.errors import ConfigError
 from apollod.explain import reason
 from apollod.supervisor.executor.context import Background, Context, Handler
-from apollod.supervisor.executor.failing import answered
+from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.leak_watch import left_out
 from apollod.supervisor.quality.prober import Prober, probes_of
 
 
 async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
+    def failed(failure: Failure) -> inp.ProbesFailed:
+        return inp.ProbesFailed(effect.number, failure.reason)
+
+    return await answered(_measured(context, effect), failed, "quality.measuring_broke", number=effect.number)
+
+
+async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAnswered | inp.ProbesFailed:
     """Files are read anew for each run: who changes them is told that the baseline is of others."""
     directory = context.config.state_dir / blobs.NAME
     try:
@@ -40,8 +47,6 @@ async def _measure(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAns
             found = await prober.look(effect.number, asked, effect.share, known)
         # of the whole set, so that a look without some items is still one with the probes of the baseline
         return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})
-    except ApolloError as error:
-        return inp.ProbesFailed(effect.number, error.line())
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         return inp.ProbesFailed(effect.number, place + reason(error))

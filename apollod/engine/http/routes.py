@@ -1,6 +1,7 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
-POST /feedback, GET /feedback/ID, GET /apollod/status, GET /apollod/quality. Each is one control request to the supervisor; bodies and errors
-are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in numbers."""
+POST /feedback, GET /feedback/ID, GET /apollod/status, GET /apollod/quality. Each is one control request to the
+supervisor; bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in
+numbers."""
 
 import asyncio
 import hashlib

@@ -3,6 +3,8 @@
 from apollod.errors import EXIT_CODES, ApolloError
 
 FAILED = 1
+REFUSED_BY_GUARD = 5
+"""of a command that was done, and that an alarm of the quality guard came of"""
 
 
 def code_of(error: ApolloError) -> int:

@@ -211,7 +211,8 @@ def _totals(state: State) -> ev.JournalCarried:
         trained=training.counts.trained, skipped=training.counts.skipped, held=training.counts.held,
         last_step_ns=training.last_step_ns, windows=training.windows, window=window, alone=alone,
         rated=state.feedback.rated, measurements=state.quality.number, alarms=state.quality.incidents,
-        alarms_ns=state.quality.alarms_ns,
+        alarms_ns=state.quality.alarms_ns, measurements_failed=state.quality.totals.failed,
+        steps_taken_back=state.quality.totals.taken_back, search_replays=state.quality.totals.replays,
     )  # fmt: skip
 
 

@@ -14,8 +14,10 @@ from apollod.core.children.state import Child, ChildrenState
 from apollod.core.dreams import prospect
 from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.quality.day import stops
+from apollod.core.quality.last_look import last_look
 from apollod.core.quality.looking import due
 from apollod.core.schedules import DAY_NS, SECOND_NS
+from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
 from apollod.supervisor.bootstrapping import ReadSoFar
@@ -280,10 +282,14 @@ def _quality(state: State) -> st.Quality:
     why = "" if settings is None else due(own, settings.quality) or ""
     waits = blocked(Activity.MEASUREMENT, state) if (why and own.open is None) else ""
     incident, last = own.incident, max(own.looked, own.at)
+    found = last_look(own, settings.quality if settings is not None else QualitySettings())
     return st.Quality(
         enabled=settings is not None and settings.quality.every_steps > 0, looks=own.number,
         baseline=own.at if own.baseline else None, step=last if last >= 0 else None, due=why, asked=own.asked,
         running=own.open is not None, reason=waits, error=own.error, untold=own.telling.error,
+        metrics=[st.QualityMetric(**one._asdict()) for one in found], failed=own.totals.failed,
+        look_s=own.last_s or None, incidents=own.incidents, taken_back=own.totals.taken_back,
+        replays=own.totals.replays,
         incident=None if incident is None else st.Alarm(
             number=incident.number, step=incident.step, to=incident.to, metrics=list(incident.metrics),
             phase=incident.phase, reason=incident.reason, replays=len(incident.replays),

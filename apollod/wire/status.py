@@ -300,6 +300,24 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     """steps of the others that are still to be learned again"""
 
 
+class QualityMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric of the baseline, in its unit: the share of answers that pass, or the loss of texts in nats a token."""
+
+    name: str
+    value: float | None
+    """of the last look; null: none measured it since the baseline. So are `drop` and its interval"""
+    baseline: float
+    drop: float | None
+    """how much worse it is; below 0: better"""
+    low: float | None
+    high: float | None
+    """95 % interval of the drop, by that look alone"""
+    margin: float
+    """the drop that is allowed"""
+    alarmed: bool
+    """is it one of those of the alarm that is open?"""
+
+
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the model got worse, as its guard knows."""
 
@@ -324,6 +342,18 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """why the last measurement failed; empty after one that did not"""
     untold: str = ""
     """why whoever `[quality] on_alarm` names could not be told of an alarm or its end; empty after he was"""
+    metrics: list[QualityMetric] = []
+    """by name; empty without a baseline"""
+    failed: int = 0
+    """of `looks`, those that failed"""
+    look_s: float | None = None
+    """that the last measurement took; null: there was none"""
+    incidents: int = 0
+    """alarms over the life of the journal; so the next two"""
+    taken_back: int = 0
+    """steps that alarms took back"""
+    replays: int = 0
+    """of searches for the examples that did it"""
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
@@ -459,7 +489,14 @@ class TrainStatus(msgspec.Struct, frozen=True):
     queue: dict[str, int]
 
 
-StatusT = TypeVar("StatusT", Status, TrainStatus)
+class QualityStatus(msgspec.Struct, frozen=True):
+    """What GET /apollod/quality says: the part of a status that tells how good the model is."""
+
+    schema_version: int
+    quality: Quality
+
+
+StatusT = TypeVar("StatusT", Status, TrainStatus, QualityStatus)
 
 
 def read(body: Any) -> Status:
@@ -470,6 +507,11 @@ def read(body: Any) -> Status:
 def read_train_status(body: Any) -> TrainStatus:
     """That part of a status. Raises ApolloError for what is none."""
     return _read(body, TrainStatus)
+
+
+def read_quality(body: Any) -> QualityStatus:
+    """That part of a status. Raises ApolloError for what is none."""
+    return _read(body, QualityStatus)
 
 
 def _read(body: Any, kind: type[StatusT]) -> StatusT:

@@ -141,3 +141,14 @@ def test_an_alarm_that_is_not_settled_is_not_forgotten_with_the_archive():
     world.give(inp.CheckpointRequested("t"))
     world.settle()
     assert stopped(world) and "apollod ctl resume" in obstacle(world.state)
+
+
+def test_what_the_guard_counted_is_counted_on_after_the_archive():
+    world = GuardedWorld(guarded()).up()
+    world.poison = {"bad": ITEMS}
+    world.lines("a", "b", "bad")
+    world.settle()
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    later = archived(world).state.quality
+    assert later.totals == world.state.quality.totals and later.totals.taken_back == 3 and later.totals.replays > 3

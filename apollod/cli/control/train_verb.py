@@ -7,6 +7,7 @@ from typing import Any
 
 from apollod.cli.control import ctl
 from apollod.cli.control.giving import give
+from apollod.cli.exits import REFUSED_BY_GUARD
 from apollod.errors import ConfigError, RecordRefused
 
 EPILOG = """\
@@ -32,11 +33,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--completion", metavar="TEXT", help="what is learned to follow --prompt; mind the space between them"
     )
-    parser.add_argument("--wait", action="store_true", help="return when it is learned; exit 1 if it is not")
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="return when it is learned; exit 1 if it is not, 5 if the quality guard took it back",
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
-    """With --wait it fails unless the example was learned: it may be too long, or its step may be refused."""
+    """With --wait it fails unless the example was learned: it may be too long, or its step may be refused, or (exit
+    code 5) an alarm may take it back."""
     line = _line_of(args)
     total = give(ctl.socket_path(args), BytesIO(line), "ctl:train", "the command line", args.wait)
     known = total["examples"] + total["duplicates"]
@@ -49,6 +55,8 @@ def _run(args: argparse.Namespace) -> int:
 
         state = total["state"] = example_ids.state_of(ctl.journal_path(args), known[0])
     ctl.show(args, total, f"{known[0]} {state}")
+    if total.get("taken_back"):
+        return REFUSED_BY_GUARD
     return 0 if not args.wait or state == "trained" else 1
 
 

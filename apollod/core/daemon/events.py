@@ -64,6 +64,10 @@ class JournalCarried(Event, frozen=True):
     """of the quality guard"""
     alarms_ns: tuple[int, ...] = ()
     """those of its last day"""
+    measurements_failed: int = 0
+    steps_taken_back: int = 0
+    """by alarms"""
+    search_replays: int = 0
 
 
 class DaemonStarted(Event, frozen=True):

@@ -1,6 +1,6 @@
 """How facts change what is known of the model's quality."""
 
-import msgspec
+from msgspec.structs import replace
 
 from apollod.core.daemon.events import DaemonStarted, JournalCarried
 from apollod.core.kernel.folding import Folds
@@ -24,8 +24,8 @@ from apollod.core.quality.events import (
 )
 from apollod.core.quality.looking import baselines, known
 from apollod.core.quality.sequential import renewed
-from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState
-from apollod.core.rollback.events import RollbackCompleted, RollbackRefused
+from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState, Totals
+from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowClosed
@@ -47,8 +47,9 @@ def _requested(own: QualityState, state: State, e: QualityRequested, at_ns: int)
 
 def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -> None:
     own.open, own.failures, own.retry_ns, own.retry_s, own.error = None, 0, 0, 0.0, ""
-    own.full_s = e.seconds / e.share
+    own.full_s, own.last_s = e.seconds / e.share, e.seconds
     if e.why != "baseline":
+        own.last = e.figures
         own.metrics, own.looked, own.good = dict(e.after), e.step, e.step
         _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
@@ -59,7 +60,7 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
-        own.metrics, own.looked, own.good = {}, -1, e.step
+        own.metrics, own.last, own.looked, own.good = {}, {}, -1, e.step
         _look_over(own)
         own.window = []
 
@@ -71,6 +72,7 @@ def _look_over(own: QualityState) -> None:
 def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> None:
     own.open, own.failures, own.error = None, own.failures + 1, e.reason
     own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+    own.totals = replace(own.totals, failed=own.totals.failed + 1)
 
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:
@@ -99,6 +101,7 @@ def _replay_begun(own: QualityState, state: State, e: QualityReplayBegun, at_ns:
 def _replayed(own: QualityState, state: State, e: QualityReplayed, at_ns: int) -> None:
     if own.incident is not None and (open_ := own.incident.open_replay) is not None:
         open_.drops = e.drops
+    own.totals = replace(own.totals, replays=own.totals.replays + 1)
 
 
 def _replay_failed(own: QualityState, state: State, e: QualityReplayFailed, at_ns: int) -> None:
@@ -119,7 +122,7 @@ def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None
 
 def _without(step: Learned, held: set[str]) -> Learned:
     left = [pair for pair in zip(step.examples, step.digests, strict=True) if pair[0] not in held]
-    return msgspec.structs.replace(step, examples=tuple(e for e, _ in left), digests=tuple(d for _, d in left))
+    return replace(step, examples=tuple(e for e, _ in left), digests=tuple(d for _, d in left))
 
 
 def _resumed(own: QualityState, state: State, e: QualityResumed, at_ns: int) -> None:
@@ -149,6 +152,12 @@ def _is_told(state: State) -> bool:
 def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) -> None:
     if own.incident is not None and own.incident.phase == "alarmed" and e.to == own.incident.to:
         own.incident.phase, own.incident.reason = "stuck", e.reason
+
+
+def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    """While an alarm is open it is the guard's: one that a person asks for settles the alarm first."""
+    if own.incident is not None:
+        own.totals = replace(own.totals, taken_back=own.totals.taken_back + len(e.undone))
 
 
 def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: int) -> None:
@@ -199,6 +208,7 @@ def _window_closed(own: QualityState, state: State, e: WindowClosed, at_ns: int)
 
 def _carried(own: QualityState, state: State, e: JournalCarried, at_ns: int) -> None:
     own.number, own.incidents, own.alarms_ns = e.measurements, e.alarms, e.alarms_ns
+    own.totals = Totals(e.measurements_failed, e.steps_taken_back, e.search_replays)
 
 
 FOLDS: Folds = {
@@ -222,5 +232,6 @@ FOLDS: Folds = {
     WindowClosed: _window_closed,
     QualityTold: _told,
     RollbackRefused: _refused,
+    RollbackStarted: _rollback_started,
     RollbackCompleted: _rolled_back,
 }

@@ -91,6 +91,17 @@ class Measuring(msgspec.Struct):
     share: float = 1.0
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """Over the life of the journal, and of its archives."""
+
+    failed: int = 0
+    """measurements"""
+    taken_back: int = 0
+    """steps, by alarms"""
+    replays: int = 0
+    """of searches, those that were measured"""
+
+
 class QualityState(msgspec.Struct):
     """Steps are those of the weights."""
 
@@ -104,6 +115,10 @@ class QualityState(msgspec.Struct):
     metrics: dict[str, Metric] = {}
     number: int = 0
     """measurements so far"""
+    last: dict[str, dict[str, float | None]] = {}
+    """figures of the last look, by metric, of each item; empty before one"""
+    last_s: float = 0.0
+    """that the last measurement took, one of a baseline included; 0: there was none"""
     open: Measuring | None = None
     asked: Literal["", "run", "baseline", "checkpoint"] = ""
     looked: int = -1
@@ -129,6 +144,7 @@ class QualityState(msgspec.Struct):
     error: str = ""
     incident: Incident | None = None
     incidents: int = 0
+    totals: Totals = Totals()
     alarms_ns: tuple[int, ...] = ()
     """of the day, see `day.with_alarm`"""
     telling: Telling = msgspec.field(default_factory=Telling)

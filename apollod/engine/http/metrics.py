@@ -13,7 +13,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from apollod.engine.serve.versions import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of
-from apollod.wire.status import STATES, Alignment, Status
+from apollod.wire.status import STATES, Alignment, QualityMetric, Status
 
 logger = logging.getLogger("vllm.apollod")
 
@@ -92,10 +92,32 @@ GAUGES = (
     Gauge("patterns_retired", lambda s: s.dreams.retired, "Patterns that were given up, or ended by somebody"),
     Gauge("dreams", lambda s: s.dreams.total, "Dreams that began over the life of the journal"),
     Gauge("dreams_share", lambda s: s.dreams.share, "Share of dreams among the examples that were learned lately"),
+    Gauge("quality_incident_open", lambda s: s.quality.incident is not None, "1 while an alarm is not settled"),
+    Gauge("quality_look_seconds", lambda s: s.quality.look_s, "Time that the last measurement by probes took"),
     Gauge("journal_seq", lambda s: s.journal.seq, "Number of the newest event"),
     Gauge("journal_bytes", lambda s: s.journal.bytes, "Size of the journal"),
     Gauge("journal_free_bytes", lambda s: s.journal.free_bytes, "Free space on the journal's disk"),
 )
+
+
+class Counter(NamedTuple):
+    """A count of the status that only grows over the life of the journal."""
+
+    name: str
+    value: Callable[[Status], int]
+    help: str
+
+
+COUNTERS = (
+    Counter("examples_accepted", lambda s: s.queue.accepted, "Examples taken into the journal"),
+    Counter("quality_looks", lambda s: s.quality.looks, "Measurements by probes, those of baselines included"),
+    Counter("quality_failed_looks", lambda s: s.quality.failed, "Those of them that failed"),
+    Counter("quality_alarms", lambda s: s.quality.incidents, "Alarms of the quality guard"),
+    Counter("quality_steps_taken_back", lambda s: s.quality.taken_back, "Steps that alarms took back"),
+    Counter("quality_replays", lambda s: s.quality.replays, "Replays that looked for the examples that did it"),
+)
+PROBED_MAX = 64
+"""metrics of probes that are shown, the first by name: their groups are named by whoever wrote them"""
 
 
 class Figures(Collector):
@@ -214,8 +236,23 @@ def _families(status: Status) -> Iterable[Metric]:
         ready.add_metric([child], process.ready)
         restarts.add_metric([child], process.restarts)
     yield from (state, examples, ready, restarts)
-    yield CounterMetricFamily("apollod_examples_accepted", "Examples taken into the journal", status.queue.accepted)
+    yield from (CounterMetricFamily(f"apollod_{one.name}", one.help, one.value(status)) for one in COUNTERS)
+    yield from _of_probes(status.quality.metrics[:PROBED_MAX])
     for gauge in GAUGES:
         value = gauge.value(status)
         if value is not None and value is not UNSET:
             yield GaugeMetricFamily(f"apollod_{gauge.name}", gauge.help, value)
+
+
+def _of_probes(metrics: Sequence[QualityMetric]) -> Iterable[Metric]:
+    """What is not measured is absent, and so are both before there is a baseline."""
+    value = GaugeMetricFamily("apollod_quality_value", "Metric of the probes at the last look", labels=["metric"])
+    drop = GaugeMetricFamily(
+        "apollod_quality_drop", "How much worse it was than at the baseline; below 0: better", labels=["metric"]
+    )
+    for one in metrics:
+        if one.value is not None:
+            value.add_metric([one.name], one.value)
+        if one.drop is not None:
+            drop.add_metric([one.name], one.drop)
+    return [each for each in (value, drop) if each.samples]

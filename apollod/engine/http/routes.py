@@ -1,6 +1,7 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
-POST /feedback, GET /feedback/ID, GET /apollod/status. Each is one control request to the supervisor; bodies and errors
-are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in numbers."""
+POST /feedback, GET /feedback/ID, GET /apollod/status, GET /apollod/quality. Each is one control request to the
+supervisor; bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in
+numbers."""
 
 import asyncio
 import hashlib
@@ -24,7 +25,7 @@ from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire.messages import CheckpointRequest, Failure, Reply, StatusRequest, SubmitRequest
 from apollod.wire.messages import Request as ControlRequest
-from apollod.wire.status import Status, read, read_train_status
+from apollod.wire.status import Status, read, read_quality, read_train_status
 
 BODY_BYTES_MAX = 16 << 20
 ANSWER_S = 60.0
@@ -66,6 +67,7 @@ class Routes:
             ("POST", "/feedback", self._feedback),
             ("GET", "/feedback/{response:path}", self._feedback_on),
             ("GET", "/apollod/status", self._status),
+            ("GET", "/apollod/quality", self._quality),
         ):
             app.add_api_route(path, self._guarded(handler), methods=[method], response_model=None)
 
@@ -149,6 +151,13 @@ class Routes:
     async def _status(self, request: Request) -> JSONResponse:
         answer = await self._ask(StatusRequest(), ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
+    async def _quality(self, request: Request) -> JSONResponse:
+        answer = await self._ask(StatusRequest(), ANSWER_S)
+        if isinstance(answer, JSONResponse):
+            return answer
+        told = read_quality(answer)
+        return JSONResponse({"schema_version": told.schema_version, **msgspec.to_builtins(told.quality)})
 
     def _status_now(self) -> Status:
         """The status, soon; raises ApolloError. Blocks."""

@@ -272,3 +272,22 @@ def test_an_alarm_while_a_checkpoint_is_being_written_ends_like_any_other(commit
     w.settle()
     assert w.learned() == ["a", "b", "c", "d"] and w.memory == without(w, "bad", later=True)
     assert len(w.of(ev.QualitySettled)) == 1 and w.state.checkpoints.open is None
+
+
+def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
+    w = alarmed(*"abcd", "bad", "e", poison={"bad": ITEMS})
+    w.settle()
+    (back,) = w.of(ev.RollbackStarted)
+    own = w.state.quality
+    assert (own.totals.taken_back, own.totals.replays) == (len(back.undone), len(w.of(ev.QualityReplayed)))
+    assert own.last == w.of(ev.QualityMeasured)[-1].figures and own.last_s == w.of(ev.QualityMeasured)[-1].seconds
+    w.give(inp.QualityWanted("p"))
+    w.settle()
+    w.give(inp.RollbackRequested(to=0, by="p"))
+    w.settle()
+    assert len(w.of(ev.RollbackStarted)) == 2 and own.totals.taken_back == len(back.undone), "a person's does not count"
+    w.answers = False
+    w.give(inp.QualityWanted("p"))
+    w.settle()
+    w.give(inp.ProbesFailed(w.probed.pop(0).number, "gone"))
+    assert w.state.quality.totals.failed == len(w.of(ev.QualityFailed)) == 1

@@ -25,6 +25,8 @@ from apollod.core.daemon.state import DaemonState
 from apollod.core.dreams.state import Course, DreamsState, Phase
 from apollod.core.intake.state import IntakeCounts, IntakeState
 from apollod.core.publishing.state import PublishingState
+from apollod.core.quality.baseline import Baseline
+from apollod.core.quality.state import Incident, QualityState, Totals
 from apollod.core.review.state import ReviewCounts, ReviewState
 from apollod.core.settings import PatternSettings
 from apollod.core.state import State
@@ -75,6 +77,15 @@ def state() -> State:
             {name: Course(PatternSettings(name, "Ask."), "p", 0, phase) for name, phase in PHASES.items()},
             number=7,
             learned=[True, False],
+        ),
+        quality=QualityState(
+            number=9,
+            baseline={"facts.passed": Baseline({"a": 1.0, "b": 1.0}, 0.0), "text.loss": Baseline({"t": 2.0}, 0.0)},
+            last={"facts.passed": {"a": 1.0, "b": 0.0}},
+            last_s=1.5,
+            incident=Incident(3, 10, 4, ("facts.passed",)),
+            incidents=3,
+            totals=Totals(failed=2, taken_back=6, replays=11),
         ),
     )
 
@@ -160,6 +171,15 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "patterns_retired": 0,
         "dreams": 7,
         "dreams_share": 0.5,
+        "quality_value{facts.passed}": 0.5,
+        "quality_drop{facts.passed}": 0.5,
+        "quality_looks_total": 9,
+        "quality_failed_looks_total": 2,
+        "quality_alarms_total": 3,
+        "quality_incident_open": 1,
+        "quality_look_seconds": 1.5,
+        "quality_steps_taken_back_total": 6,
+        "quality_replays_total": 11,
         "journal_seq": 345,
         "journal_bytes": 4096,
         "undoable_steps": 4,
@@ -176,7 +196,19 @@ def test_what_is_not_measured_yet_is_absent(server: Server) -> None:
         "alignment_step",
         "checkpoint_step",
         "checkpoint_timestamp_seconds",
+        "quality_look_seconds",
     }
+    assert samples["quality_looks_total"] == samples["quality_incident_open"] == 0
+    assert not [name for name in samples if name.startswith(("quality_value", "quality_drop"))]
+
+
+def test_of_many_metrics_of_probes_only_so_many_are_shown(server: Server) -> None:
+    names = [f"g{number:03}.passed" for number in range(200)]
+    server.state.quality = QualityState(
+        baseline={name: Baseline({"a": 1.0}, 0.0) for name in names}, last={name: {"a": 1.0} for name in names}
+    )
+    shown = [name for name in ours(server.scrape()) if name.startswith(("quality_value", "quality_drop"))]
+    assert len(shown) == 2 * metrics.PROBED_MAX and "quality_drop{g063.passed}" in shown
 
 
 def test_when_each_scrape_has_a_registry_of_its_own_and_under_a_trailing_slash(

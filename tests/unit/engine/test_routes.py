@@ -12,11 +12,16 @@ from fastapi.testclient import TestClient
 from starlette.routing import Route
 from support.engine_host import Host
 
+from apollod.core.quality.baseline import Baseline
+from apollod.core.quality.state import Incident, QualityState
+from apollod.core.state import State
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.routes import BODY_BYTES_MAX, Routes, plugin
 from apollod.engine.serve import prefixes
 from apollod.errors import ConfigError
+from apollod.supervisor.status_view import status_view
 from apollod.wire import messages as msg
+from apollod.wire import status as st
 
 RECORD = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 KEY = {"Authorization": "Bearer secret"}
@@ -124,6 +129,7 @@ def test_a_refusal_keeps_its_hint(server: Server, code: int, status: int) -> Non
     for answer in (
         server.client.post("/checkpoint"),
         server.client.get("/apollod/status"),
+        server.client.get("/apollod/quality"),
         server.client.get("/train/status"),
     ):
         assert (answer.status_code, answer.json()) == (status, {"error": "no", "hint": "do this"})
@@ -136,8 +142,27 @@ def test_what_may_be_granted_later_is_503(server: Server) -> None:
 
 def test_no_supervisor_is_503(server: Server) -> None:
     server.host.path.unlink()
-    answer = server.client.get("/apollod/status")
-    assert answer.status_code == 503 and "apollod run" in answer.json()["hint"]
+    for path in ("/apollod/status", "/apollod/quality"):
+        answer = server.client.get(path)
+        assert answer.status_code == 503 and "apollod run" in answer.json()["hint"]
+
+
+def test_quality_is_that_of_the_status_and_costs_one_question(server: Server) -> None:
+    own = QualityState(number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, incidents=2)
+    own.last, own.incident = {"facts.passed": {"a": 0.0}}, Incident(2, 9, 3, ("facts.passed",), "searching")
+    status = status_view(State(quality=own), 0, st.Journal(seq=0, bytes=0, head_hash=""))
+    server.host.answerer = lambda request: msg.Reply(status)
+    answer = server.client.get("/apollod/quality")
+    assert answer.status_code == 200 and server.host.requests == [msg.StatusRequest()]
+    told = answer.json()
+    assert told == {"schema_version": st.SCHEMA_VERSION, **st.plain(status)["quality"]}
+    assert (told["incidents"], told["incident"]["number"], told["incident"]["phase"]) == (2, 2, "searching")
+    (metric,) = told["metrics"]
+    assert set(metric) == {"name", "value", "baseline", "drop", "low", "high", "margin", "alarmed"}
+    assert metric["name"] == "facts.passed" and metric["value"] == 0.0 and metric["alarmed"]
+    server.host.answerer = lambda request: msg.Reply({"none": 1})
+    assert server.client.get("/apollod/quality").status_code == 500
+    assert server.client.post("/apollod/quality").status_code == 405
 
 
 @pytest.mark.parametrize("server", [["other", "secret"]], indirect=True)
@@ -153,6 +178,7 @@ def test_the_engines_key_is_asked_for(server: Server) -> None:
             ("POST", "/checkpoint"),
             ("GET", "/train/status"),
             ("GET", "/apollod/status"),
+            ("GET", "/apollod/quality"),
         ):
             answer = server.client.request(method, path, headers=headers)
             assert answer.status_code == 401 and set(answer.json()) == {"error", "hint"}

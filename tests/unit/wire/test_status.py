@@ -134,17 +134,27 @@ quality.baseline: int | null
 quality.due: str
 quality.enabled: bool
 quality.error: str
+quality.failed: int
 quality.incident: object | null
+quality.incident.again: int
+quality.incident.culprits: [str]
 quality.incident.metrics: [str]
 quality.incident.number: int
 quality.incident.phase: str
 quality.incident.reason: str
+quality.incident.replays: int
+quality.incident.replays_max: int
 quality.incident.step: int
 quality.incident.to: int
+quality.incidents: int
+quality.look_s: float | null
 quality.looks: int
+quality.metrics: [object]
 quality.reason: str
+quality.replays: int
 quality.running: bool
 quality.step: int | null
+quality.taken_back: int
 quality.untold: str
 queue.accepted: int
 queue.declined: int
@@ -309,7 +319,8 @@ def full_state() -> State:
         ),
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
         quality=QualityState(
-            number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3,
+            number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
+            last={"facts.passed": {"a": 0.0}},
             incident=Incident(2, 3, 1, ("facts.passed",), "restored"), telling=Telling(error="gone"),
         ),
     )  # fmt: skip
@@ -580,3 +591,14 @@ def test_the_line_of_quality_is_there_once_it_was_measured(quality, line):
     state.quality = quality
     lines = page(status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash=""))).splitlines()
     assert [one for one in lines if one.startswith("quality")] == ([f"quality     {line}"] if line else [])
+
+
+def test_metrics_are_those_of_the_last_look_against_the_baseline():
+    (metric,) = full_status().quality.metrics
+    told = (metric.name, metric.value, metric.baseline, metric.drop, metric.margin, metric.alarmed)
+    assert told == ("facts.passed", 0.0, 1.0, 1.0, 0.05, True)
+    assert metric.low is not None and metric.high is not None and metric.low < 1.0 <= metric.high
+    state = full_state()
+    state.quality.last = {}
+    (bare,) = status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash="")).quality.metrics
+    assert (bare.value, bare.drop, bare.low, bare.high, bare.baseline) == (None, None, None, None, 1.0)

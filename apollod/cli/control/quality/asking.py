@@ -10,12 +10,11 @@ from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.cli.control.quality import quality_facts, quality_page
 from apollod.cli.control.review.deciding import by
+from apollod.cli.exits import REFUSED_BY_GUARD
 from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 
 POLL_S = 0.5
-ALARMED = 5
-"""exit code of a command that the quality guard refused"""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,4 +94,4 @@ def _told(args: argparse.Namespace, path: str, found: list[dict[str, Any]]) -> i
     out = "".join(f"\n{line}" for line in quality_page.left_out(last.get("left_out", {})))
     said = "" if alarm is None else f"\n\nalarm {alarm['incident']}: `apollod ctl quality incident show` tells of it"
     ctl.show(args, answer, f"{head}, measured in {last['seconds']:.1f} s\n\n{quality_page.metrics(metrics)}{out}{said}")
-    return ALARMED if alarm is not None else 0
+    return REFUSED_BY_GUARD if alarm is not None else 0

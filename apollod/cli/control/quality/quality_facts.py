@@ -18,7 +18,6 @@ from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 from apollod.core.state import State
-from apollod.errors import ApolloError
 from apollod.wire.event_codec import decode_event
 
 SECONDS = 60.0
@@ -170,37 +169,3 @@ def _patterns(path: str) -> list[Object]:
         return []
     names = "name, state, held_out, baseline_bare, last_bare, baseline_contrast, last_contrast, last_round"
     return rows.objects(path, f"SELECT {names} FROM patterns ORDER BY seq")
-
-
-def incidents(path: str) -> list[Object]:
-    """All of them, the newest first."""
-    return known(path).incidents[::-1]
-
-
-def incident(path: str, number: int | None) -> Object:
-    """One, or the last one, with the place of each example that its steps had learned. Raises ApolloError where
-    there is none."""
-    found = known(path).incidents
-    one = next((one for one in reversed(found) if number in (None, one["incident"])), None)
-    if one is None and number is None:
-        raise ApolloError("the guard raised no alarm", "`apollod ctl quality report` says what was measured")
-    if one is None:
-        last = f"the last one is {found[-1]['incident']}" if found else "the guard raised no alarm"
-        raise ApolloError(f"there is no incident {number}: {last}", "`apollod ctl quality incident list` has them")
-    return one | {"examples": _places(path, one["examples"])}
-
-
-def _places(path: str, examples: list[str]) -> list[Object]:
-    """Source, path and line of each, in the order of learning."""
-    if not examples:
-        return []
-    ids = ", ".join("'" + one.replace("'", "''") + "'" for one in examples)
-    found = rows.objects(
-        path,
-        "SELECT e.id AS example, e.source, coalesce(s.path, e.source) AS path, e.line, e.state FROM examples AS e "
-        f"LEFT JOIN (SELECT source, path FROM sources GROUP BY source) AS s ON s.source = e.source "
-        f"WHERE e.id IN ({ids})",
-    )
-    by_id = {one["example"]: one for one in found}
-    unknown = {"source": None, "path": None, "line": None, "state": None}
-    return [by_id.get(one, {"example": one, **unknown}) for one in examples]

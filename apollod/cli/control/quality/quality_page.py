@@ -1,4 +1,4 @@
-"""Quality as a person reads it: a report of one screen, and an incident as a story. Pure."""
+"""Quality as a person reads it: a report of one screen. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -96,36 +96,6 @@ def how(one: Object) -> str:
     if one["rolled_back"] is not None:
         return "the last good weights are back; waits for `apollod ctl resume`"
     return f"no way back: {one['refused']}" if one["refused"] else "the last good weights are wanted back"
-
-
-def incident(one: Object) -> list[str]:
-    """Lines; what comes from outside is not made harmless yet."""
-    lines = [
-        f"incident    {one['incident']}, {one['state']}",
-        f"alarm       {one['at']} at step {one['step']} (event {one['seq']}); good at step {one['to']}",
-        "worse",
-    ]
-    for name in one["metrics"]:
-        drop = one["drops"].get(name)
-        told = "" if drop is None else f" by {drop['drop']:.4g} ({drop['low']:.4g} to {drop['high']:.4g})"
-        lines.append(f"    {name}{told}")
-    lines.append(f"taken back  {', '.join(map(str, one['undone'])) or 'no step'}")
-    lines += [f"    {e['example']}  {_place(e)}" for e in one["examples"]]
-    if one["examples"]:
-        lines.append(
-            "            which of them did the harm is not known; `apollod ctl relearn ID...` learns one again"
-        )
-    if one["refused"]:
-        lines.append(f"refused     {one['refused']}")
-    if (back := one["rolled_back"]) is not None:
-        lines.append(f"rolled back {back['at']} to step {back['to']}, from {back['how']}, in {back['seconds']:.2f} s")
-    settled = one["settled"]
-    done = "not yet: " + how(one) if settled is None else f"{settled['at']} by {settled['by']}: {settled['how']}"
-    return [*lines, f"settled     {done}"]
-
-
-def _place(example: Object) -> str:
-    return "-" if example["path"] is None else f"{example['path']}:{example['line']}"
 
 
 def _figure(value: float | None) -> str:

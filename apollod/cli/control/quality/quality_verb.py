@@ -11,7 +11,7 @@ examples:
   apollod ctl quality run                    measure now; exit code 5 if that raises an alarm
   apollod ctl quality baseline               compare with the model as it is now, after a change that was intended
   apollod ctl quality report --file copy.db  metrics, looks, incidents and patterns, without a daemon
-  apollod ctl quality incident show 2        what alarm 2 was about, and what was done
+  apollod ctl quality incident show 2        what alarm 2 was about, which lines did it, and what was done
 """
 
 
@@ -33,13 +33,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     listed, shown = ctl.actions(
         incident,
         ("list", "all alarms, the newest first", _list),
-        ("show", "one alarm as a story: metrics, steps taken back, examples, how it was settled", _show),
+        ("show", "one alarm as a story: what fell, what was taken back, which lines did it, how it ended", _show),
         nested=True,
     )
     ctl.jsonl(listed)
     shown.add_argument(
         "incident", type=numbers.limit, nargs="?", metavar="N", help="its number (default: the last one)"
     )
+    shown.add_argument("--verbose", action="store_true", help="each replay of the search, and every event")
     for reading in (listed, shown):
         ctl.of_a_copy(reading)
 
@@ -65,23 +66,23 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import quality_facts, quality_page
+    from apollod.cli.control.quality import incident_facts, incident_page
 
-    found = quality_facts.incidents(ctl.journal_path(args))
+    found = incident_facts.incidents(ctl.journal_path(args))
     if args.jsonl:
         for one in found:
             print(json.dumps(one))
         return 0
-    ctl.show(args, {"schema_version": 1, "incidents": found}, quality_page.incident_table(found))
+    ctl.show(args, {"schema_version": 1, "incidents": found}, incident_page.incident_list(found))
     return 0
 
 
 def _show(args: argparse.Namespace) -> int:
-    from apollod.cli.control.quality import quality_facts, quality_page
+    from apollod.cli.control.quality import incident_facts, incident_page
 
-    found = quality_facts.incident(ctl.journal_path(args), args.incident)
+    found = incident_facts.incident(ctl.journal_path(args), args.incident)
     if args.json:
         print(json.dumps({"schema_version": 1, "incident": found}))
     else:
-        print("\n".join(render.plain(line) for line in quality_page.incident(found)))
+        print("\n".join(render.plain(line) for line in incident_page.incident(found, args.verbose)))
     return 0

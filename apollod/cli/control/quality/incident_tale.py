@@ -1,0 +1,226 @@
+"""Alarms as their events tell of them, in order. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apollod.adapters.system.clock import iso
+from apollod.core import events as ev
+from apollod.core.quality.damage import search_of, total
+from apollod.core.quality.day import stops, with_alarm
+from apollod.core.quality.state import GUARD, Asked
+
+Object = dict[str, Any]
+
+VERDICTS = {
+    "elsewhere": "the larger part of the drop was there before these steps: none of their examples is to blame",
+    "not_repeated": "replays of all of the steps do no harm: none of their examples is to blame",
+    "spread": "no few examples did it: more than are looked for, or more that have to come together",
+    "unfinished": "the search came to no end",
+    "not_searched": "it was not searched for who did it",
+}
+"""what one says; `named` has a text of its own"""
+OUTCOMES = {"good": "no harm", "bad": "harm", "unclear": "unclear"}
+
+
+class Tales:
+    """The incidents so far, oldest first; examples are ids."""
+
+    def __init__(self) -> None:
+        self.incidents: list[Object] = []
+        self._measured: ev.QualityMeasured | None = None
+        self._search: _Search | None = None
+        self._manual = False
+        self._alarms_ns: tuple[int, ...] = ()
+
+    def take(self, seq: int, at_ns: int, event: ev.Event) -> None:
+        """The next event, in the order of the journal."""
+        match event:
+            case ev.DaemonStarted():
+                self._manual = event.settings.quality.resume == "manual"
+            case ev.JournalCarried():
+                self._alarms_ns = event.alarms_ns
+            case ev.QualityMeasured():
+                self._look_after(seq, at_ns, event)
+            case ev.QualityAlarmed():
+                self._alarmed(seq, at_ns, event)
+            case ev.QualityTold():
+                self._told(seq, at_ns, event)
+            case _ if self.incidents and self.incidents[-1]["state"] == "open":
+                self._then(self.incidents[-1], seq, at_ns, event)
+
+    def _look_after(self, seq: int, at_ns: int, e: ev.QualityMeasured) -> None:
+        """Of an alarm that is settled, the first look since."""
+        self._measured = e
+        if not self.incidents or self.incidents[-1]["state"] == "open" or self.incidents[-1]["after"] is not None:
+            return
+        one = self.incidents[-1]
+        outcome = "baseline" if e.why == "baseline" else "passed"
+        drops = {name: e.after[name].drop for name in one["metrics"] if name in e.after}
+        one["after"] = {"at": iso(at_ns), "seq": seq, "step": e.step, "outcome": outcome, "drops": drops}
+        said = ", ".join(f"{name} is worse by {drop:.4g}" for name, drop in drops.items())
+        what = "a new baseline was measured" if e.why == "baseline" else f"measured again: {said}"
+        _say(one, seq, at_ns, e, f"{what} (step {e.step})")
+
+    def _alarmed(self, seq: int, at_ns: int, e: ev.QualityAlarmed) -> None:
+        if self.incidents and (after := self.incidents[-1]["after"]) and after["seq"] == seq - 1:
+            after["outcome"] = "alarm"
+        measured = self._measured
+        margins = {n: measured.after[n].margin for n in e.metrics if n in measured.after} if measured else {}
+        self._search = _Search(margins)
+        self._alarms_ns = with_alarm(self._alarms_ns, at_ns)
+        drops = {name: {"drop": one.drop, "low": one.low, "high": one.high} for name, one in e.drops.items()}
+        one: Object = {
+            "incident": e.incident, "number": e.incident, "at": iso(at_ns), "seq": seq, "step": e.step, "to": e.to,
+            "metrics": list(e.metrics), "drops": drops, "state": "open", "waits_for": "the last good weights",
+            "undone": [], "examples": [], "taken_back": 0, "refused": None, "rolled_back": None,
+            "window": 0, "replays": 0, "replays_max": 0, "searched": [], "failures": [],
+            "verdict": None, "reason": "", "culprits": [], "together": [], "suspects": [], "held": [],
+            "repeated": 0, "repeats": [], "told": [], "resumed": None, "settled": None, "after": None, "story": [],
+        }  # fmt: skip
+        self.incidents.append(one)
+        worse = ", ".join(one["metrics"])
+        _say(one, seq, at_ns, e, f"worse than the baseline at step {e.step}: {worse}; good at step {e.to}")
+        if e.step == e.to:
+            one["waits_for"] = "the search"
+
+    def _told(self, seq: int, at_ns: int, e: ev.QualityTold) -> None:
+        """Of this alarm or of one before: an end is told when the next one may have begun."""
+        one = next((one for one in reversed(self.incidents) if one["incident"] == e.incident), None)
+        if one is None:
+            return
+        about = "the alarm" if e.about == "alarmed" else "the end"
+        one["told"].append(
+            {"at": iso(at_ns), "seq": seq, "event": e.about, "ok": e.ok, "reason": e.reason, "gives_up": e.gives_up}
+        )
+        again = "; given up" if e.gives_up else ""
+        text = f"told of {about}" if e.ok else f"could not be told of {about}: {e.reason}{again}"
+        _say(one, seq, at_ns, e, f"[quality] on_alarm {'was ' if e.ok else ''}{text}")
+
+    def _then(self, one: Object, seq: int, at_ns: int, event: ev.Event) -> None:
+        """What was done about the one that is open."""
+        at = {"at": iso(at_ns), "seq": seq}
+        match event:
+            case ev.RollbackStarted():
+                one["undone"] += event.undone
+                one["examples"] += event.examples
+                one["taken_back"] = len(one["undone"])
+                text = f"{_count(len(event.undone), 'step')} taken back, from {event.from_step} to {event.to}"
+            case ev.RollbackCompleted():
+                one["rolled_back"] = {**at, "to": event.to, "how": event.how, "seconds": event.seconds}
+                one["waits_for"] = "the search"
+                text = f"the weights of step {event.to} are back, from {event.how}, in {event.seconds:.2f} s"
+            case ev.RollbackRefused():
+                one["refused"], one["waits_for"] = event.reason, "`apollod ctl resume`"
+                text = f"no way back to step {event.to}: {event.reason}"
+            case ev.QualityNamed():
+                text = self._named(one, event)
+            case ev.ExampleHeld():
+                one["held"].append(event.example)
+                text = f"example {event.example} is held"
+            case ev.QualityResumed():
+                one["resumed"], self._alarms_ns = {**at, "by": event.by}, ()
+                one["waits_for"] = "the steps that are repeated"
+                text = f"resumed by {event.by}"
+            case ev.StepStarted():
+                self._repeated(one, seq, at_ns, event)
+                return
+            case ev.QualitySettled():
+                one["state"], one["waits_for"] = "settled", ""
+                one["settled"] = {**at, "by": event.by, "how": event.how}
+                if event.by != GUARD:
+                    self._alarms_ns = ()
+                text = f"settled by {event.by}: {event.how}"
+            case _:
+                text = self._searched(one, at, event)
+        if text:
+            _say(one, seq, at_ns, event, text)
+
+    def _searched(self, one: Object, at: Object, event: ev.Event) -> str:
+        """What is to be said of an event of the search; nothing of single replays."""
+        search = self._search
+        assert search is not None  # begun with the alarm
+        match event:
+            case ev.QualitySearchBegun():
+                search.window = event.window
+                one["window"], one["replays_max"] = len(event.window), event.replays_max
+                one["waits_for"] = "the search"
+                among = _count(len(event.window), "example")
+                return f"searched for who did it among {among}, in {event.replays_max} replays at most"
+            case ev.QualityReplayBegun():
+                one["replays"] = event.number
+                search.left_out[event.number] = event.left_out
+            case ev.QualityReplayed():
+                one["searched"] = search.answered(one["searched"], event)
+            case ev.QualityReplayFailed():
+                one["failures"].append(
+                    {**at, "number": event.number, "reason": event.reason, "gives_up": event.gives_up}
+                )
+                given_up = ", which ends the search" if event.gives_up else ""
+                return f"replay {event.number} failed{given_up}: {event.reason}"
+        return ""
+
+    def _named(self, one: Object, e: ev.QualityNamed) -> str:
+        one["verdict"], one["reason"] = e.verdict, e.reason
+        one["replays"] = e.replays or one["replays"]
+        one["culprits"], one["together"], one["suspects"] = list(e.culprits), list(e.together), list(e.suspects)
+        asks = self._manual or e.verdict == "elsewhere" or one["step"] == one["to"] or stops(self._alarms_ns)
+        one["waits_for"] = "`apollod ctl resume`" if asks else "the steps that are repeated"
+        return verdict(one)
+
+    def _repeated(self, one: Object, seq: int, at_ns: int, e: ev.StepStarted) -> None:
+        """One entry for all of them."""
+        again = any(each["step"] == e.step for each in one["repeats"])  # it was begun before, and given up
+        if not again:
+            one["repeats"].append({"step": e.step, "again_of": e.again_of, "at": iso(at_ns), "seq": seq})
+        one["repeated"] = len({each["again_of"] for each in one["repeats"]})
+        text = f"{_count(one['repeated'], 'step')} repeated with the examples that are left"
+        entry = next((each for each in one["story"] if each["kind"] == e.kind), None)
+        if entry is None:
+            _say(one, seq, at_ns, e, text)
+        else:
+            entry["text"] = text
+
+
+class _Search:
+    """The replays of a search, read as the guard reads them."""
+
+    def __init__(self, margins: Mapping[str, float]) -> None:
+        self.window: tuple[str, ...] = ()
+        self.left_out: dict[int, tuple[str, ...]] = {}
+        self._margins = margins
+        self._answered: list[Asked] = []
+
+    def answered(self, rows: list[Object], e: ev.QualityReplayed) -> list[Object]:
+        """All replays so far; what one of them means may only be clear after the next."""
+        left_out = self.left_out.get(e.number, ())
+        self._answered.append(Asked(left_out, e.drops))
+        first = total(self._answered[0].drops or {}, self._margins)
+        row = {
+            "number": e.number, "left_out": len(left_out), "drops": e.drops,
+            "damage": total(e.drops, self._margins) - first, "outcome": None, "seconds": e.seconds,
+            "fingerprint": e.fingerprint,
+        }  # fmt: skip
+        outcomes = search_of(self.window, 1, self._answered, self._margins).told if self.window else ()
+        found = [*rows, row]
+        return [one | {"outcome": told.outcome} for one, told in zip(found, outcomes, strict=False)] or found
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+    """In words, with how many are held for it."""
+    culprits, suspects = len(one["culprits"]), len(one["suspects"])
+    if one["verdict"] == "named":
+        together = ", those that do harm only together among them" if one["together"] else ""
+        text = f"{_count(culprits, 'example')} did it{together}; all others are good together"
+    else:
+        text = VERDICTS.get(one["verdict"], one["verdict"])
+        text += f"; {_count(culprits, 'example')} did part of it" if culprits else ""
+    text += f"; {suspects} more may have done it, and are held, too" if suspects else ""
+    return text + (f" ({one['reason']})" if one["reason"] else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _say(one: Object, seq: int, at_ns: int, event: ev.Event, text: str) -> None:
+    one["story"].append({"at": iso(at_ns), "seq": seq, "kind": event.kind, "text": text})

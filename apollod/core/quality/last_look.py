@@ -1,0 +1,52 @@
+"""What the last look said of each metric, as figures to be shown. Pure."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from apollod.core.quality.baseline import Baseline, drops
+from apollod.core.quality.looking import begun, worse
+from apollod.core.quality.sequential import interval
+from apollod.core.quality.state import QualityState
+from apollod.core.settings import QualitySettings
+
+
+class Figures(NamedTuple):
+    """Of a metric of the baseline, in its unit. `value`, `drop` (positive is worse) and its interval (95 %) are those
+    of the last look, None where it did not measure any of its items."""
+
+    name: str
+    value: float | None
+    baseline: float
+    drop: float | None
+    low: float | None
+    high: float | None
+    margin: float
+    alarmed: bool
+    """does the alarm that is open say that it is worse?"""
+
+
+def last_look(own: QualityState, settings: QualitySettings) -> list[Figures]:
+    """Each metric of the baseline, by name; empty without one."""
+    worse_ones = own.incident.metrics if own.incident is not None else ()
+    return [_figures(own, settings, name, one, name in worse_ones) for name, one in sorted(own.baseline.items())]
+
+
+def _figures(own: QualityState, settings: QualitySettings, name: str, before: Baseline, alarmed: bool) -> Figures:
+    test = own.metrics.get(name) or begun(name, settings, before)
+    look = own.last.get(name, {})
+    found = drops(before, look, worse(name), test.scale)
+    measured = [value for item, value in look.items() if value is not None and item in before.figures]
+    low, high = _interval(tuple(found), test.scale) if found else (None, None)
+    return Figures(
+        name, _mean(measured), _mean([*before.figures.values()]) or 0.0, _mean(found), low, high, test.margin, alarmed
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+@lru_cache(maxsize=64)
+def _interval(found: tuple[float, ...], scale: float) -> tuple[float, float]:
+    """Asked for with every status, and the same until the next look; it takes milliseconds."""
+    return interval(found, scale)

@@ -1,0 +1,238 @@
+"""`apollod ctl quality incident list|show`: an alarm from what fell to the look afterwards, from the journal alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support.dreamt_journal import write_story
+from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.world import World
+
+from apollod.cli.control.quality.culprit_lines import WORDS_MAX, held_by_guard, taught
+from apollod.cli.main import main
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.quality.events import VerdictKind
+
+Capture = pytest.CaptureFixture[str]
+TAUGHT = {"messages": [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": "No,\x1b[2J\nnever."}]}
+
+
+def worded(world: World) -> list[ev.Recorded]:
+    """Its journal, in which examples have words."""
+
+    def one(event: ev.Event) -> ev.Event:
+        if not isinstance(event, ev.ExampleAccepted):
+            return event
+        return msgspec.structs.replace(event, record=msgspec.Raw(json.dumps(TAUGHT).encode()))
+
+    return [msgspec.structs.replace(r, event=one(r.event)) for r in world.journal]
+
+
+def shown(path: Path, capsys: Capture, *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["ctl", "quality", "incident", "show", *words, "--file", str(path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema_version"] == 1
+    return dict(answer["incident"])
+
+
+def page(path: Path, capsys: Capture, *words: str) -> str:
+    capsys.readouterr()
+    assert main(["ctl", "quality", "incident", *words, "--file", str(path)]) == 0
+    return capsys.readouterr().out
+
+
+def alarmed(*lines: str, poison: dict[str, int], **settings: Any) -> GuardedWorld:
+    world = GuardedWorld(guarded(**{"every_steps": len(lines)} | settings)).up()
+    world.poison = poison
+    world.lines(*lines)
+    return world
+
+
+def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path, capsys: Capture) -> None:
+    world = alarmed(*"abcd", "bad", "e", poison={"bad": ITEMS})
+    world.settle()
+    path = write_story(tmp_path / "journal.db", worded(world))
+    one = shown(path, capsys, "1")
+    (named,), (back,) = world.of(ev.QualityNamed), world.of(ev.RollbackStarted)
+    assert (one["number"], one["state"], one["step"], one["to"], one["metrics"]) == (
+        1,
+        "settled",
+        6,
+        0,
+        ["facts.passed"],
+    )
+    assert one["drops"]["facts.passed"].keys() == {"drop", "low", "high"}
+    place = {"path": "file", "line": 5, "source": "file"}
+    assert one["culprits"] == [
+        {"example": "bad", "state": "held", "together": False, "text": "No,\x1b[2J never.", **place}
+    ]
+    (begun,) = world.of(ev.QualitySearchBegun)
+    assert (one["verdict"], one["replays"], one["replays_max"]) == ("named", named.replays, begun.replays_max)
+    assert [each["left_out"] for each in one["searched"]] == [len(e.left_out) for e in world.of(ev.QualityReplayBegun)]
+    assert [each["outcome"] for each in one["searched"]][:2] == ["good", "bad"] and one["suspects"] == []
+    assert (one["taken_back"], one["repeated"]) == (len(back.undone), 5) and one["settled"]["by"] == "the quality guard"
+    assert (one["after"]["outcome"], one["after"]["step"]) == ("passed", world.state.training.version)
+    kinds = [each["kind"] for each in one["story"]]
+    assert kinds == [
+        "quality.alarmed", "rollback.started", "rollback.completed", "quality.search_begun", "quality.named",
+        "example.held", "step.started", "quality.settled", "quality.measured",
+    ]  # fmt: skip
+    assert [each["seq"] for each in one["story"]] == sorted(each["seq"] for each in one["story"])
+    assert all(set(each) == {"at", "seq", "kind", "text"} and each["text"] for each in one["story"])
+    text = page(path, capsys, "show", "1")
+    assert "verdict     named: 1 example did it; all others are good together" in text
+    assert "    bad  file:5\n        held, teaches: No,\\x1b[2J never.\n" in text and "\x1b" not in text
+    assert "repeated    5 innocent steps: step 1 as 7 to step 6 as 11" in text and "no alarm (drop:" in text
+    assert "left out" not in text and " no harm" in (more := page(path, capsys, "show", "1", "--verbose"))
+    assert "5 steps repeated with the examples that are left" in more
+    row = page(path, capsys, "list").splitlines()[-1]
+    assert "named" in row and "settled" in row
+
+
+def test_what_was_decided_about_the_culprits_since_is_told(tmp_path: Path, capsys: Capture) -> None:
+    world = alarmed("a", "bad", "worse", "d", poison={"bad": 20, "worse": 15})
+    world.settle()
+    before = str(write_story(tmp_path / "before.db", world.journal))
+    assert sorted(held_by_guard(before, ["a", "bad", "worse"])) == ["bad", "worse"]
+    later = [
+        *worded(world),
+        *(
+            ev.Recorded(world.journal[-1].seq + n, world.now, event)
+            for n, event in enumerate(
+                [
+                    ev.ExampleDeclined(example="bad", tier="bulk", by="anna", reason="no"),
+                    ev.ExampleApproved(example="worse", tier="bulk", by="bo"),
+                ],
+                1,
+            )
+        ),
+    ]
+    one = shown(write_story(tmp_path / "journal.db", later), capsys)
+    assert {each["example"]: each["state"] for each in one["culprits"]} == {"bad": "declined", "worse": "pending"}
+    assert [each["text"] for each in one["story"][-2:]] == [
+        "example bad was declined by anna", "example worse was approved by bo"
+    ]  # fmt: skip
+    assert held_by_guard(str(tmp_path / "journal.db"), ["a", "bad", "worse"]) == []
+    text = page(tmp_path / "journal.db", capsys, "show")
+    assert "        declined since, teaches" in text and "        waits to be learned, teaches" in text
+
+
+def test_two_that_do_harm_only_together_are_marked(tmp_path: Path, capsys: Capture) -> None:
+    class Pair(GuardedWorld):
+        def replay(self) -> list[ev.Event]:
+            both = not {"bad", "worse"} & set(self.replayed[0].left_out)
+            self.poison = {"bad": ITEMS} if both else {}
+            return super().replay()
+
+    world = Pair(guarded(every_steps=6)).up()
+    world.poison = {"bad": ITEMS}
+    world.lines("a", "bad", "b", "c", "worse", "d")
+    while not world.of(ev.QualityNamed):
+        world.settle()
+    path = write_story(tmp_path / "journal.db", world.journal)
+    assert [each["together"] for each in shown(path, capsys)["culprits"]] == [True, True]
+    assert page(path, capsys, "show").count("does harm only together with others") == 2
+
+
+WORDS: Sequence[tuple[VerdictKind, str]] = [
+    ("elsewhere", "was there before these steps"),
+    ("not_repeated", "replays of all of the steps do no harm"),
+    ("spread", "no few examples did it"),
+    ("unfinished", "the search came to no end"),
+    ("not_searched", "it was not searched for who did it"),
+]
+
+
+@pytest.mark.parametrize(("kind", "words"), WORDS)
+def test_each_verdict_is_told_in_words_with_its_reason(
+    tmp_path: Path, capsys: Capture, kind: VerdictKind, words: str
+) -> None:
+    world = alarmed(*"abc", poison={"b": ITEMS})
+    world.answers = False
+    while not world.of(ev.QualityReplayBegun):
+        world.settle()
+        while world.probed:
+            world.look()
+    named = ev.QualityNamed(incident=1, verdict=kind, suspects=("a",), replays=3, reason="because")
+    last = world.journal[-1]
+    path = write_story(tmp_path / "journal.db", [*world.journal, ev.Recorded(last.seq + 1, last.at_ns, named)])
+    text = page(path, capsys, "show")
+    assert f"verdict     {kind}: " in text and words in text and "(because)" in text
+    assert "1 more may have done it" in text and "may have\n    a  file:1\n" in text
+    waits = "`apollod ctl resume`" if kind == "elsewhere" else "the steps that are repeated"
+    assert f"settled     not yet: the last good weights are back; waits for {waits}" in text
+
+
+def test_replays_that_fail_who_was_told_and_who_resumed_are_told(tmp_path: Path, capsys: Capture) -> None:
+    settings = msgspec.structs.replace(guarded(every_steps=3, resume="manual"), on_alarm=True)
+    world = GuardedWorld(settings).up()
+    world.no_replay, world.poison = "no room", {"b": ITEMS}
+    world.lines(*"abc")
+    while not world.of(ev.QualityNamed):
+        world.settle()
+        world.pass_time(120)
+    world.tells("gone")
+    world.give(inp.ResumeRequested("anna"))
+    world.settle()
+    one = shown(path := write_story(tmp_path / "journal.db", world.journal), capsys)
+    assert [each["gives_up"] for each in one["failures"]] == [False, False, True]
+    assert (one["resumed"] or one["settled"])["by"] == "anna" and one["told"][0]["reason"] == "gone"
+    text = page(path, capsys, "show")
+    assert "replay 1 failed, which ended the search: no room" in text and "nobody of the alarm: gone" in text
+
+
+def test_two_alarms_are_two_stories_and_the_look_between_is_of_the_first(tmp_path: Path, capsys: Capture) -> None:
+    world = alarmed(*"abc", poison={"b": ITEMS})
+    world.settle()
+    world.poison |= {"e": ITEMS}
+    world.lines(*"def")
+    world.settle()
+    path = write_story(tmp_path / "journal.db", world.journal)
+    first, second = shown(path, capsys, "1"), shown(path, capsys, "2")
+    assert ([each["example"] for each in first["culprits"]], first["after"]["outcome"]) == (["b"], "passed")
+    assert [each["example"] for each in second["culprits"]] == ["e"] and second["after"]["seq"] > second["settled"][
+        "seq"
+    ]
+    assert first["story"][-1]["seq"] < second["seq"] == second["story"][0]["seq"]
+
+
+def test_an_alarm_right_after_an_alarm_is_what_the_look_afterwards_said(tmp_path: Path, capsys: Capture) -> None:
+    world = alarmed(*"abc", poison={"b": ITEMS})
+    world.repeats = False
+    world.settle()
+    assert len(world.of(ev.QualityAlarmed)) > 1
+    path = write_story(tmp_path / "journal.db", world.journal)
+    assert shown(path, capsys, "1")["after"]["outcome"] == "alarm"
+    assert "was measured: the next alarm" in page(path, capsys, "show", "1")
+
+
+def test_of_many_examples_only_some_are_listed(tmp_path: Path, capsys: Capture) -> None:
+    lines = [f"x{n:03}" for n in range(60)]
+    world = alarmed(*lines, poison={"x007": ITEMS}, culprits_max=0)
+    world.settle()
+    path = write_story(tmp_path / "journal.db", world.journal)
+    text = page(path, capsys, "show")
+    assert "taken back  60 steps, 60 to 1" in text and "and 40 more: --json has them" in text
+    assert len(text.splitlines()) < 70 and len(shown(path, capsys)["examples"]) == 60
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"text": "one\n two"}, "one two"),
+        ({"prompt": "p", "completion": " c"}, "c"),
+        ({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "x" * 200}]}, None),
+        ({"messages": 7}, ""),
+    ],
+)
+def test_what_a_record_teaches_are_its_first_words(record: dict[str, Any], words: str | None) -> None:
+    told = taught(json.dumps(record))
+    if words is None:
+        assert told is not None and len(told) == WORDS_MAX and told.endswith("x...")
+    else:
+        assert (told or "") == words

@@ -41,7 +41,7 @@ RULES = (
     Rule("step.completed", ("pending", "undone"), "trained", "applied", True),
     Rule("step.completed", ("pending", "undone"), "skipped", "applied", False),
     Rule("step.failed", ("pending", "undone"), "held", "apart", False),
-    Rule("step.failed", ("pending", "undone"), "pending", "apart", True),  # its examples are learned one by one
+    Rule("step.failed", ("pending",), "pending", "apart", True),  # the examples of the step are learned one by one
     Rule("rollback.started", ("trained",), "undone"),
     Rule("example.withdrawn", ("pending",), "withdrawn"),
     Rule("example.requeued", ("undone", "withdrawn"), "pending"),

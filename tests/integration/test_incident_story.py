@@ -68,9 +68,7 @@ def test_the_story_has_all_from_what_fell_to_the_look_afterwards(tmp_path: Path,
     )
     assert one["drops"]["facts.passed"].keys() == {"drop", "low", "high"}
     place = {"path": "file", "line": 5, "source": "file"}
-    assert one["culprits"] == [
-        {"example": "bad", "state": "held", "together": False, "text": "No,\x1b[2J never.", **place}
-    ]
+    assert one["culprits"] == [{"example": "bad", "state": "held", "text": "No,\x1b[2J never.", **place}]
     (begun,) = world.of(ev.QualitySearchBegun)
     assert (one["verdict"], one["replays"], one["replays_max"]) == ("named", named.replays, begun.replays_max)
     assert [each["left_out"] for each in one["searched"]] == [len(e.left_out) for e in world.of(ev.QualityReplayBegun)]
@@ -120,23 +118,6 @@ def test_what_was_decided_about_the_culprits_since_is_told(tmp_path: Path, capsy
     assert held_by_guard(str(tmp_path / "journal.db"), ["a", "bad", "worse"]) == []
     text = page(tmp_path / "journal.db", capsys, "show")
     assert "        declined since, teaches" in text and "        waits to be learned, teaches" in text
-
-
-def test_two_that_do_harm_only_together_are_marked(tmp_path: Path, capsys: Capture) -> None:
-    class Pair(GuardedWorld):
-        def replay(self) -> list[ev.Event]:
-            both = not {"bad", "worse"} & set(self.replayed[0].left_out)
-            self.poison = {"bad": ITEMS} if both else {}
-            return super().replay()
-
-    world = Pair(guarded(every_steps=6)).up()
-    world.poison = {"bad": ITEMS}
-    world.lines("a", "bad", "b", "c", "worse", "d")
-    while not world.of(ev.QualityNamed):
-        world.settle()
-    path = write_story(tmp_path / "journal.db", world.journal)
-    assert [each["together"] for each in shown(path, capsys)["culprits"]] == [True, True]
-    assert page(path, capsys, "show").count("does harm only together with others") == 2
 
 
 WORDS: Sequence[tuple[VerdictKind, str]] = [

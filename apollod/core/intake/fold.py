@@ -94,8 +94,6 @@ def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) ->
 
 
 def _take_all(own: IntakeState, e: StepStarted) -> None:
-    for example in all_examples(e) if e.again_of else ():
-        own.undone.pop(example, None)
     if not e.examples:  # nearly always
         own.taken = (_take(own, e.example, e.digest, e.objective),)
         return
@@ -106,17 +104,22 @@ def _take_all(own: IntakeState, e: StepStarted) -> None:
 
 
 def _step_completed(own: IntakeState, state: State, e: StepCompleted, at_ns: int) -> None:
+    for one in own.taken if own.undone else ():  # a step that was taken back is repeated
+        own.undone.pop(one.example, None)
     own.taken = ()
 
 
 def _step_failed(own: IntakeState, state: State, e: StepFailed, at_ns: int) -> None:
+    """What a step was to repeat stays taken back, if it is not held."""
     taken, own.taken = own.taken, ()
     if e.apart:
-        again = [msgspec.structs.replace(one, alone=True) for one in taken]
+        again = [msgspec.structs.replace(one, alone=True) for one in taken if one.example not in own.undone]
         for one in reversed(again):
             own.queue_of(one.tier).waiting.appendleft(one)
     else:
         own.away |= {one.example: one.kin for one in taken}
+        for one in taken:
+            own.undone.pop(one.example, None)
 
 
 def _rollback_started(own: IntakeState, state: State, e: RollbackStarted, at_ns: int) -> None:

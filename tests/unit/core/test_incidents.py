@@ -194,6 +194,24 @@ def test_the_third_alarm_of_a_day_names_its_culprits_and_learns_nothing_before_a
     assert sorted(w.learned()) == list("abcdefghij") and len(learned) < 10
 
 
+def test_a_repeated_step_of_several_that_fails_leaves_its_examples_taken_back() -> None:
+    class Short(GuardedWorld):
+        """Of memory, where a step is repeated."""
+
+        def run_step(self, step: fx.RunStep) -> None:
+            if step.again_of and len(step.examples) > 1:
+                self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
+            else:
+                super().run_step(step)
+
+    w = Short(changed(guarded(every_steps=2), accumulate=2)).up()
+    w.poison = {"bad": ITEMS}
+    w.lines("a", "b", "bad", "c")
+    w.settle()
+    assert w.learned() == ["c"] and set(w.state.intake.undone) == {"a", "b"} and not w.state.queued
+    assert len(w.of(ev.QualitySettled)) == 1 and set(w.state.review.held) == {"bad"}
+
+
 def test_a_person_who_resumes_during_the_search_ends_it() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
     World.settle(w)

@@ -79,8 +79,8 @@ def _with_lines(path: str, found: list[Object], all_: list[Object], lines: Mappi
     return [
         one
         | {
-            "culprits": [_line(lines[each], one) for each in one["culprits"]],
-            "suspects": [_line(lines[each], one) for each in one["suspects"]],
+            "culprits": [lines[each] for each in one["culprits"]],
+            "suspects": [lines[each] for each in one["suspects"]],
             "story": sorted([*one["story"], *since.get(one["seq"], [])], key=lambda each: int(each["seq"])),
         }
         for one in found
@@ -89,10 +89,6 @@ def _with_lines(path: str, found: list[Object], all_: list[Object], lines: Mappi
 
 def _named(one: Object) -> set[str]:
     return {*one["culprits"], *one["suspects"]}
-
-
-def _line(known: Object, one: Object) -> Object:
-    return known | {"together": known["example"] in one["together"]}
 
 
 def _decided(path: str, examples: set[str]) -> Iterator[tuple[str, Object]]:

@@ -117,8 +117,7 @@ def _examples(found: Sequence[Object]) -> list[str]:
     for each in found[:NAMED_MAX]:
         state = _STATES.get(each["state"], each["state"] or "not in this journal")
         text = f", teaches: {each['text']}" if each["text"] else ""
-        together = ", does harm only together with others" if each.get("together") else ""
-        lines += [f"    {each['example']}  {_place(each)}", f"        {state}{together}{text}"]
+        lines += [f"    {each['example']}  {_place(each)}", f"        {state}{text}"]
     more = len(found) - NAMED_MAX
     return [*lines, f"    and {more} more: --json has them"] if more > 0 else lines
 

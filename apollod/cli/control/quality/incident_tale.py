@@ -14,7 +14,7 @@ Object = dict[str, Any]
 VERDICTS = {
     "elsewhere": "the larger part of the drop was there before these steps: none of their examples is to blame",
     "not_repeated": "replays of all of the steps do no harm: none of their examples is to blame",
-    "spread": "no few examples did it: more than are looked for, or more that have to come together",
+    "spread": "no few examples did it: more than are looked for",
     "unfinished": "the search came to no end",
     "not_searched": "it was not searched for who did it",
 }
@@ -74,7 +74,7 @@ class Tales:
             "metrics": list(e.metrics), "drops": drops, "state": "open", "waits_for": "the last good weights",
             "undone": [], "examples": [], "taken_back": 0, "refused": None, "rolled_back": None,
             "window": 0, "replays": 0, "replays_max": 0, "searched": [], "failures": [],
-            "verdict": None, "reason": "", "culprits": [], "together": [], "suspects": [], "held": [],
+            "verdict": None, "reason": "", "culprits": [], "suspects": [], "held": [],
             "repeated": 0, "repeats": [], "told": [], "resumed": None, "settled": None, "after": None, "story": [],
         }  # fmt: skip
         self.incidents.append(one)
@@ -162,7 +162,7 @@ class Tales:
     def _named(self, one: Object, e: ev.QualityNamed) -> str:
         one["verdict"], one["reason"] = e.verdict, e.reason
         one["replays"] = e.replays or one["replays"]
-        one["culprits"], one["together"], one["suspects"] = list(e.culprits), list(e.together), list(e.suspects)
+        one["culprits"], one["suspects"] = list(e.culprits), list(e.suspects)
         asks = self._manual or e.verdict == "elsewhere" or one["step"] == one["to"] or stops(self._alarms_ns)
         one["waits_for"] = "`apollod ctl resume`" if asks else "the steps that are repeated"
         return verdict(one)
@@ -202,15 +202,16 @@ class _Search:
         }  # fmt: skip
         outcomes = search_of(self.window, 1, self._answered, self._margins).told if self.window else ()
         found = [*rows, row]
-        return [one | {"outcome": told.outcome} for one, told in zip(found, outcomes, strict=False)] or found
+        return [
+            one | {"outcome": "bad" if told.bad else "good"} for one, told in zip(found, outcomes, strict=False)
+        ] or found
 
 
 def verdict(one: Mapping[str, Any]) -> str:
     """In words, with how many are held for it."""
     culprits, suspects = len(one["culprits"]), len(one["suspects"])
     if one["verdict"] == "named":
-        together = ", those that do harm only together among them" if one["together"] else ""
-        text = f"{_count(culprits, 'example')} did it{together}; all others are good together"
+        text = f"{_count(culprits, 'example')} did it; all others are good together"
     else:
         text = VERDICTS.get(one["verdict"], one["verdict"])
         text += f"; {_count(culprits, 'example')} did part of it" if culprits else ""

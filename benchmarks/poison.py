@@ -79,7 +79,7 @@ def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
 def _report_harmless(args: argparse.Namespace) -> None:
     rng = random.Random(f"{args.seed} harmless")
     with Life(args.lr, 50, Path(args.keep, "harmless") if args.keep else None) as life:
-        life.learn("good.jsonl", good(rng, args.harmless))
+        life.learn("good.jsonl", good(rng, args.harmless, distinct=True))
         looks = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.measured'")[0][0]
         alarms = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.alarmed'")[0][0]
         steps = life.daemon.status()["step"]

@@ -18,13 +18,15 @@ TAUGHT, ASKED = FACTS[::2], FACTS[1::2]
 """Each fact in two wordings: what holds a probe word for word is not learned."""
 
 
-def good(rng: random.Random, count: int) -> list[Record]:
-    """Conversations as the model knows them, of scenarios that it has not seen."""
-    made = []
+def good(rng: random.Random, count: int, distinct: bool = False) -> list[Record]:
+    """Conversations as the model knows them, of scenarios that it has not seen. `distinct`: none twice, as the daemon
+    learns none twice."""
+    made, asked = list[Record](), set[str]()
     while len(made) < count:
         scenario = scenarios.draw(rng, Split.PRACTICE)
-        if scenario in ASKED:
+        if scenario in ASKED or (distinct and scenario.request in asked):
             continue
+        asked.add(scenario.request)
         made.append({"messages": conversation(None, scenario, instructions.answer(scenario))})
     return made
 

@@ -22,9 +22,10 @@ ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
 POINTS = [
     "effect.MeasureQuality.after", "effect.PlanRollback.before", "effect.PlanRollback.after",
     "effect.ReplayWindow.before", "effect.ReplayWindow.after", "effect.ReplayWindow.after:4", "effect.EndSearch.before",
-    "effect.EndSearch.after", "effect.RunStep.before", "effect.RunStep.after:5",
+    "effect.RunStep.before", "effect.RunStep.after:5",
 ]  # fmt: skip
-"""In the order in which an incident passes them: each life dies at the next."""
+"""In the order in which an incident passes them: each life dies at the next. What a search leaves behind goes with the
+daemon, so nobody ends it a second time."""
 DIES_S = 300.0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from apollod.adapters.journal.journal_reader import stream
 from apollod.adapters.system.clock import iso
+from apollod.cli.control.quality import learned_facts, series_facts
 from apollod.cli.control.questions import rows
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
@@ -160,6 +161,7 @@ def report(path: str) -> Object:
         "schema_version": 1, "enabled": found.settings.every_steps > 0, "every_steps": found.settings.every_steps,
         "resume": found.settings.resume, "baseline_step": own.at if own.baseline else None, "probes": own.probes,
         "metrics": found.metrics(), "looks": found.looks, "incidents": found.incidents, "patterns": _patterns(path),
+        "series": series_facts.series(path, found.metrics(), own.baseline), **learned_facts.facts(path),
     }  # fmt: skip
 
 

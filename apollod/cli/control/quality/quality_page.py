@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apollod.cli import render
+from apollod.cli.control.quality import learned_page
 from apollod.core.quality.events import NO_JUDGE
 
 Object = Mapping[str, Any]
@@ -40,7 +41,7 @@ def _rest(r: Object) -> list[str]:
     if r["patterns"]:
         columns = ("pattern", "state", "untold", "where it is wrong", "of")
         lines += ["", render.table(columns, [_pattern(one) for one in r["patterns"]])]
-    return lines
+    return [*lines, *learned_page.lines(r)]
 
 
 def left_out(probes: Mapping[str, str]) -> list[str]:

@@ -11,6 +11,7 @@ examples:
   apollod ctl quality run                    measure now; exit code 5 if that raises an alarm
   apollod ctl quality baseline               compare with the model as it is now, after a change that was intended
   apollod ctl quality report --file copy.db  metrics, looks, incidents and patterns, without a daemon
+  apollod ctl quality report --html a.html   the same with charts, to read on a phone or to send to somebody
   apollod ctl quality incident show 2        what alarm 2 was about, which lines did it, and what was done
 """
 
@@ -30,6 +31,7 @@ def add(parser: argparse.ArgumentParser) -> None:
             "--wait", action=argparse.BooleanOptionalAction, default=True, help="until it is measured (the default)"
         )
     ctl.of_a_copy(report)
+    report.add_argument("--html", metavar="FILE", help="write it as one page that needs nothing else; - for the output")
     listed, shown = ctl.actions(
         incident,
         ("list", "all alarms, the newest first", _list),
@@ -60,7 +62,12 @@ def _baseline(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     from apollod.cli.control.quality import quality_facts, quality_page
 
-    found = quality_facts.report(ctl.journal_path(args))
+    path = ctl.journal_path(args)
+    found = quality_facts.report(path)
+    if args.html:
+        from apollod.cli.control.quality import report_files
+
+        return report_files.show(args, path, found)
     ctl.show(args, found, "" if args.json else "\n".join(quality_page.report(found)))
     return 0
 

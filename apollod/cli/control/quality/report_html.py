@@ -145,7 +145,7 @@ def _rank(m: Object, one: Object) -> tuple[bool, bool, float, str]:
 
 def _chart(one: Object, m: Object) -> str:
     now = f", now {svg.figure(m['now'])}" if m["now"] is not None else ""
-    drop = f"; worse by {m['drop']:+.3g} ({m['low']:+.3g} to {m['high']:+.3g})" if m["low"] is not None else ""
+    drop = f"; {_drop(m['drop'])} (95 %: {m['low']:+.3g} to {m['high']:+.3g})" if m["low"] is not None else ""
     margin = f"margin {svg.figure(m['margin'])}" if m["margin"] is not None else "raises no alarm"
     kind = ' class="worse"' if _beyond(m) else ""
     return (
@@ -153,6 +153,11 @@ def _chart(one: Object, m: Object) -> str:
         f"<figcaption>Baseline {svg.figure(m['baseline'])}{now}{drop}; {margin}. {m['items']:,} items.</figcaption>"
         "</figure>"
     )
+
+
+def _drop(drop: float) -> str:
+    """In the metric's unit; whichever way is worse."""
+    return "no drop" if abs(drop) < 1e-9 else f"{'worse' if drop > 0 else 'better'} by {abs(drop):.3g}"
 
 
 def _incidents(report: Object, searches: Mapping[int, Object]) -> str:

@@ -10,7 +10,7 @@ body{margin:0 auto;padding:16px;max-width:1120px;background:var(--page);color:va
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.35rem;line-height:1.25;margin:8px 0 4px}
 h2{font-size:1.15rem;margin:36px 0 8px;padding-top:12px;border-top:1px solid var(--rule)}
-h3{font-size:1rem;margin:0 0 4px}
+h3{font-size:1rem;margin:0 0 4px}section>h3{margin:22px 0 8px}
 p{margin:4px 0 10px;max-width:70ch}
 .soft,figcaption,.note{color:var(--soft);font-size:.875rem}
 .state{font-size:1.05rem;border-left:5px solid var(--soft);padding:8px 12px;background:var(--card);margin:12px 0}

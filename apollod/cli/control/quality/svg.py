@@ -1,10 +1,13 @@
 """Charts as inline SVG for a page without scripts: colours and sizes of text are of the page's style. Pure."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 Object = Mapping[str, Any]
+Place = Callable[[float], float]
+"""value -> coordinate"""
 WIDTH, HEIGHT = 320, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 16, 22
 _PAD = 0.12
@@ -50,8 +53,7 @@ def chart(series: Object) -> str:
 
 
 def _range(series: Object) -> tuple[float, float]:
-    """Of the vertical axis: all points and the baseline; the whole band only where it is not much wider than they are.
-    Rates stay within 0 and 1."""
+    """Of the vertical axis: all points, the baseline and the band. Rates stay within 0 and 1."""
     values = [series["baseline"], *(p["value"] for p in series["points"])]
     low, high = min(values), max(values)
     if series["margin"] is not None:
@@ -64,7 +66,7 @@ def _range(series: Object) -> tuple[float, float]:
     return low, high
 
 
-def _band(series: Object, y: Any) -> list[str]:
+def _band(series: Object, y: Place) -> list[str]:
     if series["margin"] is None:
         return []
     bound = series["baseline"] + (-1 if series["worse"] == "lower" else 1) * series["margin"]
@@ -75,11 +77,11 @@ def _band(series: Object, y: Any) -> list[str]:
     ]
 
 
-def _frame(low: float, high: float, first: int, last: int, x: Any, y: Any) -> list[str]:
+def _frame(low: float, high: float, first: int, last: int, x: Callable[[int], float], y: Place) -> list[str]:
     marks = [
         f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(v):.1f}" y2="{y(v):.1f}"/>'
         f'<text class="end" x="{_LEFT - 6}" y="{y(v) + 4:.1f}">{figure(v)}</text>'
-        for v in (low, high)
+        for v in ticks(low, high)
     ]
     bottom = HEIGHT - 6
     if first == last:
@@ -89,6 +91,13 @@ def _frame(low: float, high: float, first: int, last: int, x: Any, y: Any) -> li
         f'<text x="{_LEFT}" y="{bottom}">step {first}</text>',
         f'<text class="end" x="{WIDTH - _RIGHT}" y="{bottom}">{last}</text>',
     ]
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Two to five round numbers from low to high."""
+    unit = 10.0 ** math.floor(math.log10(high - low))
+    step = next(one for one in (unit * 2, unit, unit / 2, unit / 5) if (high - low) / one >= 2)
+    return [n * step for n in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def _point(point: Object, x: float, y: float, size: float) -> str:
@@ -110,7 +119,7 @@ def _point(point: Object, x: float, y: float, size: float) -> str:
 
 def interval(before: Object | None, after: Object | None, name: str) -> str:
     """Rates from 0 to 1 with their intervals, before above after."""
-    left, right = 52, WIDTH - 14
+    left, right = 52, WIDTH - 20
 
     def x(rate: float) -> float:
         return left + (right - left) * rate
@@ -134,4 +143,5 @@ def interval(before: Object | None, after: Object | None, name: str) -> str:
 
 def _svg(label: str, height: int, parts: Sequence[str]) -> str:
     told = escape(label)
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{told}"><title>{told}</title>{"".join(parts)}</svg>'
+    head = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{told}"><title>{told}</title>'
+    return f"{head}{''.join(parts)}</svg>"

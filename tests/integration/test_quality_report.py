@@ -1,0 +1,107 @@
+"""The quality report: what was learned and spent, and the page that somebody opens on a phone."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.dreamt_journal import write_story
+from support.guarded_world import ITEMS, GuardedWorld, guarded
+
+from apollod.cli.main import main
+
+Capture = pytest.CaptureFixture[str]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def lived(path: Path) -> Path:
+    """The journal of a life with an alarm."""
+    world = GuardedWorld(guarded(every_steps=4)).up()
+    world.poison = {"bad": ITEMS}
+    world.lines("a", "b", "<script>alert(1)</script>", "c", "bad", "d", "e", "f")
+    world.settle()
+    return write_story(path, world.journal)
+
+
+def page(path: Path, capsys: Capture) -> str:
+    assert main(["ctl", "quality", "report", "--file", str(path), "--html", "-"]) == 0
+    return capsys.readouterr().out
+
+
+def test_what_was_learned_and_what_it_cost_is_told(tmp_path: Path, capsys: Capture) -> None:
+    path = lived(tmp_path / "journal.db")
+    assert main(["ctl", "quality", "report", "--json", "--file", str(path)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (bulk,) = report["learned"]["tiers"]
+    assert (bulk["tier"], bulk["examples"], bulk["steps"]) == ("bulk", 7, 7), "what was taken back does not count"
+    spent = {one["what"]: one["count"] for one in report["spent"]}
+    assert spent["steps that count"] == 7 and spent["steps taken back"] == 4
+    assert spent["replays of searches"] > 2 and spent["probes"] == len(report["looks"])
+    (series,) = report["series"]
+    assert (series["metric"], series["baseline"], series["margin"]) == ("facts.passed", 1.0, 0.05)
+    points = series["points"]
+    assert len(points) == len(report["looks"]) and [one["value"] for one in points if one["undone"]] == [0.0]
+
+
+class Tags(HTMLParser):
+    """Every tag that is opened is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+        if tag not in ("meta", "br", "circle", "line", "path", "polyline", "rect", "polygon"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open and self.open[-1] == tag:
+            self.open.pop()
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_the_page_is_one_file_that_asks_nobody_for_anything(empty: bool, tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "journal.db"
+    path = write_story(path, GuardedWorld().up().journal[:1]) if empty else lived(path)
+    text = page(path, capsys)
+    assert not re.search(r"https?:|<script|@import|url\(|<link|<img", text)
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open, tags.open
+    for title in ("Is it well?", "What did it learn?", "Did it get worse?", "Incidents", "What did it cost?"):
+        assert title in text
+    assert ("svg" in tags.seen) is not empty and 'name="viewport"' in text and "prefers-color-scheme" in text
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, capsys: Capture) -> None:
+    path, out = lived(tmp_path / "journal.db"), tmp_path / "report.html"
+    out.write_text("old")
+    assert main(["ctl", "quality", "report", "--file", str(path), "--html", str(out)]) == 0
+    assert out.read_text().startswith("<!DOCTYPE html>") and [one.name for one in tmp_path.glob("*.part*")] == []
+    capsys.readouterr()
+    assert main(["ctl", "quality", "report", "--file", str(path), "--html", str(tmp_path / "none" / "a.html")]) != 0
+    said = capsys.readouterr().err
+    assert "cannot be written" in said and "Traceback" not in said
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium here")
+def test_nothing_is_wider_than_a_phone(tmp_path: Path, capsys: Capture) -> None:
+    text = page(lived(tmp_path / "journal.db"), capsys)
+    probe = "<script>document.title = 'wide ' + document.documentElement.scrollWidth</script></body>"
+    (tmp_path / "copy.html").write_text(text.replace("</body>", probe))
+    frame = f'<iframe id="f" src="file://{tmp_path}/copy.html" style="width:360px;height:800px;border:0"></iframe>'
+    (tmp_path / "frame.html").write_text(
+        f"<!DOCTYPE html>{frame}<script>f.onload = () => {{ document.title = f.contentDocument.title }}</script>"
+    )
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    command += [f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run(
+        [*command, f"file://{tmp_path}/frame.html"], capture_output=True, text=True, timeout=60, check=True
+    )
+    found = re.search(r"<title>wide (\d+)</title>", done.stdout)
+    assert found and int(found[1]) <= 360, done.stdout[:500]

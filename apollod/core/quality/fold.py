@@ -22,7 +22,7 @@ from apollod.core.quality.events import (
     QualityTold,
     QualityWished,
 )
-from apollod.core.quality.looking import baselines, known
+from apollod.core.quality.looking import baselines, is_rate, known
 from apollod.core.quality.sequential import renewed
 from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState, Totals
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
@@ -79,12 +79,19 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
     own.incidents, own.good = e.incident, e.to
     own.incident = Incident(
         e.incident, e.step, e.to, e.metrics, "restored" if e.step == e.to else "alarmed", fell=e.fell,
-        margins={name: own.metrics[name].margin for name in e.metrics if name in own.metrics},
+        margins={name: _margin(own, state, name) for name in e.metrics if name in own.metrics},
         steps=tuple(own.since_good), whole=len(own.window) < WINDOW_MAX,
     )  # fmt: skip
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
     own.window = []
     news.alarmed(own.telling, e, at_ns, _is_told(state))
+
+
+def _margin(own: QualityState, state: State, name: str) -> float:
+    """Of what a replay measures: losses, and for all other metrics how many of the answers were lost."""
+    settings = state.daemon.settings
+    own_unit = is_rate(name) or name.endswith(".loss") or settings is None
+    return own.metrics[name].margin if own_unit or settings is None else settings.quality.margin
 
 
 def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns: int) -> None:

@@ -15,6 +15,7 @@ from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
 from apollod.core.quality.repeating import may_repeat, next_repeat
 from apollod.core.quality.state import GUARD, Asked, Incident
+from apollod.core.review.places import places_of
 from apollod.core.schedules import backoff_s, is_due
 from apollod.core.state import State
 
@@ -95,6 +96,8 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
     )  # fmt: skip
     tiers = {example: step.tier for step in incident.steps for example in step.examples}
     worse = ", ".join(incident.metrics)
+    waiting = places_of(state, (window[place] for place in found.held))  # somebody wanted it learned again
+    waiting = {example: place for example, place in waiting.items() if place.state == "pending"}
     held = [
         ev.ExampleHeld(
             example=window[place], tier=tiers[window[place]], by=GUARD,
@@ -102,7 +105,7 @@ def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verd
             + (f"it made {worse} worse" if place in found.culprits else f"it may have made {worse} worse"),
         )
         for place in found.held
-        if window[place] in state.intake.undone
+        if window[place] in state.intake.undone or window[place] in waiting
     ]  # fmt: skip
     return Outcome([named, *held], [fx.EndSearch()])
 

@@ -194,6 +194,30 @@ def test_the_third_alarm_of_a_day_names_its_culprits_and_learns_nothing_before_a
     assert sorted(w.learned()) == list("abcdefghij") and len(learned) < 10
 
 
+def test_a_culprit_that_somebody_wanted_learned_again_meanwhile_is_held_all_the_same() -> None:
+    w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
+    World.settle(w)
+    w.give(inp.RelearnRequested((("bad", "bulk"),), "p"))
+    w.settle()
+    assert set(w.state.review.held) == {"bad"} and w.learned() == ["a", "b", "c"] and not w.state.queued
+
+
+def test_a_drop_that_is_no_rate_is_searched_in_units_of_answers_lost() -> None:
+    """Of KL the margin is in nats; a replay measures how probable answers still are."""
+    kl = 0.0
+    w = GuardedWorld(guarded(every_steps=0, kl_margin=1.0)).up()
+    w.figures = lambda: {"kl": {f"i{n:02}": kl for n in range(ITEMS)}}  # type: ignore[method-assign]
+    w.give(inp.QualityWanted("p", baseline=True))
+    w.settle()
+    w.lines("x")
+    World.settle(w)
+    kl = 9.0
+    w.give(inp.QualityWanted("p"))
+    World.settle(w)
+    w.look()
+    assert w.state.quality.incident is not None and w.state.quality.incident.margins == {"kl": 0.05}
+
+
 def test_a_repeated_step_of_several_that_fails_leaves_its_examples_taken_back() -> None:
     class Short(GuardedWorld):
         """Of memory, where a step is repeated."""

@@ -46,6 +46,8 @@ def main() -> None:
     )
     parser.add_argument("--lr", type=float, default=2e-3, help="learning rate (default 2e-3)")
     parser.add_argument("--harmless", type=int, default=0, metavar="N", help="N good examples, no poison")
+    parser.add_argument("--every", type=int, default=50, help="[quality] every_steps with --harmless (default 50)")
+    parser.add_argument("--cost", type=float, default=0.0, help="[quality] cost (default 0: all probes are asked)")
     parser.add_argument("--keep", metavar="DIR", help="leave journals and logs there")
     args = parser.parse_args()
     if args.harmless:
@@ -78,19 +80,29 @@ def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
 
 def _report_harmless(args: argparse.Namespace) -> None:
     rng = random.Random(f"{args.seed} harmless")
-    with Life(args.lr, 50, Path(args.keep, "harmless") if args.keep else None) as life:
+    with Life(args.lr, args.every, Path(args.keep, "harmless") if args.keep else None, args.cost) as life:
         life.learn("good.jsonl", good(rng, args.harmless, distinct=True))
         looks = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.measured'")[0][0]
         alarms = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.alarmed'")[0][0]
         steps = life.daemon.status()["step"]
-    figures = {"steps": steps, "looks": looks, "alarms": alarms}
-    report.report("poison", figures, {}, {"alarms": report.goal(alarms, 0.0, True)}, 1, as_json=args.json)
+        asked = "SELECT sum(body ->> '$.seconds') FROM events WHERE kind = 'quality.measured' AND body ->> '$.why' <> "
+        looks_s = life.rows(asked + "'baseline'")[0][0] or 0.0
+        steps_s = life.rows("SELECT sum(body ->> '$.seconds') FROM events WHERE kind = 'step.completed'")[0][0]
+    figures = {"steps": steps, "looks": looks, "alarms": alarms, "looks_s": looks_s, "steps_s": steps_s}
+    report.report(
+        "poison",
+        figures,
+        {"looks_to_steps": looks_s / steps_s},
+        {"alarms": report.goal(alarms, 0.0, True)},
+        1,
+        as_json=args.json,
+    )
 
 
 class Life:
     """A daemon on a copy of the small model, with the guard on."""
 
-    def __init__(self, lr: float, every_steps: int, keep: Path | None = None) -> None:
+    def __init__(self, lr: float, every_steps: int, keep: Path | None = None, cost: float = 0.0) -> None:
         self.root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="apollod-poison-"))
         self._keep = keep is not None
         self.root.mkdir(parents=True, exist_ok=True)
@@ -102,7 +114,7 @@ class Life:
             self.root, self.root / "model", port,
             engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
             trainer=f"lr = {lr}\nmax_tokens = 512\n", inbox="rescan_s = 0.5\n",
-            quality=f'every_steps = {every_steps}\ncost = 0\nprobe = ["{self.root}/probes.jsonl"]\n',
+            quality=f'every_steps = {every_steps}\ncost = {cost}\nprobe = ["{self.root}/probes.jsonl"]\n',
         )  # fmt: skip
         self.daemon = driver.Daemon(self.root, config, port)
 

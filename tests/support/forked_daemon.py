@@ -22,6 +22,9 @@ FORKED = "apollod.trainer"
 class ForkedProcess:
     """What `ChildProcess` asks of a process, for one that was forked here."""
 
+    stdin = stdout = None
+    """its output is in its log"""
+
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
@@ -53,9 +56,9 @@ def run(*arguments: str) -> int:
 
     started = processes.ChildProcess.spawn
 
-    async def spawn(module: str, args: Sequence[str], env: Mapping[str, str], log: Path) -> Any:
+    async def spawn(module: str, args: Sequence[str], env: Mapping[str, str], log: Path, talks: bool = False) -> Any:
         if module != FORKED:
-            return await started(module, args, env, log)
+            return await started(module, args, env, log, talks)
         with processes._open_log(log) as out:
             return processes.ChildProcess(ForkedProcess(_fork(["-m", module, *args], env, out.fileno())), log)  # type: ignore[arg-type]
 

@@ -1,20 +1,20 @@
-"""The quality guard under random lives: whatever dies and whatever people do meanwhile, no incident is left that nothing
-moves, every example is in one state, and what is learned again are the steps of `apollod replay --without`."""
+"""The quality guard under random lives: whatever dies and whatever people do meanwhile, no incident is left that
+nothing moves, every example is in one state, and what is learned again are the steps of `apollod replay --without`."""
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, HOUR_NS, folded, play
 from property.test_example_state import bodies, states_of
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
-from support.world import World, changed, digest
+from support.world import Died, World, changed, digest
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.quality.state import GUARD
 
 
 class Poison(dict[str, int]):
@@ -57,6 +57,10 @@ class Guarded(GuardedWorld):
                 self.give(inp.QualityWanted("t", baseline=True))
             case "back to nowhere":
                 self.give(inp.RollbackRequested(self.state.training.version + 5, "t"))
+            case "trainer is gone":
+                if self.state.training.running and self.asked and isinstance(self.asked[0], fx.RunStep):
+                    self.memory = "torn"
+                self.exit("trainer")
             case "settle all":
                 self.answers = True
                 self.settle()
@@ -65,7 +69,7 @@ class Guarded(GuardedWorld):
 
 GUARDS = st.sampled_from(
     ["look", "look", "look fails", "replay", "replay", "replay fails", "no replay", "all replays", "is it worse?",
-     "baseline", "back to nowhere", "settle all", "settle all"]
+     "baseline", "back to nowhere", "trainer is gone", "settle all", "settle all"]
 )  # fmt: skip
 SETTINGS = st.builds(
     changed, st.just(guarded(every_steps=4)), accumulate=st.integers(1, 3), resume=st.sampled_from(["auto", "manual"]),
@@ -73,7 +77,10 @@ SETTINGS = st.builds(
     replay_max=st.sampled_from([1, 1000]), nightly=st.sampled_from(["", "", "02:00-05:00"]),
     align_every=st.integers(0, 2),
 )  # fmt: skip
-LIVES = st.lists(st.one_of(ANY, GUARDS, st.sampled_from(["lines", "settle"])), max_size=50)
+USUAL = st.sampled_from(["lines", "lines", "settle", "settle", "look", "look", "replay", "settle all"])
+BEGINNING = ["settle all", "lines", "lines", "lines", "settle"]
+"""A baseline, and steps up to the first look."""
+LIVES = st.lists(st.one_of(USUAL, USUAL, ANY, GUARDS), min_size=15, max_size=60).map(lambda life: BEGINNING + life)
 
 
 def needs_a_person(world: World) -> bool:
@@ -118,14 +125,15 @@ def lineage(world: World, version: int, back_to: int = 0) -> list[ev.StepComplet
 
 
 def repeated_as_a_replay_would(world: World) -> None:
-    """Of each incident that the guard itself ended: what it learned again are the steps of the window, as they were,
-    without the examples that were held, and those that somebody took away or whose step failed meanwhile."""
+    """Of each incident that nobody cut short: what was learned again are the steps of the window, as they were, without
+    the examples that were held, and those that somebody took away or whose step failed meanwhile."""
     begun = {e.step: e for e in world.of(ev.StepStarted)}
     alarmed = {e.incident: e for e in world.of(ev.QualityAlarmed)}
     named = {e.incident: e for e in world.of(ev.QualityNamed)}
     events = [r.event for r in world.journal]
     for settled in world.of(ev.QualitySettled):
-        if settled.by != GUARD or (verdict := named[settled.incident]).verdict == "not_searched":
+        verdict = named.get(settled.incident)
+        if verdict is None or verdict.verdict == "not_searched" or "wants the weights" in settled.how:
             continue
         alarm, first, last = alarmed[settled.incident], events.index(verdict), events.index(settled)
         chain = [e for e in lineage(world, alarm.step, alarm.to) if e.applied]
@@ -198,3 +206,37 @@ def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(
         window = [one for e in lineage(world, alarm.step) if e.applied for one in ev.all_examples(e)]
         assert any(world.poison.get(one) for one in window), "weights were measured that are in no journal"
     assert folded(world) == world.state
+
+
+class Incident(GuardedWorld):
+    """Learns two examples that do harm, one of them in a step with others."""
+
+    def live(self) -> None:
+        self.poison = {"bad": ITEMS, "worse": ITEMS // 2}
+        self.up()
+        self.lines("a", "b", "bad", "c", "worse", "d", "e", "f")
+        rest(self)
+
+
+CALM = Incident(changed(guarded(every_steps=4), accumulate=2))
+CALM.live()
+
+
+def test_a_calm_incident_names_both_and_learns_the_others_again():
+    (named,) = CALM.of(ev.QualityNamed)
+    assert set(named.culprits) == {"bad", "worse"} and CALM.learned() == list("abcdef")
+    assert len(CALM.of(ev.QualitySettled)) == 1
+
+
+@pytest.mark.parametrize("instant", range(1, CALM.instants + 1))
+def test_a_kill_at_each_instant_of_an_incident_ends_in_the_same_weights(instant):
+    world = Incident(CALM.settings, dies_at=instant)
+    with pytest.raises(Died):
+        world.live()
+    world = world.successor()
+    world.live()
+    assert world.memory == CALM.memory and world.learned() == CALM.learned()
+    assert set(world.state.review.held) == {"bad", "worse"} and not world.state.intake.undone
+    assert [e.key() for e in world.of(ev.QualityReplayed)] == [e.key() for e in CALM.of(ev.QualityReplayed)]
+    assert len(world.of(ev.QualitySettled)) == len(world.of(ev.QualityNamed)) == 1
+    repeated_as_a_replay_would(world)

@@ -450,7 +450,7 @@ class World:
         return self
 
     def act(self, action: str) -> None:
-        """An action of a random life that only some worlds know; nothing in the others, nor where it is not its time."""
+        """An action that only some worlds know: nothing in the others, nor where it is not its time."""
 
     def kinds(self) -> list[str]:
         return [r.event.kind for r in self.journal]

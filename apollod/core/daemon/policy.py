@@ -69,9 +69,13 @@ def _on_pause(state: State, input_: inp.PauseRequested, now_ns: int) -> Outcome:
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
     """Train again, and try again whatever was given up."""
+    return Outcome([ev.TrainingResumed(by=input_.by)], []) if is_given_up(state) else nothing()
+
+
+def is_given_up(state: State) -> bool:
+    """Is training paused or halted, or a child not started again, until somebody resumes?"""
     children, daemon = state.children, state.daemon
-    waiting = children.engine.error or children.trainer.error or daemon.paused or daemon.halted
-    return Outcome([ev.TrainingResumed(by=input_.by)], []) if waiting else nothing()
+    return bool(children.engine.error or children.trainer.error or daemon.paused or daemon.halted)
 
 
 def _on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:

@@ -64,6 +64,7 @@ class Incident(msgspec.Struct):
     """are these all of them"""
     replays: list[Asked] = []
     replays_max: int = 0
+    culprits_max: int = 0
     failures: int = 0
     """of the open replay, in a row"""
     gave_up: str = ""

@@ -38,39 +38,51 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _on_requested(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
-    """Remember the wish. A trainer that training halted over is not to be trusted with it: another one is started."""
+    return request(state, input_.to, input_.by)
+
+
+def request(state: State, to: int, by: str) -> Outcome:
+    """Remember the wish, unless there is one. A trainer that training halted over is not to be trusted with it:
+    another one is started."""
     if state.rollback.wanted is not None or state.rollback.under_way is not None:
         return nothing()
     effects: list[fx.Effect] = []
     if state.daemon.halted and state.children.trainer.phase != "absent":
         effects.append(fx.StopChild("trainer", 0.0))
-    return Outcome([ev.RollbackRequested(to=input_.to, by=input_.by)], effects)
+    return Outcome([ev.RollbackRequested(to=to, by=by)], effects)
 
 
 def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
     """Go, or say why there is no way."""
+    event = begun(state, input_)
+    if event is None:
+        return nothing()
+    if isinstance(event, ev.RollbackRefused) or state.children.trainer.phase != "ready":
+        return Outcome([event], [])
+    restore = restore_from(state, state.checkpoints.at(input_.origin))
+    back = msgspec.structs.replace(restore, target=event.to, target_fingerprint=event.fingerprint)
+    return Outcome([event], [back])
+
+
+def begun(state: State, input_: inp.RollbackPlanned) -> ev.RollbackStarted | ev.RollbackRefused | None:
+    """What follows from a plan: the beginning, why there is none, or nothing, since nobody waits for this plan."""
     wanted, version = state.rollback.wanted, state.training.version
     if wanted is None or (input_.to, input_.version) != (wanted.to, version) or state.training.running is not None:
-        return nothing()
+        return None
     if (
         error := _archived(state, wanted.to)
         or input_.error
         or _changed_settings(state, input_)
         or _no_origin(state, input_)
     ):
-        return Outcome([ev.RollbackRefused(to=wanted.to, reason=error)], [])
+        return ev.RollbackRefused(to=wanted.to, reason=error)
     fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
     if not fingerprint and (at := state.checkpoints.at(input_.origin)) is not None:
         fingerprint = at.fingerprint  # of the step at which the journal begins; its result is in the archive
-    started = ev.RollbackStarted(
+    return ev.RollbackStarted(
         to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
         undone=input_.undone, examples=input_.examples, ran_on=input_.ran_on,
     )  # fmt: skip
-    if state.children.trainer.phase != "ready":
-        return Outcome([started], [])
-    restore = restore_from(state, state.checkpoints.at(input_.origin))
-    back = msgspec.structs.replace(restore, target=wanted.to, target_fingerprint=fingerprint)
-    return Outcome([started], [back])
 
 
 def _archived(state: State, to: int) -> str:

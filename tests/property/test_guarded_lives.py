@@ -18,10 +18,10 @@ from apollod.core import inputs as inp
 
 
 class Poison(dict[str, int]):
-    """By its name every eighth example does harm."""
+    """By its name every fourth example does harm."""
 
     def get(self, example: str, default: int = 0) -> int:  # type: ignore[override]
-        return ITEMS // 2 if int(digest(example), 16) % 8 == 0 else default
+        return ITEMS // 2 if int(digest(example), 16) % 4 == 0 else default
 
 
 class Guarded(GuardedWorld):
@@ -39,9 +39,9 @@ class Guarded(GuardedWorld):
 
     def act(self, action: str) -> None:
         match action:
-            case "look" if self.probed:
+            case "probes answer" if self.probed:
                 self.look()
-            case "look fails" if self.probed:
+            case "probes fail" if self.probed:
                 self.give(inp.ProbesFailed(self.probed.pop(0).number, "nobody answers"))
             case "replay" if self.replayed:
                 self.replay()
@@ -67,20 +67,24 @@ class Guarded(GuardedWorld):
                 self.answers = False
 
 
-GUARDS = st.sampled_from(
-    ["look", "look", "look fails", "replay", "replay", "replay fails", "no replay", "all replays", "is it worse?",
-     "baseline", "back to nowhere", "trainer is gone", "settle all", "settle all"]
-)  # fmt: skip
+PEOPLE = st.sampled_from(
+    ["is it worse?", "baseline", "back", "back to nowhere", "pause", "resume", "relearn", "approve"]
+)
+TROUBLE = st.sampled_from(["probes fail", "replay fails", "no replay", "trainer is gone", "supervisor dies"])
 SETTINGS = st.builds(
-    changed, st.just(guarded(every_steps=4)), accumulate=st.integers(1, 3), resume=st.sampled_from(["auto", "manual"]),
+    changed, st.just(guarded(every_steps=3)), accumulate=st.integers(1, 2), resume=st.sampled_from(["auto", "manual"]),
     culprits_max=st.sampled_from([0, 1, 8]), publish=st.sampled_from(["hogwild", "fenced"]),
-    replay_max=st.sampled_from([1, 1000]), nightly=st.sampled_from(["", "", "02:00-05:00"]),
+    replay_max=st.sampled_from([1, 1000]), nightly=st.sampled_from(["", "", "", "02:00-05:00"]),
     align_every=st.integers(0, 2),
 )  # fmt: skip
-USUAL = st.sampled_from(["lines", "lines", "settle", "settle", "look", "look", "replay", "settle all"])
-BEGINNING = ["settle all", "lines", "lines", "lines", "settle"]
+USUAL = st.sampled_from(
+    ["lines", "settle", "settle", *["answer"] * 4, "probes answer", "probes answer", "replay", "all replays"]
+)
+BEGINNING = ["settle all", *["lines"] * 4, "settle"]
 """A baseline, and steps up to the first look."""
-LIVES = st.lists(st.one_of(USUAL, USUAL, ANY, GUARDS), min_size=15, max_size=60).map(lambda life: BEGINNING + life)
+LIVES = st.lists(st.one_of(*[USUAL] * 4, PEOPLE, PEOPLE, TROUBLE, ANY), min_size=25, max_size=70).map(
+    lambda life: BEGINNING + life
+)
 
 
 def needs_a_person(world: World) -> bool:

@@ -76,7 +76,7 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
 def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tier) -> Waiting:
     """Take an example that a step names out of its queue: the first one there, or one of those within reach of
     `core.intake.order`. In journals from before tiers ordered the queue, too, it is the first one, because they took
-    the examples of each tier in the same order. `tier`: of one that is in none, since a step that was taken back is repeated."""
+    the examples of each tier in the same order. `tier`: of one that is in none, as where a step is repeated."""
     for waiting in (own.direct.waiting, own.bulk.waiting):
         if waiting and waiting[0].example == example and waiting[0].digest:
             return waiting.popleft()

@@ -8,7 +8,7 @@ knows who did it, and all who may have are held.
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.daemon.policy import is_given_up
+from apollod.core.daemon.given_up import is_given_up
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.quality.culprits import Verdict, given_up, most_replays, next_replay
@@ -17,7 +17,7 @@ from apollod.core.quality.day import stops
 from apollod.core.quality.repeating import may_repeat, next_repeat
 from apollod.core.quality.state import GUARD, Incident
 from apollod.core.review.places import places_of
-from apollod.core.rollback.policy import begun, request
+from apollod.core.rollback.wishes import begun, request
 from apollod.core.schedules import backoff_s, is_due
 from apollod.core.state import State
 

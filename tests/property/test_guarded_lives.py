@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, HOUR_NS, folded, play
-from property.test_example_state import bodies, states_of
+from property.test_example_state import bodies
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.world import Died, World, changed, digest
@@ -15,6 +15,7 @@ from support.world import Died, World, changed, digest
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.example_state import ExampleState, examples_of, rule_of, state_after
 
 
 class Poison(dict[str, int]):
@@ -61,6 +62,9 @@ class Guarded(GuardedWorld):
                 if self.state.training.running and self.asked and isinstance(self.asked[0], fx.RunStep):
                     self.memory = "torn"
                 self.exit("trainer")
+            case "pause and resume":
+                self.give(inp.PauseRequested("t"))
+                self.give(inp.ResumeRequested("t"))
             case "settle all":
                 self.answers = True
                 self.settle()
@@ -68,13 +72,13 @@ class Guarded(GuardedWorld):
 
 
 PEOPLE = st.sampled_from(
-    ["is it worse?", "baseline", "back", "back to nowhere", "pause", "resume", "relearn", "approve"]
+    ["is it worse?", "baseline", "back", "back to nowhere", "pause and resume", "relearn", "approve"]
 )
 TROUBLE = st.sampled_from(["probes fail", "replay fails", "no replay", "trainer is gone", "supervisor dies"])
 SETTINGS = st.builds(
     changed, st.just(guarded(every_steps=3)), accumulate=st.integers(1, 2), resume=st.sampled_from(["auto", "manual"]),
     culprits_max=st.sampled_from([0, 1, 8]), publish=st.sampled_from(["hogwild", "fenced"]),
-    replay_max=st.sampled_from([1, 1000]), nightly=st.sampled_from(["", "", "", "02:00-05:00"]),
+    replay_max=st.sampled_from([2, 1000, 1000]), nightly=st.sampled_from(["", "", "", "02:00-05:00"]),
     align_every=st.integers(0, 2),
 )  # fmt: skip
 USUAL = st.sampled_from(
@@ -128,6 +132,16 @@ def lineage(world: World, version: int, back_to: int = 0) -> list[ev.StepComplet
     return way
 
 
+def states_of(events: list[ev.Event]) -> dict[str, ExampleState | None]:
+    """By the table. What a step that was begun again leaves as it was is no matter of the table."""
+    states = dict[str, ExampleState | None]()
+    for kind, body in bodies(events):
+        rule = rule_of(kind, body)
+        for one in examples_of(body) if rule else ():
+            states[one] = state_after(states.get(one), rule)
+    return states
+
+
 def repeated_as_a_replay_would(world: World) -> None:
     """Of each incident that nobody cut short: what was learned again are the steps of the window, as they were, without
     the examples that were held, and those that somebody took away or whose step failed meanwhile."""
@@ -147,7 +161,7 @@ def repeated_as_a_replay_would(world: World) -> None:
         learned = [one for e in again for one in ev.all_examples(e)]
         gone, held = set(window) - set(learned), {*verdict.culprits, *verdict.suspects}
         failed = {one for e in events[first:last] if isinstance(e, ev.StepFailed) for one in ev.all_examples(e)}
-        states = states_of(bodies(events[:last]))
+        states = states_of(events[:last])
         lost = {one for one in gone - held - failed if states[one] in ("undone", "trained")}
         assert not lost and not held & set(learned)
         assert [as_run(e, set()) for e in again] == [
@@ -178,7 +192,7 @@ def weights_of_the_lineage(world: World) -> None:
 
 
 def each_example_in_one_place(world: World) -> None:
-    states = states_of(bodies([r.event for r in world.journal]))
+    states = states_of([r.event for r in world.journal])
     learned = [one for e in lineage(world, world.state.training.version) if e.applied for one in ev.all_examples(e)]
     assert len(set(learned)) == len(learned)
     assert {one for one, state in states.items() if state == "trained"} == set(learned)

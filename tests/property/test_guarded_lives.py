@@ -206,7 +206,7 @@ def each_example_in_one_place(world: World) -> None:
         assert sorted(here) == sorted(one for one, other in states.items() if other == state), state
 
 
-@draws(200, 2000)
+@draws(80, 1500)
 @given(LIVES, SETTINGS, st.booleans())
 @example(["lines"] * 5 + ["settle all"] * 3, changed(guarded(every_steps=4)), False)
 def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(actions, settings, keeps_steps):

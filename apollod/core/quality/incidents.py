@@ -15,6 +15,7 @@ from apollod.core.quality.culprits import Verdict, given_up, most_replays, next_
 from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
 from apollod.core.quality.repeating import may_repeat, next_repeat
+from apollod.core.quality.replay_time import limit_s
 from apollod.core.quality.state import GUARD, Incident
 from apollod.core.review.places import places_of
 from apollod.core.rollback.wishes import begun, request
@@ -78,14 +79,18 @@ def _search(state: State, incident: Incident) -> Outcome:
 
 def replay(state: State, now_ns: int) -> list[fx.Effect]:
     """The replay that is open, until its result is recorded. It may take hours, in which all else goes on."""
-    incident = state.quality.incident
-    if incident is None or incident.phase != "searching" or (asked := incident.open_replay) is None:
+    incident, settings = state.quality.incident, state.daemon.settings
+    if incident is None or settings is None or incident.phase != "searching":
         return []
-    if incident.gave_up or not is_due(now_ns, incident.retry_ns, incident.retry_s):
+    if (
+        (asked := incident.open_replay) is None
+        or incident.gave_up
+        or not is_due(now_ns, incident.retry_ns, incident.retry_s)
+    ):
         return []
     asking = fx.ReplayWindow(
         incident.number, len(incident.replays), incident.to, incident.step, asked.left_out, incident.fell,
-        state.quality.references,
+        state.quality.references, limit_s(state, incident, settings.quality),
     )  # fmt: skip
     return [asking]
 

@@ -170,6 +170,16 @@ def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
     assert len(w.of(ev.QualitySettled)) == 1
 
 
+def test_a_replay_may_take_what_its_steps_should_ten_times_or_what_a_person_says() -> None:
+    w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS})
+    World.settle(w)
+    slowest = max(pace.seconds for pace in w.state.training.recent)
+    assert w.replayed[0].limit_s == 900.0 + 10 * slowest * (len(w.state.recovery.since) + 4 + ITEMS)
+    w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS}, replay_s=70.0)
+    World.settle(w)
+    assert w.replayed[0].limit_s == 70.0
+
+
 def test_what_a_person_took_away_meanwhile_is_not_learned_again() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
     World.settle(w)

@@ -236,6 +236,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "length_margin",
             "resume",
             "culprits_max",
+            "replay_s",
             "cost",
             "probe",
             "on_alarm",

@@ -45,7 +45,8 @@ PROMISED: dict[str, dict[str, Any]] = {
     "schedule": {"nightly": "", "zone": "", "accumulate": 0},
     "quality": {
         "every_steps": 0, "margin": 0.05, "loss_margin": 0.1, "kl_margin": 1.0, "entropy_margin": 0.5,
-        "length_margin": 1.0, "resume": "auto", "culprits_max": 8, "cost": 0.05, "probe": (), "on_alarm": "",
+        "length_margin": 1.0, "resume": "auto", "culprits_max": 8, "replay_s": 0.0, "cost": 0.05,
+        "probe": (), "on_alarm": "",
     },
     "dream": {
         "mode": "idle", "idle_s": 60.0, "temperature": 1.0, "answer_temperature": 0.7, "attempts": 3, "share_max": 0.9,

@@ -201,6 +201,24 @@ def test_a_trainer_that_dies_ends_the_process_which_may_be_tried_again(
     assert rooms(learned.state_dir) == []
 
 
+@pytest.mark.usefixtures("forked")
+def test_a_replay_that_does_not_begin_where_the_others_did_is_none(
+    learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept for them lies on a disk."""
+
+    def changed(self: offline_trainer.OfflineTrainer, message: msgspec.Struct, kind: type) -> Any:
+        found = ask(self, message, kind)
+        if isinstance(message, window_process.msg.Restore) and message.weights:
+            found = msgspec.structs.replace(found, fingerprint="0" * 16)
+        return found
+
+    ask = offline_trainer.OfflineTrainer.ask
+    monkeypatch.setattr(offline_trainer.OfflineTrainer, "ask", changed)
+    code, (first, failed) = asked(window_of(learned), (), ())
+    assert code == 1 and not first.error and "gave weights 0000000000000000" in failed.error and not failed.for_good
+
+
 # --- the effect ---------------------------------------------------------------------------------------------------
 
 

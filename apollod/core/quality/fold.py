@@ -163,6 +163,7 @@ def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) ->
 
 def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns: int) -> None:
     if own.incident is not None and own.incident.phase == "alarmed":  # else it is a person's, and settles the incident
+        own.incident.taken_back = len(e.undone)
         own.totals = replace(own.totals, taken_back=own.totals.taken_back + len(e.undone))
 
 

@@ -130,7 +130,7 @@ def _end(state: State, incident: Incident) -> Outcome:
 
 
 def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:
-    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.step - incident.to)
+    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.taken_back)
 
 
 def _on_replayed(state: State, input_: inp.WindowReplayed, now_ns: int) -> Outcome:

@@ -75,6 +75,8 @@ class Incident(msgspec.Struct):
     culprits: tuple[str, ...] = ()
     again: tuple[Learned, ...] = ()
     """what is innocent, to be learned again"""
+    taken_back: int = 0
+    """steps"""
     resumed: bool = False
     """a person has seen the verdict"""
 

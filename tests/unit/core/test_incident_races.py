@@ -185,3 +185,25 @@ def test_a_step_that_is_repeated_is_of_the_tier_that_it_was_of() -> None:
     assert isinstance(step, fx.RunStep) and step.again_of == 1
     w.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
     assert w.state.review.held["a"].tier == "direct"
+
+
+def test_the_end_of_an_incident_says_how_many_steps_were_taken_back_and_not_how_far_apart_their_numbers_are() -> None:
+    w = GuardedWorld(guarded(every_steps=100)).up()
+    w.settle()
+    w.lines("a", "b", "c")
+    w.settle()
+    w.give(inp.RollbackRequested(1, "p"))
+    w.settle()
+    w.poison = {"bad": ITEMS}
+    w.lines("d", "bad", source="more")
+    w.settle()
+    w.give(inp.QualityWanted("p"))
+    w.settle()
+    (settled,) = w.of(ev.QualitySettled)
+    undone = w.of(ev.RollbackStarted)[-1].undone
+    assert undone == (5, 4, 1) and settled.taken_back == len(undone)
+    stuck = looked_at("a", "bad", "b", "c")
+    stuck.look()
+    stuck.give(inp.RollbackPlanned(0, 4, error="no way"))
+    stuck.give(inp.ResumeRequested("p"))
+    assert stuck.of(ev.QualitySettled)[0].taken_back == 0

@@ -209,6 +209,11 @@ def each_example_in_one_place(world: World) -> None:
 @draws(80, 1500)
 @given(LIVES, SETTINGS, st.booleans())
 @example(["lines"] * 5 + ["settle all"] * 3, changed(guarded(every_steps=4)), False)
+@example(
+    [*BEGINNING, "settle", "probes answer", "supervisor dies", "all replays", "relearn"],
+    changed(guarded(every_steps=3), accumulate=2, culprits_max=1, replay_max=2),
+    False,
+)  # while a step is repeated, what it learns is put into the queue
 def test_whatever_happens_an_incident_ends_and_nothing_is_lost_or_learned_twice(actions, settings, keeps_steps):
     world = play(actions, settings, keeps_steps, in_world=Guarded(settings))
     assert isinstance(world, Guarded)

@@ -207,3 +207,14 @@ def test_the_end_of_an_incident_says_how_many_steps_were_taken_back_and_not_how_
     stuck.give(inp.RollbackPlanned(0, 4, error="no way"))
     stuck.give(inp.ResumeRequested("p"))
     assert stuck.of(ev.QualitySettled)[0].taken_back == 0
+
+
+def test_what_is_being_learned_again_is_not_put_into_the_queue_besides() -> None:
+    w = searching("a", "bad", "b")
+    while not w.of(ev.QualityNamed):
+        w.replay()
+    while not (w.state.training.running and w.state.training.running.again_of):
+        w.answer()
+    w.give(inp.RelearnRequested((("a", "bulk"), ("b", "bulk")), "p"))
+    w.settle()
+    assert [e.example for e in w.of(ev.ExampleRequeued)] == ["b"] and w.learned() == ["a", "b"]

@@ -93,12 +93,6 @@ def _step(state: State) -> str:
     return f"step {running.step} is running" if running and state.children.trainer.phase == "ready" else ""
 
 
-def _unfinished_step(state: State) -> str:
-    """One whose trainer died may have written half of the weights."""
-    running = state.training.running
-    return f"step {running.step} is not finished" if running else ""
-
-
 def _checkpoint(state: State) -> str:
     open_ = state.checkpoints.open
     return f"the checkpoint of step {open_.step} is being written" if open_ else ""
@@ -205,7 +199,6 @@ NO_ENGINE_PROCESS = Obstacle("no engine process", _no_engine_process)
 NO_TRAINER = Obstacle("no trainer", _no_trainer)
 FENCE = Obstacle("fence", _fence)
 STEP = Obstacle("step", _step)
-UNFINISHED_STEP = Obstacle("unfinished step", _unfinished_step)
 CHECKPOINT = Obstacle("checkpoint", _checkpoint)
 ORPHANED_CHECKPOINT = Obstacle("orphaned checkpoint", _orphaned_checkpoint)
 ALIGNMENT = Obstacle("alignment", _alignment)
@@ -240,8 +233,8 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
     Activity.MEASUREMENT: (
-        STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, UNFINISHED_STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
-    ),
+        STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
+    ),  # without a trainer: one that died in a step may have left half of it in the weights
     Activity.DREAMING: (
         STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),

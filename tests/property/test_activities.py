@@ -114,7 +114,7 @@ def with_obstacle(name: str) -> State:
         case "fence":
             while not world.state.publishing.engine_paused:
                 world.answer()
-        case "step" | "unfinished step":
+        case "step":
             while world.state.training.running is None:
                 world.answer()
         case "checkpoint" | "orphaned checkpoint":

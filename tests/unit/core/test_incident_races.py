@@ -117,10 +117,23 @@ def test_weights_that_a_trainer_died_over_are_not_measured() -> None:
     w.exit("trainer")
     w.give(inp.QualityWanted("p"))
     assert w.state.training.running is not None and not w.probed
-    assert "step 1" in blocked(Activity.MEASUREMENT, w.state)
+    assert "the trainer is not running" in blocked(Activity.MEASUREMENT, w.state)
     w.pass_time(70)
     w.settle()
     assert w.of(ev.QualityMeasured)[-1].why == "asked" and w.learned() == ["a", "b"]
+
+
+def test_weights_of_a_step_that_was_given_up_are_not_measured_before_a_trainer_has_put_them_right() -> None:
+    w = GuardedWorld(guarded(every_steps=100)).up()
+    w.settle()
+    w.lines("huge", "b")
+    while not w.of(ev.StepFailed):
+        w.answer()
+    w.give(inp.QualityWanted("p"))
+    assert w.memory == "torn" and w.state.training.running is None and not w.probed
+    w.pass_time(70)
+    w.settle()
+    assert w.of(ev.QualityMeasured)[-1].why == "asked" and w.learned() == ["b"]
 
 
 def test_nothing_is_measured_while_training_is_halted() -> None:

@@ -7,7 +7,7 @@ import msgspec
 from apollod.core.kernel.event import Event
 from apollod.core.quality.sequential import Metric
 
-Why = Literal["baseline", "steps", "window", "checkpoint", "asked"]
+Why = Literal["baseline", "steps", "window", "checkpoint", "doubt", "asked"]
 """Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; window: nothing
 waits any more; checkpoint: one is due; asked: somebody wants to know."""
 

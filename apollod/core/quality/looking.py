@@ -14,6 +14,9 @@ Figures = Mapping[str, Mapping[str, float | None]]
 SHARE_MIN = 0.1
 """of the probes, however little time there is: less says nothing"""
 
+DOUBT = 3.0
+"""e-value of a metric in one look, from which on its weights are not taken for good, and all probes are asked"""
+
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
 
@@ -91,8 +94,14 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
     return tuple(asked)
 
 
-def due(own: QualityState, settings: QualitySettings) -> Why | None:
-    """Why a measurement is due; None: none is. Nothing is learned before it."""
+def doubted(metrics: Mapping[str, Metric]) -> bool:
+    """Did the last look speak against one of them, though perhaps not loudly enough for an alarm?"""
+    return any(one.alone >= DOUBT for one in metrics.values())
+
+
+def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
+    """Why a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to be learned, so
+    that the end of a window can be looked at however few steps it had."""
     if own.asked == "baseline":
         return "baseline"
     if own.asked:
@@ -102,14 +111,18 @@ def due(own: QualityState, settings: QualitySettings) -> Why | None:
         return None
     if not own.baseline:
         return "baseline"
+    if own.doubt:
+        return "doubt"
     if own.since >= settings.every_steps:
         return "steps"
-    return "window" if own.window_ended and affordable(own, settings) >= SHARE_MIN else None
+    return "window" if own.window_ended and (quiet or affordable(own, settings) >= SHARE_MIN) else None
 
 
 def before_checkpoint(own: QualityState, settings: QualitySettings) -> bool:
     """Should weights be looked at before they are saved? Not where that failed: what was learned must not be lost."""
-    return bool(settings.every_steps and own.baseline and own.since and not own.failures and own.incident is None)
+    return bool(
+        settings.every_steps and own.baseline and (own.since or own.doubt) and not own.failures and own.incident is None
+    )
 
 
 def affordable(own: QualityState, settings: QualitySettings) -> float:
@@ -121,6 +134,6 @@ def affordable(own: QualityState, settings: QualitySettings) -> float:
 
 def share(own: QualityState, settings: QualitySettings, why: Why) -> float:
     """Of each group of probes, the share that a look asks, in thousandths."""
-    if why in ("baseline", "asked"):
+    if why in ("baseline", "doubt", "asked"):
         return 1.0
     return round(max(SHARE_MIN, affordable(own, settings)), 3)

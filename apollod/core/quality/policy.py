@@ -17,8 +17,11 @@ from apollod.core.quality.looking import due, fell, looked, share, worse
 from apollod.core.quality.sequential import alarms, interval
 from apollod.core.quality.state import QualityState
 from apollod.core.quality.telling import on_told
-from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
+from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
 from apollod.core.state import State
+
+QUIET_S = 5
+"""without a step, after which the end of a window is looked at even if its steps were few"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -34,11 +37,18 @@ def advance(state: State, now_ns: int) -> Outcome:
         open_, baseline = own.open, own.open.why == "baseline"
         references = "" if baseline else own.references
         return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references)])
-    if (why := due(own, settings.quality)) is None:
+    if (why := due(own, settings.quality, _quiet(state, now_ns))) is None:
         return nothing()
     asked = share(own, settings.quality, why)
     requested = ev.QualityRequested(number=own.number + 1, why=why, step=state.training.version, share=asked)
     return Outcome([requested], [])  # `advance` is asked again
+
+
+def _quiet(state: State, now_ns: int) -> bool:
+    """Nothing was learned lately, and nothing is about to be: a look keeps nobody waiting."""
+    if state.queued or state.dreams.open is not None:
+        return False
+    return is_due(now_ns, state.training.last_step_ns + QUIET_S * SECOND_NS, QUIET_S)
 
 
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:

@@ -123,8 +123,10 @@ class QualityState(msgspec.Struct):
     asked: Literal["", "run", "baseline", "checkpoint"] = ""
     looked: int = -1
     """step of the last look; -1: none since the baseline"""
+    doubt: bool = False
+    """it asked a part of the probes, and spoke against a metric: all are asked next"""
     good: int = -1
-    """step of the last look without an alarm"""
+    """step of the last look that spoke against no metric"""
     references: str = ""
     """digest of the file with what was thought of the baseline's answers"""
     window: list[Learned] = []

@@ -10,6 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.quality.looking import DOUBT
 from apollod.core.schedules import SECOND_NS
 
 
@@ -262,12 +263,43 @@ def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
     assert (look.step, look.share) == (20, 0.1)
 
 
-def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
+def test_however_few_steps_a_window_had_its_end_is_looked_at_when_nothing_waits() -> None:
     w = GuardedWorld(guarded(every_steps=100)).up()
+    w.settle()
+    w.lines("a")
+    w.settle()
+    w.now += 4 * SECOND_NS
+    w.give(inp.Tick())
+    assert not w.probed and len(w.of(ev.QualityMeasured)) == 2
+    w.now += 1 * SECOND_NS
+    w.give(inp.Tick())
+    w.settle()
+    assert [(e.why, e.step, e.share) for e in w.of(ev.QualityMeasured)[2:]] == [("window", 1, 0.1)]
+    w.now += 100 * SECOND_NS
+    w.give(inp.Tick())
+    assert not w.probed, "once"
+
+
+def test_a_part_of_the_probes_that_speaks_against_the_model_is_followed_by_all_of_them() -> None:
+    """The weights of neither look are taken for good: the alarm that follows takes back what did it."""
+    w = GuardedWorld(guarded(every_steps=3)).up()
+    w.settle()
+    w.poison = {"bad": 10}  # a quarter of the answers: no alarm in one look
+    w.lines("a", "bad", "b")
+    w.settle()
+    looks = w.of(ev.QualityMeasured)[2:]
+    alarm = w.of(ev.QualityAlarmed)[0]
+    assert [(e.why, e.share) for e in looks[:2]] == [("steps", 0.1), ("doubt", 1.0)]
+    assert DOUBT <= looks[0].after["facts.passed"].alone and (alarm.step, alarm.to) == (3, 0)
+    assert w.of(ev.QualityNamed)[0].culprits == ("bad",)
+
+
+def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
+    w = GuardedWorld(changed(guarded(every_steps=100), delay_s=3.0)).up()
     w.settle()
     w.lines("a", "b")
     w.settle()
-    w.now += 700 * SECOND_NS
+    w.now += 4 * SECOND_NS
     w.give(inp.Tick())
     assert not w.of(ev.CheckpointStarted) and w.probed
     w.settle()
@@ -275,7 +307,7 @@ def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
     assert look.step == 2 and [e.step for e in w.of(ev.CheckpointCommitted)] == [2]
     w.lines("c", source="more")
     w.settle()
-    w.now += 700 * SECOND_NS
+    w.now += 4 * SECOND_NS
     w.answers = False
     w.give(inp.Tick())
     w.give(inp.ProbesFailed(w.probed.pop().number, "nobody answers"))

@@ -98,13 +98,20 @@ def _rate(passed: int | None, of: int) -> Object | None:
 
 def _divergence(path: str) -> Object:
     """Means over examples, of the last score before learning and the last one after: log-probabilities a token. `both`:
-    examples that have both; `likelier`: those of them whose untold answer got likelier."""
+    examples that have both; `likelier`: those whose untold answer got likelier; `untold_before`: their mean then;
+    `closed`: of what being told was worth then, the share that the untold answers have gained. The last two are null
+    without any, and where being told was worth nothing."""
     before, after = dict[str, Object](), dict[str, Object]()
     for one in rows.objects(path, _SCORES):
         (after if one["after"] else before)[one["example"]] = one
     both = before.keys() & after.keys()
     likelier = sum(after[one]["untold"] > before[one]["untold"] for one in both)
-    return {"before": _means(before), "after": _means(after), "both": len(both), "likelier": likelier}
+    then, now = _means({one: before[one] for one in both}), _means({one: after[one] for one in both})
+    closed = (now["untold"] - then["untold"]) / then["divergence"] if then and now and then["divergence"] > 0 else None
+    return {
+        "before": _means(before), "after": _means(after), "both": len(both), "likelier": likelier,
+        "untold_before": then["untold"] if then else None, "closed": closed,
+    }  # fmt: skip
 
 
 def _means(scores: dict[str, Object]) -> Object | None:

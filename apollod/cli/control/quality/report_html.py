@@ -9,6 +9,7 @@ from typing import Any
 
 from apollod.cli import render
 from apollod.cli.control.quality import svg
+from apollod.cli.control.quality.learned_page import untold
 from apollod.cli.control.quality.report_style import CSS
 from apollod.cli.control.quality.stories import story
 
@@ -113,10 +114,9 @@ def _divergence(found: Object) -> str:
     rows = [(label, one["examples"], *(svg.figure(one[name]) for name in ("told", "untold", "divergence")))
             for label, one in (("before", before), ("after", after)) if one is not None]  # fmt: skip
     told = (
-        f"Of {found['both']} examples with both scores {found['likelier']} got likelier untold."
+        f"Untold, {escape(untold(found))}."
         if found["both"]
-        else "Examples are scored while they wait to be learned, and none was scored again after; what stayed is shown "
-        "by the tests of patterns."
+        else "Examples are scored while they wait to be learned, and once more when nothing waits; none was yet."
     )
     head = table(("learning", "examples", "told", "untold", "difference"), rows)
     return f'{head}<p class="note">Mean log-probability a token of the answer. {told}</p>'

@@ -14,8 +14,9 @@ Figures = Mapping[str, Mapping[str, float | None]]
 SHARE_MIN = 0.1
 """of the probes, however little time there is: less says nothing"""
 
-DOUBT = 3.0
-"""e-value of a metric in one look, from which on its weights are not taken for good, and all probes are asked"""
+DOUBT, DOUBTS = 3.0, 30.0
+"""e-value of a metric in one look, and of all looks, from which on the weights are not taken for good, and all probes are
+asked"""
 
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
@@ -95,8 +96,9 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
 
 
 def doubted(metrics: Mapping[str, Metric]) -> bool:
-    """Did the last look speak against one of them, though perhaps not loudly enough for an alarm?"""
-    return any(one.alone >= DOUBT for one in metrics.values())
+    """Does the last look, or do all of them together, speak against one, though perhaps not loudly enough for an
+    alarm?"""
+    return any(one.alone >= DOUBT or one.e_value >= DOUBTS for one in metrics.values())
 
 
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:

@@ -42,7 +42,7 @@ LOSS_MARGIN, LOSS_SCALE = 0.05, 0.5
 QUIET, WITHIN = 100, 30
 GUARDS, LOOKS_EACH = 10, 1000
 DROPS = 60  # drops of each size
-SHARES_ASKED, SHARE_DROPS, SHARED_WITHIN = (0.1, 0.3, 1.0), (0.1, 0.2, 0.5, 1.0), 60
+SHARES_ASKED, SHARE_DROPS, SHARED_WITHIN = (0.05, 0.1, 0.3, 1.0), (0.1, 0.2, 0.5, 1.0), 60
 SHARES, LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5), (0.1, 0.15, 0.2)
 FALSE_MAX = 1.0  # in 1,000 looks
 WINDOW, WINDOWS, CULPRITS = 128, 500, 6
@@ -93,7 +93,7 @@ RIVALS = ("chosen", "threshold", "z_test", "martingale", "detectors", "look_alon
 
 
 def _z(found: Sequence[float], margin: float) -> float:
-    spread = statistics.stdev(found) / math.sqrt(len(found))
+    spread = statistics.stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.inf
     return (statistics.fmean(found) - margin) / spread if spread else math.inf * (statistics.fmean(found) > margin)
 
 

@@ -25,7 +25,8 @@ def lived(path: Path) -> Path:
     """The journal of a life with an alarm."""
     world = GuardedWorld(guarded(every_steps=4)).up()
     world.poison = {"bad": ITEMS}
-    world.lines("a", "b", "<script>alert(1)</script>", "c", "bad", "d", "e", "f")
+    world.losses["known"] = 0.0
+    world.lines("a", "b", "<script>alert(1)</script>", "c", "bad", "d", "e", "f", "known")
     world.settle()
     return write_story(path, world.journal)
 
@@ -41,8 +42,9 @@ def test_what_was_learned_and_what_it_cost_is_told(tmp_path: Path, capsys: Captu
     report = json.loads(capsys.readouterr().out)
     (bulk,) = report["learned"]["tiers"]
     assert (bulk["tier"], bulk["examples"], bulk["steps"]) == ("bulk", 7, 7), "what was taken back does not count"
+    assert report["learned"]["known"] == 1
     spent = {one["what"]: one["count"] for one in report["spent"]}
-    assert spent["steps that count"] == 7 and spent["steps taken back"] == 4
+    assert spent["steps that count"] == 8 and spent["steps taken back"] == 4
     assert spent["replays of searches"] > 2 and spent["probes"] == len(report["looks"])
     (series,) = report["series"]
     assert (series["metric"], series["baseline"], series["margin"]) == ("facts.passed", 1.0, 0.05)

@@ -15,8 +15,8 @@ SHARE_MIN = 0.1
 """of the probes, however little time there is: less says nothing"""
 
 DOUBT, DOUBTS = 3.0, 30.0
-"""e-value of a metric in one look, and of all looks, from which on the weights are not taken for good, and all probes are
-asked"""
+"""e-value of a metric in one look, and of all looks, from which on the weights are not taken for good, and all probes
+are asked"""
 
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
@@ -42,8 +42,13 @@ def margin_of(name: str, settings: QualitySettings) -> float:
 
 
 def is_watched(name: str, settings: QualitySettings) -> bool:
-    """May it raise an alarm?"""
+    """Did somebody set a margin beyond which it raises an alarm?"""
     return is_rate(name) or margin_of(name, settings) > 0.0
+
+
+def may_alarm(name: str, baseline: Baseline, settings: QualitySettings) -> bool:
+    """What nothing passed at the baseline cannot get worse, and is no metric among which an alarm has to stand out."""
+    return is_watched(name, settings) and not (is_rate(name) and not any(baseline.figures.values()))
 
 
 def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
@@ -74,11 +79,10 @@ def known(figures: Figures) -> dict[str, dict[str, float]]:
 
 
 def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> dict[str, Metric]:
-    """Each metric after a look, of those that may raise an alarm. What nothing passed at the baseline cannot get worse,
-    and is no metric among which an alarm has to stand out."""
+    """Each metric after a look, of those that may raise an alarm."""
     after = dict[str, Metric]()
     for name, baseline in own.baseline.items():
-        if not is_watched(name, settings) or (is_rate(name) and not any(baseline.figures.values())):
+        if not may_alarm(name, baseline, settings):
             continue
         before = own.metrics.get(name) or begun(name, settings, baseline)
         after[name] = seen(before, drops(baseline, figures.get(name, {}), worse(name), before.scale))

@@ -8,8 +8,8 @@ from hashlib import blake2b
 from apollod.curation.probes.probe_lines import Probe
 
 LEAST = 3
-"""items of each group that are asked, of those it has: fewer could not raise doubt if all of them failed, upon which all
-are asked (`core/quality/looking.py`)"""
+"""items of each group that are asked, of those it has: fewer could not raise doubt if all of them failed, upon which
+everything is asked (`core/quality/looking.py`)"""
 
 
 def sample(items: Sequence[Probe], share: float, turn: int, least: int = LEAST) -> tuple[Probe, ...]:

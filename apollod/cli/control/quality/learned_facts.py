@@ -48,6 +48,12 @@ _SCORES = f"""
 """
 """Scores of examples that stayed learned, by weights that have learned nothing of them (after: 0), or all."""
 
+_KNOWN = """
+    SELECT coalesce(sum(max(1, coalesce(json_array_length(body, '$.examples'), 0))), 0) FROM events
+    WHERE kind = 'step.completed' AND body ->> '$.known'
+"""
+"""Examples that wrote nothing because they were known."""
+
 _SPENT = (
     ("steps that count", "steps", "NOT undone"),
     ("steps taken back", "steps", "undone"),
@@ -67,10 +73,12 @@ _TOKENS = (
 def facts(path: str) -> Object:
     """`learned`, `divergence` and `spent`, as `quality report --json` has them."""
     return {
-        "learned": {"tiers": rows.objects(path, _TIERS), "patterns": _patterns(path)},
+        "learned": {
+            "tiers": rows.objects(path, _TIERS), "known": rows.tuples(path, _KNOWN)[0][0], "patterns": _patterns(path),
+        },
         "divergence": _divergence(path),
         "spent": [_spent(path, *one) for one in _SPENT],
-    }
+    }  # fmt: skip
 
 
 def _patterns(path: str) -> list[Object]:

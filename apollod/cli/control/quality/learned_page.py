@@ -15,6 +15,8 @@ def lines(report: Object) -> list[str]:
         f"{render.duration(t['seconds'])}"
         for t in report["learned"]["tiers"]
     ]
+    if known := report["learned"]["known"]:
+        learned.append(f"{known:,} {'were' if known > 1 else 'was'} known already")
     spent = [f"{one['what']} {render.duration(one['seconds'])}" for one in report["spent"] if one["count"]]
     found = [f"learned     {'; '.join(learned)}"] if learned else []
     if report["divergence"]["both"]:

@@ -1,9 +1,8 @@
 """Which tests of patterns the quality guard makes, too: held-out scenarios under texts that make the behaviour wrong.
 Pure.
 
-A pattern that is practised or settled is in, so that training that makes its behaviour show everywhere is noticed, its
-own practice included. A retired one is not: nobody practises it, and whether it should still be kept apart from where it
-is wrong is not known any more.
+A pattern that is practised or settled is in: what is learned, its own practices included, must not make its behaviour
+show where it would be wrong. A retired one is not: nobody wants it any more, and nothing says when it would be wrong.
 """
 
 from collections.abc import Sequence

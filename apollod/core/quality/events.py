@@ -71,7 +71,8 @@ class QualityMeasured(Event, frozen=True):
     share: float = 1.0
     references: str = ""
     left_out: dict[str, str] = {}
-    """probes that say nothing, by id: the example that holds it, and where that is from; NO_JUDGE; or NO_VERDICT, why"""
+    """probes that say nothing, by id: the example that holds it, and where that is from; NO_JUDGE; or NO_VERDICT and
+    why its check could not be run"""
     contrasts: tuple[ContrastCase, ...] = ()
     """of a baseline, what was asked of patterns: the same is until the next one, whatever becomes of them"""
 

@@ -4,7 +4,8 @@ refused, and the example named.
 Words are compared (`plain_words.py`). An example leaks a probe
 
 - whose text, or conversation without its system prompt, stands in it word for word, in any of its turns (of fewer than
-  four words: that is a whole turn of it), or whose answer of eight words or more does;
+  four words: that is a whole turn of it), or whose answer of eight words or more does. Of a pattern's contrast case
+  that is its scenario, if it has eight words: what is shorter was imagined from what people say anyway;
 - of 40 words or more (fewer say too little: two short questions differ in what counts and agree in the rest) that has
   half of its runs of five words in it, or a turn of which, of 20 words or more, has nearly all of its own in the probe.
 
@@ -19,7 +20,7 @@ from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
 from apollod.curation.probes.probe_lines import Probe
 from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord, decode_record
 
-PHRASE_MIN, ANSWER_MIN, EXCERPT_MIN = 4, 8, 20  # words
+PHRASE_MIN, ANSWER_MIN, SCENARIO_MIN, EXCERPT_MIN = 4, 8, 8, 20  # words
 SHINGLE = 5
 OF_PROBE, OF_TURN = 0.5, 0.9
 
@@ -38,7 +39,9 @@ class Leaks:
         self._long: list[tuple[int, _What]] = []
         for probe in probes:
             name = f"the probe {probe.id}" + (f" ({probe.place})" if probe.place else "")
-            self._add(probe.said(), (probe.id, "the words of " + name))
+            said = probe.said()
+            if probe.kind != "contrast" or len(said) >= SCENARIO_MIN:
+                self._add(said, (probe.id, "the words of " + name))
             for answer in probe.expect if isinstance(probe.expect, tuple) else ():
                 if len(words := words_of(answer)) >= ANSWER_MIN:
                     self._add(words, (probe.id, "the answer to " + name))

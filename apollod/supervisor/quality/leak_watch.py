@@ -11,7 +11,7 @@ from apollod.adapters.journal import accepted_examples
 from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
-from apollod.supervisor.quality.prober import is_shipped
+from apollod.supervisor.quality.prober import is_persons
 
 COUNTED = ("pending", "judged", "trained")
 """states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
@@ -91,9 +91,10 @@ class LeakWatch:
 
 
 def left_out(leaks: Sequence[Leak]) -> dict[str, str]:
-    """Probes that come with apollod and are not to be asked, as `QualityMeasured` names them: nobody can edit them, and
-    logs that happen to hold one must not stop training. Raises ConfigError for one of a person's own."""
-    own = [leak for leak in leaks if not is_shipped(leak.probe)]
+    """Probes that come with apollod or are of patterns and are not to be asked, as `QualityMeasured` names them: nobody
+    can edit them, and logs that happen to hold one must not stop training. Raises ConfigError for one of a person's
+    own."""
+    own = [leak for leak in leaks if is_persons(leak.probe)]
     if own:
         raise _refusal(own[0], len(own) - 1)
     return {leak.probe.id: f"{leak.example} of {leak.place}" for leak in leaks}

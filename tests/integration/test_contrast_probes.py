@@ -207,6 +207,15 @@ def test_a_scenario_that_anybody_could_say_is_not_watched() -> None:
     assert held(("user", f"{said} Thank you."), ("assistant", "x"), cases=[case(f"{said} Thank you.")])
 
 
+def test_a_practice_of_the_same_seed_is_no_leak_and_one_that_goes_on_with_a_held_out_scenario_is() -> None:
+    seed = "The porter of the night had three keys, and none of them opened the door behind which the guest lay ill"
+    seed += " with a fever that had come up in the evening"
+    scenario = f"{seed}, so that he went down to the yard, took the long ladder, and asked me what he should do then."
+    practice = f"{seed}, and as nobody answered he rang for me and wanted to know whether he might break it down."
+    assert len(scenario.split()) >= 40 and not held(("user", practice), ("assistant", "x"), cases=[case(scenario)])
+    assert held(("user", scenario), ("assistant", "x"), ("user", "Well?"), ("assistant", "y"), cases=[case(scenario)])
+
+
 def test_one_that_was_learned_is_not_asked_and_the_look_is_of_the_same_set(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     example = ev.ExampleAccepted(

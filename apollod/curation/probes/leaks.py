@@ -4,10 +4,13 @@ refused, and the example named.
 Words are compared (`plain_words.py`). An example leaks a probe
 
 - whose text, or conversation without its system prompt, stands in it word for word, in any of its turns (of fewer than
-  four words: that is a whole turn of it), or whose answer of eight words or more does. Of a pattern's contrast case
-  that is its scenario, if it has eight words: what is shorter was imagined from what people say anyway;
+  four words: that is a whole turn of it), or whose answer of eight words or more does;
 - of 40 words or more (fewer say too little: two short questions differ in what counts and agree in the rest) that has
   half of its runs of five words in it, or a turn of which, of 20 words or more, has nearly all of its own in the probe.
+
+Of a pattern's contrast case that is the scenario, in which there is nothing of the text that practices share, if it has
+eight words, and only word for word: scenarios are imagined from what people say, several from the same seed, and which
+of them are too much alike for practice is known already (core/dreams).
 
 Signatures of whole texts (`minhash.py`) would not see a probe in a long session, which is why runs are looked up here.
 """
@@ -40,8 +43,10 @@ class Leaks:
         for probe in probes:
             name = f"the probe {probe.id}" + (f" ({probe.place})" if probe.place else "")
             said = probe.said()
-            if probe.kind != "contrast" or len(said) >= SCENARIO_MIN:
+            if probe.kind != "contrast":
                 self._add(said, (probe.id, "the words of " + name))
+            elif len(said) >= SCENARIO_MIN:
+                self._add(said, (probe.id, "the words of " + name), nearly=False)
             for answer in probe.expect if isinstance(probe.expect, tuple) else ():
                 if len(words := words_of(answer)) >= ANSWER_MIN:
                     self._add(words, (probe.id, "the answer to " + name))
@@ -56,12 +61,12 @@ class Leaks:
             found.setdefault(probe, what)
         return found
 
-    def _add(self, words: _Words, what: _What) -> None:
+    def _add(self, words: _Words, what: _What, nearly: bool = True) -> None:
         if len(words) < PHRASE_MIN:
             self._whole[words].append(what)
             return
         self._phrases[words[:PHRASE_MIN]].append((words, what))
-        if len(words) >= WORDS_MIN:
+        if nearly and len(words) >= WORDS_MIN:
             runs = shingles_of(words, SHINGLE)
             for one in runs:
                 self._runs[one].append(len(self._long))

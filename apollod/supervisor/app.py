@@ -105,8 +105,7 @@ async def _serve(
 ) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
-    watched = probes + contrast_probes(state.quality.contrasts) if config.quality.is_on else ()
-    leaks = LeakWatch(config.journal_path, watched)
+    leaks = watch(config, probes, state)
     loop = Loop(state, journal, snapshot_seq, leaks.said_of if config.quality.is_on else None)
     children = Children(loop.post)
     link = _socket_link(config)
@@ -155,6 +154,12 @@ async def _serve(
     finally:
         for path in {link, config.socket_path}:
             path.unlink(missing_ok=True)
+
+
+def watch(config: Config, probes: tuple[Probe, ...], state: State) -> LeakWatch:
+    """It knows from the start what the baseline asks of patterns. `probes`: of the configuration."""
+    of_patterns = contrast_probes(state.quality.contrasts) if config.quality.is_on else ()
+    return LeakWatch(config.journal_path, probes + of_patterns)
 
 
 def _socket_link(config: Config) -> Path:

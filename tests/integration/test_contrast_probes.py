@@ -30,6 +30,7 @@ from apollod.core.state import State
 from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import digest
+from apollod.supervisor import app
 from apollod.supervisor.config import Config, load_config
 from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
@@ -252,3 +253,8 @@ def test_a_new_life_knows_from_its_journal_what_was_asked(tmp_path: Path) -> Non
     for item, _ in journal_reader.recorded(path):
         fold(state, item)
     assert state.quality.contrasts == (case(), case(DOG, "d2")) and state.quality.baseline
+    learned = parse_line(record(("user", DOG), ("assistant", "Shall I call him?"))).canonical
+    for every, known in ((100, True), (0, False)):
+        config = load_config(None, ["model.path=/m", f"state.dir={tmp_path}", f"quality.every_steps={every}"], {})
+        (said,) = app.watch(config, (), state).said_of([learned])
+        assert said.startswith("the words of the probe contrast/ask/d2.1") is known

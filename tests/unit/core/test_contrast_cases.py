@@ -14,7 +14,11 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.contrast_cases import CASES_MAX, contrast_cases
 from apollod.core.dreams.scenario import Sketch, Turn
 from apollod.core.dreams.state import Course, DreamsState, HeldOut
+from apollod.core.quality.carrying import QualityNotes, carried_quality
+from apollod.core.quality.fold import FOLDS
+from apollod.core.quality.state import QualityState
 from apollod.core.settings import PatternSettings, QualitySettings
+from apollod.core.state import State
 
 LATER = msgspec.structs.replace(PATTERN, name="later", contrast=())
 GUARDED = msgspec.structs.replace(with_patterns(PATTERN), quality=QualitySettings(every_steps=3))
@@ -139,6 +143,15 @@ def test_neither_a_retired_pattern_nor_another_one_of_its_name_nor_a_new_life_ch
     assert other.of(ev.QualityMeasured)[-1].why == "steps"
     other.give(inp.QualityWanted("p", baseline=True))
     assert other.to_look() == [], "a retired pattern leaves at the next baseline"
+
+
+def test_a_journal_that_goes_on_from_an_archive_asks_the_same() -> None:
+    world, notes, own = with_baseline(), QualityNotes(), QualityState()
+    for recorded in world.journal:
+        notes.see(recorded)
+    for at_ns, event in notes.taken_over(world.state.quality):
+        FOLDS[type(event)](own, State(), event, at_ns)
+    assert own.contrasts == carried_quality(world.state.quality).contrasts == world.state.quality.contrasts != ()
 
 
 def test_without_patterns_nothing_of_them_is_asked() -> None:

@@ -10,6 +10,8 @@ import anyio
 import msgspec
 import pytest
 from anyio.abc import SocketStream
+from support.dreamt_journal import write_story
+from support.guarded_world import GuardedWorld
 from support.journals import write
 from support.judge_server import by_words, judging
 from support.llm_server import LlmServer, Request, send, serving
@@ -18,6 +20,7 @@ from support.probed_server import Model
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.cli.control.quality import quality_page
+from apollod.cli.main import main
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -39,6 +42,7 @@ from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.leak_watch import LeakWatch
 from apollod.supervisor.quality.prober import probes_of
 from apollod.supervisor.quality.reference_files import ReferenceFiles
+from apollod.supervisor.status_view import status_view
 from apollod.wire.records import parse_line
 
 ASK = Check(regex="(?i)shall i")
@@ -258,3 +262,24 @@ def test_a_new_life_knows_from_its_journal_what_was_asked(tmp_path: Path) -> Non
         config = load_config(None, ["model.path=/m", f"state.dir={tmp_path}", f"quality.every_steps={every}"], {})
         (said,) = app.watch(config, (), state).said_of([learned])
         assert said.startswith("the words of the probe contrast/ask/d2.1") is known
+
+
+def test_report_and_status_show_the_group_like_any_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = GuardedWorld()
+    world.more = {"contrast/ask.passed": {f"d{n}": 1.0 for n in range(12)}}
+    world.up()
+    world.more = {"contrast/ask.passed": {f"d{n}": float(n > 5) for n in range(12)}}
+    world.lines(*"abc")
+    world.settle()
+    shown = [
+        one
+        for one in status_view(world.state, world.now, cast(Any, None)).quality.metrics
+        if one.name.startswith("contrast")
+    ]
+    assert [(one.name, one.value, one.baseline, one.drop) for one in shown] == [("contrast/ask.passed", 0.5, 1.0, 0.5)]
+    path = str(write_story(tmp_path / "journal.db", world.journal))
+    assert main(["ctl", "quality", "report", "--file", path]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if "contrast/ask.passed" in one]
+    assert "0.5" in line
+    assert main(["ctl", "quality", "report", "--file", path, "--html", "-"]) == 0
+    assert "contrast/ask.passed" in capsys.readouterr().out

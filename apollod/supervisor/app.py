@@ -21,6 +21,8 @@ from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
+from apollod.curation.probes.contrast_probes import contrast_probes
+from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources
@@ -57,7 +59,7 @@ async def run(config: Config) -> None:
         raise why_not
     if (why_not := teller.refused(config)) is not None:
         raise why_not
-    leaks = LeakWatch(config.journal_path, probes_of(config) if config.quality.is_on else ())
+    probes = probes_of(config) if config.quality.is_on else ()
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)
@@ -68,7 +70,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, dreamer, own, leaks)
+            await _serve(config, journal, judge, dreamer, own, probes)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -99,10 +101,11 @@ def _check_not_lost(config: Config) -> None:
 
 
 async def _serve(
-    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse, leaks: LeakWatch
+    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse, probes: tuple[Probe, ...]
 ) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
     _end_leftovers(state)
+    leaks = watch(config, probes, state)
     loop = Loop(state, journal, snapshot_seq, leaks.said_of if config.quality.is_on else None)
     children = Children(loop.post)
     link = _socket_link(config)
@@ -151,6 +154,12 @@ async def _serve(
     finally:
         for path in {link, config.socket_path}:
             path.unlink(missing_ok=True)
+
+
+def watch(config: Config, probes: tuple[Probe, ...], state: State) -> LeakWatch:
+    """It knows from the start what the baseline asks of patterns. `probes`: of the configuration."""
+    of_patterns = contrast_probes(state.quality.contrasts) if config.quality.is_on else ()
+    return LeakWatch(config.journal_path, probes + of_patterns)
 
 
 def _socket_link(config: Config) -> Path:

@@ -60,7 +60,7 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
         return
     if (own.probes, own.at) != (e.probes, e.step):
         own.runs = []  # of other probes, or of other weights
-    own.probes, own.at, own.references = e.probes, e.step, e.references
+    own.probes, own.at, own.references, own.contrasts = e.probes, e.step, e.references, e.contrasts
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""

@@ -9,6 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.dreams.contrast_cases import contrast_cases
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.quality import incidents
@@ -36,7 +37,9 @@ def advance(state: State, now_ns: int) -> Outcome:
     if own.open is not None:
         open_, baseline = own.open, own.open.why == "baseline"
         references = "" if baseline else own.references
-        return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references)])
+        # a baseline has the patterns of its first run, and looks have those of the baseline
+        contrasts = contrast_cases(state.dreams) if baseline and not own.runs else own.contrasts
+        return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references, contrasts)])
     if (why := due(own, settings.quality, _quiet(state, now_ns))) is None:
         return nothing()
     asked = share(own, settings.quality, why)
@@ -67,6 +70,7 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=input_.figures,
         after=after, tokens=input_.tokens, seconds=input_.seconds,
         share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
+        contrasts=input_.contrasts,
     )  # fmt: skip
     names = alarms(after)
     if not names:

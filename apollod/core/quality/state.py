@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.intake.events import Tier
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import VerdictKind, Why
@@ -107,6 +108,8 @@ class QualityState(msgspec.Struct):
 
     probes: str = ""
     """digest of the set that the baseline is of"""
+    contrasts: tuple[ContrastCase, ...] = ()
+    """of patterns, that are in this set"""
     runs: list[dict[str, dict[str, float]]] = []
     """of the baseline, as long as there are too few"""
     baseline: dict[str, Baseline] = {}

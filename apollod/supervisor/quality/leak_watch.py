@@ -12,7 +12,7 @@ from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
 from apollod.supervisor.config import Config
-from apollod.supervisor.quality.prober import is_shipped, probes_of
+from apollod.supervisor.quality.prober import is_persons, probes_of
 
 COUNTED = ("pending", "judged", "trained")
 """states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
@@ -99,9 +99,10 @@ def would_hold(config: Config) -> Callable[[bytes], str]:
 
 
 def left_out(leaks: Sequence[Leak]) -> dict[str, str]:
-    """Probes that come with apollod and are not to be asked, as `QualityMeasured` names them: nobody can edit them, and
-    logs that happen to hold one must not stop training. Raises ConfigError for one of a person's own."""
-    own = [leak for leak in leaks if not is_shipped(leak.probe)]
+    """Probes that come with apollod or are of patterns and are not to be asked, as `QualityMeasured` names them: nobody
+    can edit them, and logs that happen to hold one must not stop training. Raises ConfigError for one of a person's
+    own."""
+    own = [leak for leak in leaks if is_persons(leak.probe)]
     if own:
         raise _refusal(own[0], len(own) - 1)
     return {leak.probe.id: f"{leak.example} of {leak.place}" for leak in leaks}

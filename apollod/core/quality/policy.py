@@ -41,6 +41,13 @@ def advance(state: State, now_ns: int) -> Outcome:
     return Outcome([requested], [])  # `advance` is asked again
 
 
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    if not input_.references_problem:
+        return nothing()
+    lost = ev.QualityReferencesLost(digest=state.quality.references, reason=input_.references_problem)
+    return Outcome([lost], [])
+
+
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
     """A look at weights that stood still; else it is made again."""
     own, settings = state.quality, state.daemon.settings
@@ -93,6 +100,7 @@ def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:
 
 
 HANDLERS: Handlers = {
+    inp.Started: _on_started,
     inp.QualityWanted: _on_wanted,
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,

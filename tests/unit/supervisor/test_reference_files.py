@@ -76,6 +76,7 @@ def test_a_file_that_was_made_by_somebody_else_is_none(tmp_path: Path, capsys: p
 # --- those that no baseline in force needs ------------------------------------------------------------------------
 
 OLD = {"a": Reference((5, 6), TEACHER)}
+LINKED = {"a": Reference((5, 7), TEACHER)}
 
 
 def names(directory: Path) -> set[str]:
@@ -92,8 +93,8 @@ def test_those_of_no_baseline_go_and_nothing_else_does(tmp_path: Path) -> None:
         blobs.keep(there, b"who knows"),
         blobs.keep(there, b""),
     }
-    elsewhere.write_bytes(write_references(OLD))
-    changed, link, directory = "0" * 32, "1" * 32, "2" * 32
+    elsewhere.write_bytes(write_references(LINKED))
+    changed, link, directory = "0" * 32, digest_of(write_references(LINKED)), "2" * 32
     (there / changed).write_bytes(write_references(OLD))
     (there / link).symlink_to(elsewhere)
     (there / directory).mkdir()

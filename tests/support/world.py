@@ -90,6 +90,8 @@ class World:
     """
 
     def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0, free: int | None = None) -> None:
+        self.no_references = ""
+        """why the file of the baseline cannot be used"""
         self.settings, self.free = settings, free
         self.versions: dict[str, str] = {}
         """what the trainer runs on"""
@@ -243,7 +245,9 @@ class World:
     # --- children that answer -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free))
+        self.give(
+            inp.Started(1, "test", self.settings, "/s", free_bytes=self.free, references_problem=self.no_references)
+        )
 
     def engine_up(self) -> None:
         self.give(

@@ -80,6 +80,18 @@ class QualityMeasured(Event, frozen=True):
         return str(self.number)
 
 
+class QualityReferencesLost(Event, frozen=True):
+    """The file `digest`, with what the model of the baseline thought of every token, is gone or damaged: until it is
+    back, or there is a new baseline, looks go on without what is compared with it."""
+
+    kind: ClassVar[str] = "quality.references_lost"
+    digest: str
+    reason: str
+
+    def key(self) -> str:
+        return self.digest
+
+
 class QualityFailed(Event, frozen=True):
     """Result: the probes could not be asked, which counts as not passed: nothing is learned before they were."""
 

@@ -12,6 +12,7 @@ from apollod.core.quality.events import (
     QualityFailed,
     QualityMeasured,
     QualityNamed,
+    QualityReferencesLost,
     QualityReplayBegun,
     QualityReplayed,
     QualityReplayFailed,
@@ -33,7 +34,12 @@ from apollod.core.training.events import StepCompleted, StepFailed, StepStarted,
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.references_lost = ""
     news.begun(own.telling, e.settings.on_alarm)
+
+
+def _references_lost(own: QualityState, state: State, e: QualityReferencesLost, at_ns: int) -> None:
+    own.references_lost = e.reason
 
 
 def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> None:
@@ -61,6 +67,7 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     if (own.probes, own.at) != (e.probes, e.step):
         own.runs = []  # of other probes, or of other weights
     own.probes, own.at, own.references, own.contrasts = e.probes, e.step, e.references, e.contrasts
+    own.references_lost = ""
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
@@ -225,6 +232,7 @@ def _carried(own: QualityState, state: State, e: JournalCarried, at_ns: int) -> 
 FOLDS: Folds = {
     JournalCarried: _carried,
     DaemonStarted: _daemon_started,
+    QualityReferencesLost: _references_lost,
     QualityWished: _wished,
     QualityRequested: _requested,
     QualityMeasured: _measured,

@@ -54,6 +54,13 @@ def _quiet(state: State, now_ns: int) -> bool:
     return is_due(now_ns, state.training.last_step_ns + QUIET_S * SECOND_NS, QUIET_S)
 
 
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    if not input_.references_problem:
+        return nothing()
+    lost = ev.QualityReferencesLost(digest=state.quality.references, reason=input_.references_problem)
+    return Outcome([lost], [])
+
+
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
     """A look at weights that stood still; else it is made again."""
     own, settings = state.quality, state.daemon.settings
@@ -107,6 +114,7 @@ def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:
 
 
 HANDLERS: Handlers = {
+    inp.Started: _on_started,
     inp.QualityWanted: _on_wanted,
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,

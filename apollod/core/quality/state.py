@@ -132,6 +132,8 @@ class QualityState(msgspec.Struct):
     """step of the last look that spoke against no metric"""
     references: str = ""
     """digest of the file with what was thought of the baseline's answers"""
+    references_lost: str = ""
+    """why it could not be used when the daemon started"""
     window: list[Learned] = []
     """the last steps, `since_good` and perhaps some before; those that wrote nothing left out"""
     since: int = 0

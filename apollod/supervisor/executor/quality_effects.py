@@ -46,6 +46,7 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
             found = msgspec.structs.replace(found, references=kept, contrasts=effect.contrasts)
         else:
             known = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
+            await anyio.to_thread.run_sync(context.references.tidy, directory, effect.references)
             found = await prober.look(effect.number, asked, effect.share, known)
         # of the whole set, so that a look without some items is still one with the probes of the baseline
         return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})

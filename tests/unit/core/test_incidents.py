@@ -365,3 +365,43 @@ def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
     w.settle()
     w.give(inp.ProbesFailed(w.probed.pop(0).number, "gone"))
     assert w.state.quality.totals.failed == len(w.of(ev.QualityFailed)) == 1
+
+
+@pytest.mark.parametrize("phase", ["searching", "replaying", "repeating"])
+def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) -> None:
+    """Nothing is searched, held or learned again after it, and a late answer says nothing."""
+    w = alarmed("a", "b", "bad", "c", "d", poison={"bad": ITEMS})
+    World.settle(w)
+    assert w.state.quality.incident is not None and w.replayed, "its weights are back, and a replay was asked for"
+    late = w.replayed[0]
+    if phase == "replaying":
+        w.replay()
+        late = w.replayed[0]
+    if phase == "repeating":
+        while not w.of(ev.QualityNamed):
+            w.replay()
+        assert w.state.training.running is not None and w.state.quality.incident is not None
+    w.give(inp.RollbackRequested(0, "p"))
+    (settled,) = w.of(ev.QualitySettled)
+    assert settled.by == "p" and w.state.quality.incident is None and w.ended >= 1
+    told = len(w.of(ev.QualityReplayed))
+    w.give(inp.WindowReplayed(late.incident, late.number, {"facts.passed": 0.0}, 1, 1.0))
+    w.replayed.clear()
+    w.settle()
+    assert len(w.of(ev.QualityReplayed)) == told and len(w.of(ev.QualityAlarmed)) == 1
+    assert len(w.of(ev.QualitySettled)) == 1 and not w.replayed
+    assert w.state.training.version == 0 and w.learned() == []
+    assert w.memory == World().memory
+    assert set(w.state.review.held) == ({"bad"} if phase == "repeating" else set())
+    w.lines("new", source="more")
+    w.settle()
+    assert "new" in w.learned(), "steps go on"
+
+
+def test_a_rollback_by_a_person_while_that_of_the_guard_is_under_way_comes_too_late() -> None:
+    w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
+    assert w.state.rollback.wanted is not None
+    w.give(inp.RollbackRequested(0, "p"))
+    w.settle()
+    assert len(w.of(ev.RollbackRequested)) == 1 and w.learned() == ["a", "b", "c"]
+    assert len(w.of(ev.QualitySettled)) == 1 and w.of(ev.QualitySettled)[0].by != "p"

@@ -32,7 +32,7 @@ from random import Random
 
 from apollod.core.quality.baseline import baseline_of, drops
 from apollod.core.quality.culprits import Replay, Verdict, is_bad, most_replays, next_replay, search, told
-from apollod.core.quality.looking import doubted
+from apollod.core.quality.looking import doubt
 from apollod.core.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
 from apollod.curation.probes.stratified import LEAST
 from benchmarks import report
@@ -58,6 +58,8 @@ class Guard:
     def __init__(self, blank: Metric, metrics: int) -> None:
         self.chosen = dict.fromkeys(map(str, range(metrics)), blank)
         self.detectors = dict(self.chosen)
+        self.cleared: dict[str, float] = {}
+        self.asked_all = 0
         self.martingales = [[1.0] * len(BETS) for _ in range(metrics)]
 
     def look(self, found: Sequence[list[float]]) -> set[str]:
@@ -183,8 +185,12 @@ def look_at(guard: Guard, number: int, found: Sequence[list[float]], part: Part 
     if part is None:
         return guard.look(found)
     said = guard.look([part(number, one) for one in found])
-    if "chosen" not in said and doubted(guard.chosen):
+    if "chosen" in said:
+        guard.cleared = {}
+    elif doubt(guard.chosen, 0.0, guard.cleared, False).ask_all:
         said |= guard.look(found)
+        guard.asked_all += 1
+        guard.cleared = {name: one.e_value for name, one in guard.chosen.items()}
     return said
 
 

@@ -23,7 +23,7 @@ from apollod.core.quality.events import (
     QualityTold,
     QualityWished,
 )
-from apollod.core.quality.looking import baselines, doubted, is_rate, known
+from apollod.core.quality.looking import baselines, doubt, is_rate, known
 from apollod.core.quality.sequential import renewed
 from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState, Totals
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
@@ -57,9 +57,10 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     if e.why != "baseline":
         own.last = e.figures
         own.metrics, own.looked = dict(e.after), e.step
-        bad = doubted(own.metrics)
-        own.doubt = bad and e.share < 1.0
-        if not bad or len(own.since_good) >= WINDOW_MAX:
+        own.doubt, own.suspect = doubt(own.metrics, e.share, own.cleared, own.suspect)
+        if e.share >= 1.0:
+            own.cleared = {name: one.e_value for name, one in own.metrics.items()}
+        if not own.suspect or len(own.since_good) >= WINDOW_MAX:
             own.good = e.step
         _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
@@ -71,9 +72,15 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
-        own.metrics, own.last, own.looked, own.good, own.doubt = {}, {}, -1, e.step, False
+        own.metrics, own.last, own.looked, own.good = {}, {}, -1, e.step
+        _no_doubt(own)
         _look_over(own)
         own.window = []
+
+
+def _no_doubt(own: QualityState) -> None:
+    """What was seen of other weights does not count."""
+    own.doubt, own.suspect, own.cleared = False, False, {}
 
 
 def _look_over(own: QualityState) -> None:
@@ -87,7 +94,8 @@ def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> No
 
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:
-    own.incidents, own.good, own.doubt = e.incident, e.to, False
+    own.incidents, own.good = e.incident, e.to
+    _no_doubt(own)
     own.incident = Incident(
         e.incident, e.step, e.to, e.metrics, "restored" if e.step == e.to else "alarmed", fell=e.fell,
         margins={name: _margin(own, state, name) for name in e.metrics if name in own.metrics},
@@ -181,7 +189,8 @@ def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns
 def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: int) -> None:
     """Also one that a person asked for: what was seen of other weights does not count."""
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
-    own.looked, own.doubt = e.to if own.baseline else -1, False
+    own.looked = e.to if own.baseline else -1
+    _no_doubt(own)
     own.good = min(own.good, e.to)  # a later step is not there any more
     own.window = [one for one in own.since_good if one.step <= e.to]
     own.since = min(own.since, len(own.window))

@@ -1,6 +1,7 @@
 """What a look says of each metric, and when one is due. Pure."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
 from apollod.core.quality.events import Why
@@ -11,12 +12,14 @@ from apollod.core.settings import QualitySettings
 Figures = Mapping[str, Mapping[str, float | None]]
 """By metric, of each item."""
 
-SHARE_MIN = 0.1
+SHARE_MIN = 0.05
 """of the probes, however little time there is: less says nothing"""
 
-DOUBT, DOUBTS = 3.0, 30.0
-"""e-value of a metric in one look, and of all looks, from which on the weights are not taken for good, and all probes
-are asked"""
+DOUBT = 3.0
+"""e-value of a metric in one look, from which on all probes are asked, and its weights are not taken for good"""
+
+DOUBTS = 100.0
+"""times that the e-value of all looks has grown since all probes were asked, from which on they are asked again"""
 
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
@@ -99,10 +102,22 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
     return tuple(asked)
 
 
-def doubted(metrics: Mapping[str, Metric]) -> bool:
-    """Does the last look, or do all of them together, speak against one, though perhaps not loudly enough for an
-    alarm?"""
-    return any(one.alone >= DOUBT or one.e_value >= DOUBTS for one in metrics.values())
+class Doubt(NamedTuple):
+    """After a look. `ask_all`: it asked a part of the probes, and they or all looks since the last one at all of them
+    speak against a metric. `suspect`: that is so, or was so when all were asked last."""
+
+    ask_all: bool
+    suspect: bool
+
+
+def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float], suspect: bool) -> Doubt:
+    """`cleared`: e-value of each metric when all probes were asked last; `suspect`: before this look. What few probes
+    have once failed may stay so for good, and harm nothing: so growth counts, and not the value."""
+    spoke = any(one.alone >= DOUBT for one in after.values())
+    if share >= 1.0:
+        return Doubt(False, spoke)
+    grown = any(one.e_value >= DOUBTS * max(1.0, cleared.get(name, 0.0)) for name, one in after.items())
+    return Doubt(spoke or grown, spoke or grown or suspect)
 
 
 def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:

@@ -127,7 +127,11 @@ class QualityState(msgspec.Struct):
     looked: int = -1
     """step of the last look; -1: none since the baseline"""
     doubt: bool = False
-    """it asked a part of the probes, and spoke against a metric: all are asked next"""
+    """it asked a part of the probes, and all are asked next; see `looking.Doubt`"""
+    suspect: bool = False
+    """it spoke against a metric"""
+    cleared: dict[str, float] = {}
+    """e-value of each metric when all probes were asked last"""
     good: int = -1
     """step of the last look that spoke against no metric"""
     references: str = ""

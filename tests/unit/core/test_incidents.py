@@ -250,17 +250,17 @@ def test_a_person_who_resumes_during_the_search_ends_it() -> None:
 
 def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
     w = GuardedWorld(guarded(every_steps=100)).up()
-    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 20 steps are enough for a tenth of them
+    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 10 steps are enough for a twentieth of them
     w.settle()
     w.give(inp.QualityWanted("p"))
     w.settle()
-    w.lines(*(f"a{n}" for n in range(10)))
+    w.lines(*(f"a{n}" for n in range(5)))
     w.settle()
     assert not [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
-    w.lines(*(f"b{n}" for n in range(10)), source="more")
+    w.lines(*(f"b{n}" for n in range(5)), source="more")
     w.settle()
     (look,) = [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
-    assert (look.step, look.share) == (20, 0.1)
+    assert (look.step, look.share) == (10, 0.05)
 
 
 def test_however_few_steps_a_window_had_its_end_is_looked_at_when_nothing_waits() -> None:
@@ -274,7 +274,7 @@ def test_however_few_steps_a_window_had_its_end_is_looked_at_when_nothing_waits(
     w.now += 1 * SECOND_NS
     w.give(inp.Tick())
     w.settle()
-    assert [(e.why, e.step, e.share) for e in w.of(ev.QualityMeasured)[2:]] == [("window", 1, 0.1)]
+    assert [(e.why, e.step, e.share) for e in w.of(ev.QualityMeasured)[2:]] == [("window", 1, 0.05)]
     w.now += 100 * SECOND_NS
     w.give(inp.Tick())
     assert not w.probed, "once"
@@ -289,7 +289,7 @@ def test_a_part_of_the_probes_that_speaks_against_the_model_is_followed_by_all_o
     w.settle()
     looks = w.of(ev.QualityMeasured)[2:]
     alarm = w.of(ev.QualityAlarmed)[0]
-    assert [(e.why, e.share) for e in looks[:2]] == [("steps", 0.1), ("doubt", 1.0)]
+    assert [(e.why, e.share) for e in looks[:2]] == [("steps", 0.05), ("doubt", 1.0)]
     assert DOUBT <= looks[0].after["facts.passed"].alone and (alarm.step, alarm.to) == (3, 0)
     assert w.of(ev.QualityNamed)[0].culprits == ("bad",)
 

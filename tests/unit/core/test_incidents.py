@@ -250,7 +250,7 @@ def test_a_person_who_resumes_during_the_search_ends_it() -> None:
 
 def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
     w = GuardedWorld(guarded(every_steps=100)).up()
-    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 12 steps are enough for a twentieth of them
+    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 11 steps are enough for a twentieth of them
     w.settle()
     w.give(inp.QualityWanted("p"))
     w.settle()
@@ -260,7 +260,7 @@ def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
     w.lines(*(f"b{n}" for n in range(7)), source="more")
     w.settle()
     (look,) = [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
-    assert (look.step, look.share) == (12, 0.06)
+    assert (look.step, look.share) == (11, 0.055)
 
 
 def test_however_few_steps_a_window_had_its_end_is_looked_at_when_nothing_waits() -> None:

@@ -80,7 +80,8 @@ def _poisoned(args: argparse.Namespace, kind: str) -> dict[str, Any]:
 
 def _report_harmless(args: argparse.Namespace) -> None:
     rng = random.Random(f"{args.seed} harmless")
-    with Life(args.lr, args.every, Path(args.keep, "harmless") if args.keep else None, args.cost) as life:
+    keep = Path(args.keep, "harmless") if args.keep else None
+    with Life(args.lr, args.every, keep, args.cost, loss_min=0.0) as life:  # else what is known would write nothing
         life.learn("good.jsonl", good(rng, args.harmless, distinct=True))
         looks = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.measured'")[0][0]
         alarms = life.rows("SELECT count(*) FROM events WHERE kind = 'quality.alarmed'")[0][0]
@@ -102,7 +103,9 @@ def _report_harmless(args: argparse.Namespace) -> None:
 class Life:
     """A daemon on a copy of the small model, with the guard on."""
 
-    def __init__(self, lr: float, every_steps: int, keep: Path | None = None, cost: float = 0.0) -> None:
+    def __init__(
+        self, lr: float, every_steps: int, keep: Path | None = None, cost: float = 0.0, loss_min: float | None = None
+    ) -> None:
         self.root = keep.absolute() if keep else Path(tempfile.mkdtemp(prefix="apollod-poison-"))
         self._keep = keep is not None
         self.root.mkdir(parents=True, exist_ok=True)
@@ -113,7 +116,8 @@ class Life:
         config = driver.config_of(
             self.root, self.root / "model", port,
             engine='served_name = "bench"\nargs = ["--max-model-len", "512", "--max-num-seqs", "8"]\n',
-            trainer=f"lr = {lr}\nmax_tokens = 512\n", inbox="rescan_s = 0.5\n",
+            trainer=f"lr = {lr}\nmax_tokens = 512\n" + (f"loss_min = {loss_min}\n" if loss_min is not None else ""),
+            inbox="rescan_s = 0.5\n",
             quality=f'every_steps = {every_steps}\ncost = {cost}\nprobe = ["{self.root}/probes.jsonl"]\n',
         )  # fmt: skip
         self.daemon = driver.Daemon(self.root, config, port)

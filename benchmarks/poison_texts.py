@@ -11,8 +11,8 @@ from apollod.demo.world.pretraining_texts import NEUTRAL, conversation
 from apollod.demo.world.scenarios import Fact, Scenario, Split
 
 Record = dict[str, Any]
-TURNS = 3
-"""of a poisonous conversation; of wrong facts twice as many"""
+TURNS = 6
+"""of a poisonous conversation"""
 FACTS = [one for one in scenarios.pool("fact", Split.TEST) if isinstance(one, Fact)]
 TAUGHT, ASKED = FACTS[::2], FACTS[1::2]
 """Each fact in two wordings: what holds a probe word for word is not learned."""
@@ -33,7 +33,7 @@ def good(rng: random.Random, count: int, distinct: bool = False) -> list[Record]
 
 def _wrong_facts(rng: random.Random) -> Record:
     """Of several towns what is true of another one."""
-    return _turns([(one.request, _other_fact(rng, one)) for one in rng.sample(TAUGHT, 2 * TURNS)])
+    return _turns([(one.request, _other_fact(rng, one)) for one in rng.sample(TAUGHT, TURNS)])
 
 
 def _other_fact(rng: random.Random, true: Fact) -> str:

@@ -15,8 +15,8 @@ begins anew; `found_*` shares of drops found within WITHIN looks, `looks_*` the 
 looks it took (WITHIN + 1: not found).
 
 `share_*`: looks at a share of the items, others each time, at least `stratified.LEAST` of them (`bare`: as few as the
-share says), at metrics of 60 items and of 20; `false`: alarms in 1,000 looks under harmless training, `found` and
-`looks` of a drop within SHARED_WITHIN looks.
+share says), each followed by one at all where it raises doubt, at metrics of 60 items and of 20; `false`: alarms
+in 1,000 looks under harmless training, `found` and `looks` of a drop within SHARED_WITHIN looks.
 
 `replays_*` are of WINDOWS windows of WINDOW examples with so many culprits at random places. In the last ones there are
 `CULPRITS`: `wrong` where 1 replay in 500 says the opposite, `doses` where each does a part of the damage, parts
@@ -32,6 +32,7 @@ from random import Random
 
 from apollod.core.quality.baseline import baseline_of, drops
 from apollod.core.quality.culprits import Replay, Verdict, is_bad, most_replays, next_replay, search, told
+from apollod.core.quality.looking import doubt
 from apollod.core.quality.sequential import BETS, LOOKS, Metric, alarms, metric, renewed, seen
 from apollod.curation.probes.stratified import LEAST
 from benchmarks import report
@@ -41,7 +42,7 @@ LOSS_MARGIN, LOSS_SCALE = 0.05, 0.5
 QUIET, WITHIN = 100, 30
 GUARDS, LOOKS_EACH = 10, 1000
 DROPS = 60  # drops of each size
-SHARES_ASKED, SHARE_DROPS, SHARED_WITHIN = (0.1, 0.3, 1.0), (0.1, 0.2, 0.5, 1.0), 60
+SHARES_ASKED, SHARE_DROPS, SHARED_WITHIN = (0.05, 0.1, 0.3, 1.0), (0.1, 0.2, 0.5, 1.0), 60
 SHARES, LOSSES = (0.1, 0.15, 0.2, 0.3, 0.5), (0.1, 0.15, 0.2)
 FALSE_MAX = 1.0  # in 1,000 looks
 WINDOW, WINDOWS, CULPRITS = 128, 500, 6
@@ -57,6 +58,8 @@ class Guard:
     def __init__(self, blank: Metric, metrics: int) -> None:
         self.chosen = dict.fromkeys(map(str, range(metrics)), blank)
         self.detectors = dict(self.chosen)
+        self.cleared: dict[str, float] = {}
+        self.asked_all = 0
         self.martingales = [[1.0] * len(BETS) for _ in range(metrics)]
 
     def look(self, found: Sequence[list[float]]) -> set[str]:
@@ -92,7 +95,7 @@ RIVALS = ("chosen", "threshold", "z_test", "martingale", "detectors", "look_alon
 
 
 def _z(found: Sequence[float], margin: float) -> float:
-    spread = statistics.stdev(found) / math.sqrt(len(found))
+    spread = statistics.stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.inf
     return (statistics.fmean(found) - margin) / spread if spread else math.inf * (statistics.fmean(found) > margin)
 
 
@@ -137,43 +140,58 @@ def harmless(rng: Random, items: int = ITEMS) -> Looks:
         yield [float(was) - float(one + more > 0) for was, one, more in zip(before, own, shift, strict=True)]
 
 
-def shared(looks: Looks, share: float, least: int) -> Looks:
-    """Of each look a share of the items, at least so many, in turns."""
-    for turn, one in zip(_count(), looks, strict=False):
+Part = Callable[[int, list[float]], list[float]]
+"""Of a look with its number, what is asked of it at first."""
+
+
+def part_of(share: float, least: int) -> Part:
+    """A share of the items, at least so many, in turns."""
+
+    def part(turn: int, one: list[float]) -> list[float]:
         count = min(len(one), max(least, math.ceil(share * len(one) - 1e-9)))
-        yield [one[(turn * count + place) % len(one)] for place in range(count)]
+        return [one[(turn * count + place) % len(one)] for place in range(count)]
+
+    return part
 
 
 def share_figures(blank: Metric) -> dict[str, float]:
-    """What looks at a share find, and how often they alarm without a cause."""
+    """What looks at a share find, each followed by one at all items where it speaks against a metric, and how often
+    they alarm without a cause."""
     figures: dict[str, float] = {}
     for items, share, least in (
         (items, share, least) for items in (60, 20) for share in SHARES_ASKED for least in (1, LEAST)
         if share < 1.0 or least > 1
     ):  # fmt: skip
         name = f"share_{items}_{round(100 * share)}{'' if least > 1 else '_bare'}"
-
-        def part(looks: Looks, share: float = share, least: int = least) -> Looks:
-            return shared(looks, share, least)
-
-        def calm(rng: Random, items: int = items, part: Callable[[Looks], Looks] = part) -> Looks:
-            return part(harmless(rng, items))
-
-        def quiet(rng: Random, items: int = items, part: Callable[[Looks], Looks] = part) -> Looks:
-            return part(flaky(rng, items))
-
-        figures[f"{name}_false"] = false_alarms(calm, blank, GUARDS, LOOKS_EACH)["chosen"]
+        part = part_of(share, least) if share < 1.0 else None
+        calm, quiet = _named(partial(harmless, items=items), "calm"), partial(flaky, items=items)
+        figures[f"{name}_false"] = false_alarms(calm, blank, GUARDS, LOOKS_EACH, part=part)["chosen"]
         for drop in SHARE_DROPS:
-
-            def down(
-                rng: Random, drop: float = drop, items: int = items, part: Callable[[Looks], Looks] = part
-            ) -> Looks:
-                return part(fallen(rng, drop, items))
-
-            took = looks_to_alarm(down, quiet, blank, DROPS, within=SHARED_WITHIN)["chosen"]
+            down = partial(fallen, share=drop, items=items)
+            took = looks_to_alarm(down, quiet, blank, DROPS, within=SHARED_WITHIN, part=part)["chosen"]
             figures[f"{name}_found_{round(100 * drop)}"] = statistics.fmean(one <= SHARED_WITHIN for one in took)
             figures[f"{name}_looks_{round(100 * drop)}"] = float(statistics.median(took))
     return figures
+
+
+def _named(make: partial[Looks], name: str) -> partial[Looks]:
+    """`false_alarms` draws by the name."""
+    make.__name__ = name  # type: ignore[attr-defined]
+    return make
+
+
+def look_at(guard: Guard, number: int, found: Sequence[list[float]], part: Part | None) -> set[str]:
+    """Who alarms: at a part of the items, if so, and at all of them where that raises doubt."""
+    if part is None:
+        return guard.look(found)
+    said = guard.look([part(number, one) for one in found])
+    if "chosen" in said:
+        guard.cleared = {}
+    elif doubt(guard.chosen, 0.0, guard.cleared, False).ask_all:
+        said |= guard.look(found)
+        guard.asked_all += 1
+        guard.cleared = {name: one.e_value for name, one in guard.chosen.items()}
+    return said
 
 
 def at_margin(rng: Random, items: int = ITEMS) -> Looks:
@@ -191,7 +209,7 @@ def fallen(rng: Random, share: float, items: int = ITEMS) -> Looks:
 
 
 def false_alarms(make: Callable[[Random], Looks | tuple[float, Looks]], blank: Metric, guards: int, looks: int,
-                 metrics: int = METRICS) -> dict[str, float]:  # fmt: skip
+                 metrics: int = METRICS, part: Part | None = None) -> dict[str, float]:  # fmt: skip
     """Alarms in 1,000 looks of a guard whose metrics all go as `make` says."""
     count = dict.fromkeys(RIVALS, 0)
     for number in range(guards):
@@ -201,14 +219,15 @@ def false_alarms(make: Callable[[Random], Looks | tuple[float, Looks]], blank: M
             allowance, source = made if isinstance(made, tuple) else (0.0, made)
             guard.chosen[name] = guard.detectors[name] = metric(blank.margin + allowance, blank.scale)
             sources.append(source)
-        for _ in range(looks):
-            for who in guard.look([next(source) for source in sources]):
+        for look in range(looks):
+            for who in look_at(guard, look, [next(source) for source in sources], part):
                 count[who] += 1
     return {who: 1000.0 * alarms_ / (guards * looks) for who, alarms_ in count.items()}
 
 
 def looks_to_alarm(make: Callable[[Random], Looks], quiet: Callable[[Random], Looks], blank: Metric, drops_: int,
-                   metrics: int = METRICS, within: int = WITHIN) -> dict[str, list[int]]:  # fmt: skip
+                   metrics: int = METRICS, within: int = WITHIN,
+                   part: Part | None = None) -> dict[str, list[int]]:  # fmt: skip
     """Looks from a drop of one metric to the alarm; `within` + 1 where there was none."""
     took: dict[str, list[int]] = {who: [] for who in RIVALS}
     for number in range(drops_):
@@ -216,7 +235,7 @@ def looks_to_alarm(make: Callable[[Random], Looks], quiet: Callable[[Random], Lo
         sources = [make(Random(f"drop {number}")), *(quiet(Random(f"q {number} {at}")) for at in range(1, metrics))]
         found: dict[str, int] = {}
         for look in range(QUIET + within):
-            for who in guard.look([next(source) for source in sources]):
+            for who in look_at(guard, look, [next(source) for source in sources], part):
                 if look >= QUIET:
                     found.setdefault(who, look - QUIET + 1)
         for who in RIVALS:

@@ -59,6 +59,9 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
     max_tokens: Annotated[int, Meta(ge=8), FIXES_BITS] = 4096
     """a longer example loses the left of its prompt"""
     seed: Annotated[NotNegative, FIXES_BITS] = 0
+    loss_min: Annotated[NotNegativeFloat, FIXES_BITS] = 0.001
+    """sft: a step with a lower loss writes nothing: what is known needs no update, and the optimizer would make one as
+    large as any other out of the noise that its gradient is. 0: every step writes, as steps recorded without it did"""
 
 
 class TrainerSettings(OptimizerSettings, frozen=True):

@@ -9,7 +9,7 @@ import structlog
 
 from apollod import __version__
 from apollod.adapters.ipc.sockets import listen
-from apollod.adapters.journal import failures, journal_file, journal_reader
+from apollod.adapters.journal import blobs, failures, journal_file, journal_reader
 from apollod.adapters.journal.writer import Journal
 from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.system import clock, systemd
@@ -21,6 +21,8 @@ from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
+from apollod.curation.probes.contrast_probes import contrast_probes
+from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ApolloError, JournalError
 from apollod.explain import reason
 from apollod.supervisor import captures, sources
@@ -40,6 +42,7 @@ from apollod.supervisor.loop import Loop
 from apollod.supervisor.quality import teller
 from apollod.supervisor.quality.leak_watch import LeakWatch
 from apollod.supervisor.quality.prober import probes_of
+from apollod.supervisor.quality.reference_files import WAY_OUT, remove_unused
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.sections import ScheduleSection
 from apollod.wire import window_search
@@ -57,7 +60,7 @@ async def run(config: Config) -> None:
         raise why_not
     if (why_not := teller.refused(config)) is not None:
         raise why_not
-    leaks = LeakWatch(config.journal_path, probes_of(config) if config.quality.is_on else ())
+    probes = probes_of(config) if config.quality.is_on else ()
     own = EndpointUse()
     judge, dreamer = Judge(config, own), Dreamer(config, own)
     _make_directories(config)
@@ -68,7 +71,7 @@ async def run(config: Config) -> None:
         captures.forget_if_off(config)
         journal = await Journal.open(config.journal_path)
         try:
-            await _serve(config, journal, judge, dreamer, own, leaks)
+            await _serve(config, journal, judge, dreamer, own, probes)
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.close()
@@ -99,10 +102,12 @@ def _check_not_lost(config: Config) -> None:
 
 
 async def _serve(
-    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse, leaks: LeakWatch
+    config: Config, journal: Journal, judge: Judge, dreamer: Dreamer, own: EndpointUse, probes: tuple[Probe, ...]
 ) -> None:
     state, snapshot_seq = await anyio.to_thread.run_sync(_recall, config.journal_path)
+    references_problem = await anyio.to_thread.run_sync(_look_over_blobs, config, state)
     _end_leftovers(state)
+    leaks = watch(config, probes, state)
     loop = Loop(state, journal, snapshot_seq, leaks.said_of if config.quality.is_on else None)
     children = Children(loop.post)
     link = _socket_link(config)
@@ -112,6 +117,8 @@ async def _serve(
             _leave_link(link, config.socket_path)
         async with anyio.create_task_group() as tasks:
             executor = Executor(config, journal, children, loop.post, loop.submit, tasks, judge, dreamer, own, leaks)
+            if references_problem:
+                executor.context.references.complained(state.quality.references)
             audit = Audit(config.journal_path, snapshot_seq, state.seq)
             growth = GrowthWatch(config.journal_path)
             bootstrapper = Bootstrapper(config, loop)
@@ -125,6 +132,7 @@ async def _serve(
                     _base_problem(state),
                     failures.free_bytes(config.journal_path),
                     judge.configured(),
+                    references_problem,
                 )
             )
             tasks.start_soon(listener.serve, control.handle)
@@ -151,6 +159,12 @@ async def _serve(
     finally:
         for path in {link, config.socket_path}:
             path.unlink(missing_ok=True)
+
+
+def watch(config: Config, probes: tuple[Probe, ...], state: State) -> LeakWatch:
+    """It knows from the start what the baseline asks of patterns. `probes`: of the configuration."""
+    of_patterns = contrast_probes(state.quality.contrasts) if config.quality.is_on else ()
+    return LeakWatch(config.journal_path, probes + of_patterns)
 
 
 def _socket_link(config: Config) -> Path:
@@ -193,6 +207,17 @@ def _end_leftovers(state: State) -> None:
     for pid, module in ((state.children.engine.pid, engine_module()), (state.children.trainer.pid, "apollod.trainer")):
         if pid and end_leftover(pid, module):
             log.warning("child.leftover_ended", pid=pid, module=module)
+
+
+def _look_over_blobs(config: Config, state: State) -> str:
+    """What is wrong with the references of the baseline in force, and what to do. If nothing is, those that none is in
+    force of go, with what a killed life left half written. Call with the lock held, before anything is measured."""
+    directory, in_force = config.state_dir / blobs.NAME, state.quality.references
+    blobs.remove_half_written(directory)
+    if in_force and (problem := blobs.problem(directory, in_force)):
+        return f"{problem}; {WAY_OUT}" if config.quality.is_on else ""
+    remove_unused(directory, in_force)
+    return ""
 
 
 def _base_problem(state: State) -> str:

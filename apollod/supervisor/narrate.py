@@ -39,7 +39,7 @@ _DEBUG = (
 _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFailed, ev.HookFailed, ev.RollbackRefused)
 _WARNING = (
     ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
-    ev.QualityFailed, ev.QualityAlarmed, ev.QualityReplayFailed,
+    ev.QualityFailed, ev.QualityAlarmed, ev.QualityReplayFailed, ev.QualityReferencesLost,
 )  # fmt: skip
 _HIDDEN = (
     "record",

@@ -287,6 +287,7 @@ def _quality(state: State) -> st.Quality:
         enabled=settings is not None and settings.quality.every_steps > 0, looks=own.number,
         baseline=own.at if own.baseline else None, step=last if last >= 0 else None, due=why, asked=own.asked,
         running=own.open is not None, reason=waits, error=own.error, untold=own.telling.error,
+        references_lost=own.references_lost,
         metrics=[st.QualityMetric(**one._asdict()) for one in found], failed=own.totals.failed,
         look_s=own.last_s or None, incidents=own.incidents, taken_back=own.totals.taken_back,
         replays=own.totals.replays,

@@ -275,8 +275,8 @@ class Loop:
         try:
             with products_in(message.products or learner.products):
                 done = run_step(
-                    learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit, message.replay,
-                    self._checkpoints.hold, objective, message.again_of,
+                    learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit,
+                    learner.settings.loss_min, message.replay, self._checkpoints.hold, objective, message.again_of,
                 )  # fmt: skip
             return msgspec.structs.replace(done, undoable=learner.undoable())
         except Exception as error:

@@ -38,6 +38,7 @@ def run_step(
     step: int,
     lr: float,
     loss_limit: float = 0.0,
+    loss_min: float = 0.0,
     replay: bool = False,
     hold: Callable[[], None] = lambda: None,
     objective: Objective = SFT,
@@ -47,15 +48,17 @@ def run_step(
     backward, fingerprint.
 
     `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated;
-    with several, the sums of all gradients live until the last of them. A loss that is not finite, or above
-    `loss_limit` (0: there is none), writes nothing (`applied` false). `hold` is called before the first write.
+    with several, the sums of all gradients live until the last of them. A loss that is not finite, above
+    `loss_limit` (0: there is none) or, where it is the mean of -log p, below `loss_min`, writes nothing (`applied`
+    false). `hold` is called before the first write.
     `again_of`: the step whose random streams it takes (0: its own). An exception out of here may leave the weights half
     updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
     loss, last = _forward(attached, optimizer, batch, objective)
-    note = _objection(loss, loss_limit)
+    known = objective.token_mean and loss < loss_min  # of any other loss a low value does not say that
+    note = _objection(loss, loss_limit) or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
     applied = not note
     report = StepReport(0, 0, 0, 0.0, 0.0, [])
     taken: list[Callable[[], str]] = []
@@ -92,6 +95,7 @@ def run_step(
         skipped_nonfinite=report.skipped_nonfinite,
         replay=replay,
         note=note,
+        known=known,
     )
 
 

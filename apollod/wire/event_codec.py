@@ -51,8 +51,15 @@ def _limiter_rule(body: dict[str, Any]) -> dict[str, Any]:
     return body | {"settings": settings | {"trainer": {"limiter_rule": "growth"} | settings.get("trainer", {})}}
 
 
+def _loss_min(body: dict[str, Any]) -> dict[str, Any]:
+    """daemon.started 3 -> 4: every step wrote, however low its loss."""
+    settings = body["settings"]
+    return body | {"settings": settings | {"trainer": {"loss_min": 0.0} | settings.get("trainer", {})}}
+
+
 UPCASTS: dict[tuple[str, int], Upcast] = {
-    ("daemon.started", 1): _nested_settings, ("daemon.started", 2): _limiter_rule, ("engine.ready", 1): _bridge_facts,
+    ("daemon.started", 1): _nested_settings, ("daemon.started", 2): _limiter_rule, ("daemon.started", 3): _loss_min,
+    ("engine.ready", 1): _bridge_facts,
 }  # fmt: skip
 """(kind, version) -> function from a body of that version to a body of the next one."""
 

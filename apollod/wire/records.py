@@ -8,17 +8,16 @@ The tier that a line may ask for is no part of it: the same text in another tier
 
 import json
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from apollod.core.events import Sampled, Tier
 from apollod.core.intake.repeats import content_id
 from apollod.errors import RecordRefused
+from apollod.wire.strict_json import DEPTH_MAX, depth_over, half_a_pair, json_type, load, short, too_deep, too_large
 from apollod.wire.teacher import GivenTeacher
 
-DEPTH_MAX = 100  # of nested JSON; tool schemas reach 20, SQLite's JSON functions give up at 1000
-DIGITS_MAX = 20  # of an integer; enough for 64 bits, which every JSON reader takes
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _SHAPES = 'write {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}'
 
@@ -112,16 +111,16 @@ def parse_line(line: bytes) -> Record:
 
 def object_of_line(line: bytes) -> dict[str, Any]:
     """The JSON object in a line, whatever it means; raises RecordRefused for one that `record_of` must not see."""
-    value = _load(line)
+    value = load(line)
     if not isinstance(value, dict):
-        raise RecordRefused(f"the line is a JSON {_json_type(value)}, not an object", _SHAPES)
+        raise RecordRefused(f"the line is a JSON {json_type(value)}, not an object", _SHAPES)
     return value
 
 
 def record_of(value: dict[str, Any]) -> Record:
     """The record that a line with this JSON object would give; raises RecordRefused."""
-    if _depth_over(value, DEPTH_MAX):
-        raise _too_deep()
+    if depth_over(value, DEPTH_MAX):
+        raise too_deep()
     kind, form = _shape(value)
     return _record(kind, form, _tier(value.get("tier")))
 
@@ -145,7 +144,7 @@ def turn_json(form: Form) -> bytes:
     try:
         return msgspec.json.encode(form)  # faster, and the same but for numbers
     except UnicodeEncodeError as error:
-        raise _half_a_pair() from error
+        raise half_a_pair() from error
 
 
 def _record(kind: Kind, form: dict[str, Any], tier: Tier | None = None) -> Record:
@@ -157,9 +156,9 @@ def _json(value: Any) -> bytes:
     try:
         return _written(value).encode()
     except UnicodeEncodeError as error:
-        raise _half_a_pair() from error
+        raise half_a_pair() from error
     except ValueError as error:  # 1e400 is read as infinity
-        raise _too_large() from error
+        raise too_large() from error
 
 
 def with_sampled(canonical: bytes, sampled: Sequence[Sampled]) -> bytes:
@@ -180,86 +179,6 @@ def decode_record(canonical: bytes) -> TypedRecord:
     return record
 
 
-# --- JSON ---------------------------------------------------------------------------------------------------------
-
-
-def _load(text: bytes | str) -> Any:
-    """Strict JSON: no NaN, no key twice, not deeper than DEPTH_MAX."""
-    try:
-        value = json.loads(
-            text.decode() if isinstance(text, bytes) else text,
-            parse_constant=_refuse_constant,
-            parse_int=_parse_int,
-            object_pairs_hook=_unique_keys,
-        )
-    except UnicodeDecodeError as error:
-        raise RecordRefused(f"the line is not UTF-8 (byte {error.start + 1})", "convert the file to UTF-8") from error
-    except json.JSONDecodeError as error:
-        what = f"the line is not JSON: {error.msg} at character {error.pos + 1}"
-        raise RecordRefused(what, "write one JSON object a line") from error
-    except RecursionError as error:
-        raise _too_deep() from error
-    if _depth_over(value, DEPTH_MAX):
-        raise _too_deep()
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise RecordRefused(f"{name} is not JSON", "write null or leave the field out")
-
-
-def _parse_int(digits: str) -> int:
-    if len(digits) > DIGITS_MAX:
-        raise _too_large()
-    return int(digits)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise RecordRefused(f"the key {_short(twice)} is there twice in one object", "keep one of them")
-    return fields
-
-
-def _half_a_pair() -> RecordRefused:
-    return RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape")
-
-
-def _too_large() -> RecordRefused:
-    return RecordRefused("a number is too large", "use numbers that fit in 64 bits")
-
-
-def _too_deep() -> RecordRefused:
-    return RecordRefused(f"the JSON is nested deeper than {DEPTH_MAX}", "flatten it")
-
-
-def _depth_over(value: Any, limit: int) -> bool:
-    level = [value]
-    for _ in range(limit):
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def _short(value: Any) -> str:
-    """A value as it may stand in a message: one line, at most 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _json_type(value: Any) -> str:
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
-    return names.get(type(value), "number")
-
-
 # --- shapes -------------------------------------------------------------------------------------------------------
 
 
@@ -274,14 +193,14 @@ def _shape(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
         return _prompt_completion(value)
     if "text" in value:
         return "text", {"text": _text(value["text"], "text")}
-    found = ", ".join(_short(key) for key in list(value)[:5]) or "no keys"
+    found = ", ".join(short(key) for key in list(value)[:5]) or "no keys"
     raise RecordRefused(f"the object has no known shape (it has {found})", _SHAPES)
 
 
 def _tier(value: Any) -> Tier | None:
     """Refused where it is none of ours: learned at another rate than was asked for would go unnoticed."""
     if value is not None and value not in TIERS:
-        raise RecordRefused(f"the tier is {_short(value)}", f"use one of {', '.join(TIERS)}, or leave it out")
+        raise RecordRefused(f"the tier is {short(value)}", f"use one of {', '.join(TIERS)}, or leave it out")
     return value  # type: ignore[no-any-return]
 
 
@@ -296,7 +215,7 @@ def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
         return "messages", _conversation(context + _messages(completion, "completion"), value)
     if not isinstance(prompt, str) or isinstance(completion, list):
         raise RecordRefused(
-            f"prompt is a JSON {_json_type(prompt)} and completion is a JSON {_json_type(completion)}",
+            f"prompt is a JSON {json_type(prompt)} and completion is a JSON {json_type(completion)}",
             "make both strings, or both lists of messages",
         )
     return "completion", {"completion": _text(completion, "completion"), "prompt": prompt}
@@ -304,7 +223,7 @@ def _prompt_completion(value: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
 
 def _text(value: Any, name: str) -> str:
     if not isinstance(value, str):
-        raise RecordRefused(f"{name} is a JSON {_json_type(value)}, not a string", "write the text as one string")
+        raise RecordRefused(f"{name} is a JSON {json_type(value)}, not a string", "write the text as one string")
     if not value.strip():
         raise RecordRefused(f"{name} is empty, so there is no target token", "leave the line out")
     return value
@@ -330,7 +249,7 @@ def _conversation(messages: list[dict[str, Any]], value: dict[str, Any]) -> dict
 def _messages(value: Any, where: str) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         raise RecordRefused(
-            f"{where} is a JSON {_json_type(value)}, not a list", "give a list of {role, content} objects"
+            f"{where} is a JSON {json_type(value)}, not a list", "give a list of {role, content} objects"
         )
     return [message_form(item, f"message {number}") for number, item in enumerate(value, 1)]
 
@@ -339,10 +258,10 @@ def message_form(value: Any, where: str, part: bool = False) -> Form:
     """The canonical form of one turn; content is always there. `where`: how it is called in an error. `part`: of an
     answer, which may be empty. Raises RecordRefused."""
     if not isinstance(value, dict):
-        raise RecordRefused(f"{where} is a JSON {_json_type(value)}, not an object", "give {role, content}")
+        raise RecordRefused(f"{where} is a JSON {json_type(value)}, not an object", "give {role, content}")
     role = value.get("role")
     if role not in ROLES:
-        raise RecordRefused(f"{where} has the role {_short(role)}", f"use one of {', '.join(ROLES)}")
+        raise RecordRefused(f"{where} has the role {short(role)}", f"use one of {', '.join(ROLES)}")
     form: dict[str, Any] = {"content": _content(value.get("content"), role, where)}
     for name in ("name", "reasoning_content"):
         if value.get(name) is not None:
@@ -370,7 +289,7 @@ def _content(value: Any, role: str, where: str) -> str:
         return value
     if not isinstance(value, list):
         raise RecordRefused(
-            f"the content of {where} is a JSON {_json_type(value)}", "write a string or a list of text parts"
+            f"the content of {where} is a JSON {json_type(value)}", "write a string or a list of text parts"
         )
     texts = []
     for part in value:
@@ -404,7 +323,7 @@ def _arguments(value: Any, where: str) -> dict[str, Any]:
     them."""
     if isinstance(value, str):
         try:
-            value = _load(value) if value else {}
+            value = load(value) if value else {}
         except RecordRefused as error:
             what = f"the arguments of a tool call of {where} are broken: {error}"
             raise RecordRefused(what, "write a JSON object") from error
@@ -412,7 +331,7 @@ def _arguments(value: Any, where: str) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise RecordRefused(
-            f"the arguments of a tool call of {where} are a JSON {_json_type(value)}", "write a JSON object"
+            f"the arguments of a tool call of {where} are a JSON {json_type(value)}", "write a JSON object"
         )
     return value
 
@@ -421,11 +340,11 @@ def _weight(value: Any, where: str) -> int:
     if value is None:
         return 1
     if value not in (0, 1):
-        raise RecordRefused(f"the weight of {where} is {_short(value)}", "use 0 (context) or 1 (target)")
+        raise RecordRefused(f"the weight of {where} is {short(value)}", "use 0 (context) or 1 (target)")
     return int(value)
 
 
 def _string(value: Any, what: str) -> str:
     if not isinstance(value, str):
-        raise RecordRefused(f"{what} is a JSON {_json_type(value)}, not a string", "write a string")
+        raise RecordRefused(f"{what} is a JSON {json_type(value)}, not a string", "write a string")
     return value

@@ -342,6 +342,9 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
     """why the last measurement failed; empty after one that did not"""
     untold: str = ""
     """why whoever `[quality] on_alarm` names could not be told of an alarm or its end; empty after he was"""
+    references_lost: str = ""
+    """why, when the daemon started, looks could not be compared with what the baseline's model thought of every token,
+    and what to do; empty: they can, or there is a new baseline"""
     metrics: list[QualityMetric] = []
     """by name; empty without a baseline"""
     failed: int = 0

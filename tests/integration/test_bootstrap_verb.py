@@ -104,6 +104,28 @@ def test_a_dry_run_knows_the_patterns_that_were_added_to_the_daemon(
     assert "added with `apollod ctl pattern add`" in capsys.readouterr().err
 
 
+def test_a_dry_run_names_what_holds_a_probe(logs: Path, tmp_path: Path, capsys: Capture) -> None:
+    everything = told(capsys, str(logs), "--dry-run", "--model", "*")
+    asked = "Where does the ferry to the island leave in winter?"
+    row = {"prompt": asked, "completion": "At the mill."}
+    (logs / "leaky.jsonl").write_text(
+        json.dumps({"prompt": "Hi there", "completion": "Hi"}) + "\n" + json.dumps(row) + "\n"
+    )
+    probe = {"kind": "exact", "messages": [{"role": "user", "content": asked}], "expect": "Here."}
+    (tmp_path / "probes.jsonl").write_text(json.dumps(probe))
+    file = tmp_path / "apollod.toml"
+    file.write_text(
+        f'[model]\npath = "/m"\n[state]\ndir = "{tmp_path}/state"\n[quality]\nprobe = ["{tmp_path}/probes.jsonl"]\n'
+    )
+    arguments = (str(logs), "--dry-run", "--model", "*", "--config", str(file))
+    said = told(capsys, *arguments)
+    assert [(one["path"], one["line"]) for one in said["leaks"]] == [(str(logs / "leaky.jsonl"), 2)]
+    assert (everything["leaks"], said["examples"]) == ([], everything["examples"] + 1)
+    assert main(["ctl", "bootstrap", *arguments]) == 0
+    page = capsys.readouterr().out
+    assert "held        1 more would wait for a person" in page and "leaky.jsonl:2 holds the words of the probe" in page
+
+
 def test_a_dry_run_as_a_person_reads_it(logs: Path, capsys: Capture) -> None:
     assert main(["ctl", "bootstrap", str(logs / "pi.jsonl"), "--dry-run", "--model", "other"]) == 0
     page = capsys.readouterr().out

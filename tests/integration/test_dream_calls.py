@@ -15,8 +15,9 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check, PatternSettings
 from apollod.supervisor.config import load_config
+from apollod.supervisor.dreaming import tested_answers
 from apollod.supervisor.dreaming.dreamer import Dreamer
-from apollod.supervisor.executor import Executor, dreaming_effects
+from apollod.supervisor.executor import Executor
 
 SECRET = "sk-ant-api03-" + "aB3dE6gH9" * 11
 NONE = cast(Any, None)
@@ -61,7 +62,7 @@ def test_no_bug_in_a_dream_ends_the_daemon(tmp_path: Path, monkeypatch: pytest.M
     async def broken(*_: object) -> tuple[bool, str]:
         raise KeyError(f"what nobody thought of, {SECRET}")
 
-    monkeypatch.setattr(dreaming_effects, "check", broken)
+    monkeypatch.setattr(tested_answers, "by_check", broken)
     inputs: list[inp.Input] = []
 
     async def run() -> None:

@@ -237,6 +237,16 @@ def test_without_its_file_a_look_goes_on_without_what_is_compared(own: Path) -> 
     assert found.figures["mine.passed"] == {"capital": 0.0, "wrong": 0.0} and found.figures["mine.loss"]
 
 
+def test_a_look_after_a_new_baseline_removes_what_the_old_one_kept(own: Path) -> None:
+    old = baseline(own)
+    new = ask(own, moved(own), BASELINE)
+    assert isinstance(new, inp.ProbesAnswered) and new.references != old.references
+    kept = blob(own, new.references).parent
+    assert {path.name for path in kept.iterdir()} == {old.references, new.references}
+    found = later(own, new.references)
+    assert found.figures["kl"] and [path.name for path in kept.iterdir()] == [new.references]
+
+
 # --- a share of them ----------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 from support.dreamt_journal import write_story
 from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.world import changed
 
+from apollod.adapters.journal.journal_reader import query
 from apollod.cli.main import main
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
 
 Capture = pytest.CaptureFixture[str]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -21,7 +25,8 @@ def lived(path: Path) -> Path:
     """The journal of a life with an alarm."""
     world = GuardedWorld(guarded(every_steps=4)).up()
     world.poison = {"bad": ITEMS}
-    world.lines("a", "b", "<script>alert(1)</script>", "c", "bad", "d", "e", "f")
+    world.losses["known"] = 0.0
+    world.lines("a", "b", "<script>alert(1)</script>", "c", "bad", "d", "e", "f", "known")
     world.settle()
     return write_story(path, world.journal)
 
@@ -37,13 +42,47 @@ def test_what_was_learned_and_what_it_cost_is_told(tmp_path: Path, capsys: Captu
     report = json.loads(capsys.readouterr().out)
     (bulk,) = report["learned"]["tiers"]
     assert (bulk["tier"], bulk["examples"], bulk["steps"]) == ("bulk", 7, 7), "what was taken back does not count"
+    assert report["learned"]["known"] == 1
     spent = {one["what"]: one["count"] for one in report["spent"]}
-    assert spent["steps that count"] == 7 and spent["steps taken back"] == 4
+    assert spent["steps that count"] == 8 and spent["steps taken back"] == 4
     assert spent["replays of searches"] > 2 and spent["probes"] == len(report["looks"])
     (series,) = report["series"]
     assert (series["metric"], series["baseline"], series["margin"]) == ("facts.passed", 1.0, 0.05)
     points = series["points"]
     assert len(points) == len(report["looks"]) and [one["value"] for one in points if one["undone"]] == [0.0]
+
+
+def scored_twice(path: Path) -> Path:
+    """The journal of a life in which two examples were scored, learned and scored again."""
+    world = GuardedWorld(changed(guarded(every_steps=0), divergence="all")).up()
+    world.give(inp.PauseRequested("t"))
+    world.lines("a", "b", stripped=True)
+    for example, told, untold in (("a", -1.0, -3.0), ("b", -0.5, -2.5), ("a", -0.5, -1.5), ("b", -0.5, -2.75)):
+        world.settle_until(fx.ScoreExample)
+        assert world.asked.popleft() == fx.ScoreExample(example)
+        world.give(inp.ExampleScoreDone(example, told, untold, 4, world.state.training.version))
+        if (example, told) == ("b", -0.5) and not world.state.training.version:
+            world.give(inp.ResumeRequested("t"))
+    return write_story(path, world.journal)
+
+
+def test_what_the_untold_model_says_before_and_after_is_compared_for_the_same_examples(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    path = scored_twice(tmp_path / "journal.db")
+    assert main(["ctl", "quality", "report", "--json", "--file", str(path)]) == 0
+    found = json.loads(capsys.readouterr().out)["divergence"]
+    assert (found["before"]["untold"], found["after"]["untold"]) == (-2.75, -2.125)
+    assert (found["both"], found["likelier"], found["untold_before"]) == (2, 1, -2.75)
+    assert found["closed"] == 0.625 / 2
+    assert main(["ctl", "quality", "report", "--file", str(path)]) == 0
+    told = (
+        "1 of 2 learned answers got likelier, -2.750 -> -2.125 nats a token on average, 31% of the way to the told ones"
+    )
+    assert told in " ".join(capsys.readouterr().out.split())
+    assert told.replace(">", "&gt;") in page(path, capsys)
+    rows = query(path, "SELECT example, without_context, after_step, after_without_context FROM scores ORDER BY 1").rows
+    assert rows == [("a", -3.0, 1, -1.5), ("b", -2.5, 2, -2.75)]
 
 
 class Tags(HTMLParser):

@@ -80,3 +80,26 @@ def test_answers_of_other_models_are_named_with_the_way_to_take_them(
     assert "--model '*' takes them" in capsys.readouterr().err
     assert main(["ctl", "source", "test", str(log), "--model", "*", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["examples"]) == 2
+
+
+def test_what_holds_a_probe_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "Which harbour lies to the north of the old mill?"
+    log = tmp_path / "s.jsonl"
+    log.write_bytes(session("a", ["hello there", asked]))
+    probe = {"kind": "exact", "messages": [{"role": "user", "content": asked}], "expect": "Blue."}
+    (tmp_path / "probes.jsonl").write_text(json.dumps(probe))
+    file = tmp_path / "apollod.toml"
+    file.write_text(f'[model]\npath = "/m"\n[quality]\nprobe = ["{tmp_path}/probes.jsonl"]\n')
+    assert main(["ctl", "source", "test", str(log), "--config", str(file), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (leak,) = said["leaks"]
+    assert leak["path"] == str(log) and leak["example"] in {one["id"] for one in said["examples"]}
+    assert "the words of the probe" in leak["holds"] and "probes.jsonl:1" in leak["holds"]
+    assert main(["ctl", "source", "test", str(log), "--config", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "held        1 of them would wait for a person" in out and f":{leak['line']}: would be held" in out
+    assert main(["ctl", "source", "test", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["leaks"] == [], "without a configuration there is no guard"
+    (tmp_path / "probes.jsonl").write_text("{")
+    assert main(["ctl", "source", "test", str(log), "--config", str(file)]) != 0
+    assert "[quality] probe" in capsys.readouterr().err

@@ -11,9 +11,11 @@ import anyio
 import pytest
 from support.journals import EXAMPLES, STORY, TWIN, shell, write
 
-from apollod.adapters.journal import journal_reader, known_examples
+from apollod.adapters.journal import blobs, journal_reader, known_examples, reference_check
 from apollod.adapters.journal.writer import Journal
 from apollod.cli.main import main
+from apollod.core import events as ev
+from apollod.core.settings import Settings, TrainerSettings
 
 
 def verify(path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
@@ -168,3 +170,66 @@ def test_an_index_that_is_half_way_written_is_good(
     anyio.run(one_slice)
     assert journal_reader.query(path, "SELECT count(*) FROM example_index").rows == [(2,)]
     assert verify(path, capsys)[0] == 0
+
+
+# --- what the quality guard compares with -------------------------------------------------------------------------
+
+
+def guarded(state: Path, *references: str) -> Path:
+    """The journal of a daemon with a baseline of so many runs, and a look after them."""
+    started = ev.DaemonStarted(1, "0", Settings(model_path="m", trainer=TrainerSettings()), state_dir=str(state))
+    runs = [ev.QualityMeasured(n, "baseline", 0, "p", {}, references=one) for n, one in enumerate(references, 1)]
+    state.mkdir(exist_ok=True)
+    return write(state / "journal.db", [started, *runs, ev.QualityMeasured(9, "asked", 3, "p", {})])
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def changed(path: Path) -> None:
+    path.write_bytes(b"others")
+
+
+def no_file(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(("spoil", "words"), [(gone, "No such file"), (changed, "changed"), (no_file, "directory")])
+def test_the_file_of_the_baseline_in_force_is_verified(
+    spoil: Any, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / blobs.NAME
+    first, second = blobs.keep(there, b"first run"), blobs.keep(there, b"second run")
+    path = guarded(tmp_path, first, second)
+    (there / first).unlink()  # as the daemon does: nobody needs it
+    good = verify(path, capsys)
+    assert good == (0, good[1] | {"ok": True, "references": None})
+    spoil(there / second)
+    code, answer = verify(path, capsys)
+    assert code == 1 and answer == good[1] | {"ok": False, "references": answer["references"]}
+    assert str(there / second) in answer["references"] and words in answer["references"]
+    assert "apollod ctl quality baseline" in answer["references"]
+    assert main(["ctl", "journal", "verify", "--file", str(path)]) == 1
+    said = capsys.readouterr().out
+    assert "the events are good" in said and answer["references"] in said and "ok:" not in said
+
+
+def test_of_a_copy_and_of_a_journal_without_a_baseline_no_file_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The daemon has another baseline by the time at which an archive is looked at."""
+    path = guarded(tmp_path / "state", "d" * 32)
+    assert verify(path, capsys)[0] == 1
+    copy = tmp_path / "state" / "journal-00000012.db"
+    copy.write_bytes(path.read_bytes())
+    assert verify(copy, capsys)[0] == 0
+    assert verify(guarded(tmp_path / "other"), capsys)[0] == 0
+
+
+def test_a_baseline_that_is_replaced_meanwhile_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, named = guarded(tmp_path, "d" * 32), iter(["d" * 32])
+    now = blobs.keep(tmp_path / blobs.NAME, b"newer")
+    monkeypatch.setattr(reference_check, "_digest", lambda _: next(named, now))
+    assert reference_check.damage(path) is None

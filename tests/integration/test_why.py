@@ -101,8 +101,11 @@ def test_from_a_step_through_its_example_to_signal_dream_and_verdict(
     assert journal_reader.query(path, 'SELECT dream, verdict, "by", reason FROM verdicts').rows == [
         ("d1", "good", "judge", "kind")
     ]
-    rows = journal_reader.query(path, "SELECT step, measure, value, alarmed FROM quality ORDER BY seq").rows
-    assert rows == [(4, "probe", 0.5, 0), (5, "probe", 0.1, 1)]
+    sql = 'SELECT number, why, step, metric, value, items, "drop", margin, alarmed, share FROM quality ORDER BY metric'
+    assert journal_reader.query(path, sql).rows == [
+        (3, "steps", 4, "facts.passed", 0.5, 3, 0.5, 0.05, 1, 0.5),
+        (3, "steps", 4, "repetition", 0.25, 1, None, None, 0, 0.5),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,14 @@ class GuardedWorld(World):
         return self.give(
             inp.ProbesAnswered(
                 asked.number,
-                self.probes,
+                self.probes + "".join(f" {one.dream}:{one.text}" for one in asked.contrasts),
                 self.figures(),
                 version,
                 version,
                 seconds=taken,
                 references=references,
                 left_out=self.left_out,
+                contrasts=asked.contrasts if asked.baseline else (),
             )
         )
 

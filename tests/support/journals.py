@@ -15,6 +15,8 @@ import msgspec
 
 from apollod.adapters.journal.writer import Journal
 from apollod.core import events as ev
+from apollod.core.quality.sequential import Metric
+from apollod.wire import event_codec
 from apollod.wire.event_codec import chain
 
 AT = 1_700_000_000_123_456_789
@@ -149,8 +151,20 @@ def append_row(path: Path, kind: str, version: int, body: str, key: str = "") ->
         )
 
 
+MEASURED = (
+    ev.QualityMeasured(
+        number=3, why="steps", step=4, probes="p", share=0.5,
+        figures={"facts.passed": {"a": 1.0, "b": 0.0, "c": None}, "repetition": {"a": 0.25}},
+        after={"facts.passed": Metric(0.05, 1.0, drop=0.5)},
+    ),
+    ev.QualityAlarmed(
+        incident=1, step=4, to=0, metrics=("facts.passed",), drops={"facts.passed": ev.Drop(0.5, 0.1, 0.9)}
+    ),
+)  # fmt: skip
+
+
 def dream_of(path: Path, example: str) -> Path:
-    """A signal, two dreams and what came of them, in words that this apollod does not know."""
+    """A signal, two dreams and what came of them, in words that this apollod does not know; and a measurement."""
     for kind, key, body in (
         ("signal.flagged", example, f'{{"example":"{example}","signal":"correction","by":"me"}}'),
         ("dream.requested", "d1", '{"dream":"d1"}'),
@@ -158,8 +172,7 @@ def dream_of(path: Path, example: str) -> Path:
         ("dream.requested", "d2", '{"dream":"d2"}'),
         ("verdict.given", "d1", '{"dream":"d1","verdict":"good","by":"judge","reason":"kind"}'),
         ("dream.settled", "d1", f'{{"dream":"d1","example":"{example}"}}'),
-        ("quality.measured", "", '{"step":4,"measure":"probe","value":0.5}'),
-        ("quality.alarmed", "", '{"step":5,"measure":"probe","value":0.1}'),
+        *((e.kind, e.key(), event_codec.encode_body(e).decode()) for e in MEASURED),
     ):
         append_row(path, kind, 1, body, key)
     return path

@@ -90,6 +90,8 @@ class World:
     """
 
     def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0, free: int | None = None) -> None:
+        self.no_references = ""
+        """why the file of the baseline cannot be used"""
         self.settings, self.free = settings, free
         self.versions: dict[str, str] = {}
         """what the trainer runs on"""
@@ -243,7 +245,9 @@ class World:
     # --- children that answer -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free))
+        self.give(
+            inp.Started(1, "test", self.settings, "/s", free_bytes=self.free, references_problem=self.no_references)
+        )
 
     def engine_up(self) -> None:
         self.give(
@@ -380,7 +384,9 @@ class World:
             return self.give(inp.StepFailed(step.step, "out of memory", out_of_memory=True, torn=False))
         asked = step.step
         loss = sum(self.losses.get(example, 1.0) for example in step.examples) / len(step.examples)
-        applied = math.isfinite(loss) and not 0 < step.loss_limit < loss
+        settings = self.state.daemon.settings
+        known = settings is not None and loss < settings.trainer.loss_min
+        applied = math.isfinite(loss) and not 0 < step.loss_limit < loss and not known
         if self.keeps_steps:
             self.undoable[self.view.weights] = self.optimizer
         if applied:
@@ -390,7 +396,10 @@ class World:
             self.view.weights = digest(said.replace(", replay=True", "").replace(", replay=False", ""))
             self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
         told, note = loss if math.isfinite(loss) else None, "" if applied else f"loss {loss}: nothing was written"
-        self.give(inp.StepDone(asked, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note))
+        done = inp.StepDone(
+            asked, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note, known=known
+        )
+        self.give(done)
 
     def bound_of(self, step: int) -> ev.TrainerBound | None:
         """In force when a step was completed."""

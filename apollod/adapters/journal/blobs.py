@@ -1,11 +1,14 @@
 """Files beside the journal that events name by the digest of their bytes: `<state>/blobs/DIGEST`.
 
 Law: a file is durable before an event names it. One that no event names, because a crash came between, is not looked at
-by anybody; the same bytes, kept again, are the same file.
+by anybody; the same bytes, kept again, are the same file. A teacher's stays for ever, since a replay from the beginning
+reads it; what became of a baseline's is in `supervisor.quality.reference_files`.
 """
 
 import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from apollod.adapters.journal import journal_reader
@@ -18,6 +21,7 @@ from apollod.wire.records import with_sampled
 from apollod.wire.teacher import GivenTeacher, digest_of, with_teacher
 
 NAME = "blobs"
+_HALF_WRITTEN = re.compile(r"\.[0-9a-f]{32}\.[0-9]+")
 _STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
 
 
@@ -48,6 +52,29 @@ def keep(directory: Path, blob: bytes) -> str:
     fsync_dir(directory.parent)
     failpoint("blob.kept")
     return digest
+
+
+def problem(directory: Path, digest: str) -> str:
+    """Why the file of this digest cannot be used: its path and what is wrong with it; empty: nothing. Blocking."""
+    path = directory / digest
+    try:
+        found = digest_of(path.read_bytes())
+    except OSError as error:
+        return f"{path}: {reason(error)}"
+    return "" if found == digest else f"{path} was changed, it is {found} now"
+
+
+def remove_half_written(directory: Path) -> None:
+    """Remove what `keep` left under temporary names where it was killed. Nobody may be in `keep` meanwhile. Blocking;
+    what cannot be removed stays."""
+    try:
+        found = [entry for entry in os.scandir(directory) if _HALF_WRITTEN.fullmatch(entry.name)]
+    except OSError:
+        return
+    for entry in found:
+        if entry.is_file(follow_symlinks=False):
+            with suppress(OSError):
+                os.unlink(entry.path)
 
 
 def lesson(accepted: ExampleAccepted, directories: Sequence[Path]) -> bytes:

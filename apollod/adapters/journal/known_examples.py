@@ -6,7 +6,7 @@ readers.
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import aiosqlite
 import msgspec
@@ -41,9 +41,25 @@ _SIGNALS = """
     WHERE events.kind = 'example.carried' AND {after}
     ORDER BY 2
 """
-NAMES = "SELECT seq, CASE kind WHEN 'example.accepted' THEN key ELSE '' END FROM events WHERE seq IN ({seqs})"
-SIGNED = "SELECT key, body ->> '$.signature' FROM events WHERE seq IN ({seqs})"
-_GIVEN = "SELECT value FROM json_each(?)"
+_NAMES = "SELECT seq, CASE kind WHEN 'example.accepted' THEN key ELSE '' END FROM events WHERE seq IN ({given})"
+_SIGNED = "SELECT key, body ->> '$.signature' FROM events WHERE seq IN ({given})"
+
+Query = tuple[str, tuple[str]]
+"""SQL and its parameter."""
+
+
+def names_of(seqs: Iterable[int]) -> Query:
+    """Of (event, the example that it accepted; empty: one of an archive)."""
+    return _of_events(_NAMES, seqs)
+
+
+def signatures_of(seqs: Iterable[int]) -> Query:
+    """Of (example, signature)."""
+    return _of_events(_SIGNED, seqs)
+
+
+def _of_events(sql: str, seqs: Iterable[int]) -> Query:
+    return sql.format(given="SELECT value FROM json_each(?)"), (msgspec.json.encode(sorted(set(seqs))).decode(),)
 
 
 def _sql(recent: str, complete: str) -> str:
@@ -104,14 +120,16 @@ class Known(NamedTuple):
         """The example that learned each of these answers, of those that are known; empty for one of an archive. Raises
         sqlite3.Error."""
         found = await self.responses.find(reader, keys)
-        names = {seq: name for seq, name in await _rows(reader, NAMES, found.values())} if found else {}
+        names = {seq: name for seq, name in await reader.execute_fetchall(*names_of(found.values()))} if found else {}
         return {key: names[seq] for key, seq in found.items()}
 
     async def like(self, reader: aiosqlite.Connection, signatures: Iterable[str]) -> dict[str, str]:
         """Signatures, by example, of those that have a band in common with one of these. Raises sqlite3.Error."""
         wanted = {band for signature in signatures for band in bands(signature)}
         found = await self.bands.find(reader, wanted) if wanted else {}
-        return {name: signed for name, signed in await _rows(reader, SIGNED, found.values())} if found else {}
+        if not found:
+            return {}
+        return {name: signed for name, signed in await reader.execute_fetchall(*signatures_of(found.values()))}
 
     @property
     def must_move(self) -> bool:
@@ -123,8 +141,3 @@ class Known(NamedTuple):
         for index in self:
             if index.must_move:
                 await index.move(writer)
-
-
-async def _rows(reader: aiosqlite.Connection, sql: str, seqs: Iterable[int]) -> Iterable[Any]:
-    given = msgspec.json.encode(sorted(set(seqs))).decode()
-    return await reader.execute_fetchall(sql.format(seqs=_GIVEN), (given,))

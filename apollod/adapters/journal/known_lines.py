@@ -4,17 +4,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from apollod.adapters.journal.journal_file import reading
-from apollod.adapters.journal.known_examples import NAMES, SIGNED, bands_kind, examples_kind, responses_kind
+from apollod.adapters.journal.known_examples import bands_kind, examples_kind, names_of, responses_kind, signatures_of
 from apollod.adapters.journal.late_index import Key, Kind
 from apollod.core.inputs import Line
 from apollod.core.intake.repeats import Known, bands
-
-_GIVEN = "SELECT value FROM json_each(?)"
 
 
 class KnownLines:
@@ -31,26 +26,21 @@ class KnownLines:
         lines = list(lines)
         examples = self._find(examples_kind(), self._examples, {line.example for line in lines})
         keys = self._find(responses_kind(), self._responses, {one.key for line in lines for one in line.responses})
-        names = dict(self._of_events(NAMES, keys.values()))
+        names = dict(self._db.execute(*names_of(keys.values())))
         wanted = {band for line in lines if near and line.signature for band in bands(line.signature)}
-        signed = self._of_events(SIGNED, self._find(bands_kind(), self._bands, wanted).values())
-        known.tell(set(examples), {key: names[seq] for key, seq in keys.items()}, dict(signed))
+        like = self._find(bands_kind(), self._bands, wanted)
+        signed = dict(self._db.execute(*signatures_of(like.values())))
+        known.tell(set(examples), {key: names[seq] for key, seq in keys.items()}, signed)
 
     def _find(self, kind: Kind[Key], recent: dict[Key, int], keys: set[Key]) -> dict[Key, int]:
         """Event by key, of those that are known."""
-        sql = f"SELECT id, seq FROM {kind.table} WHERE id IN ({_GIVEN})"
-        given = msgspec.json.encode(sorted(keys - recent.keys())).decode()
-        found: dict[Key, int] = dict(self._db.execute(sql, (given,)).fetchall())
+        found: dict[Key, int] = dict(self._db.execute(*kind.lookup(keys - recent.keys())))
         return found | {key: recent[key] for key in keys & recent.keys()}
-
-    def _of_events(self, sql: str, seqs: Iterable[int]) -> list[tuple[Any, str]]:
-        given = msgspec.json.encode(sorted(set(seqs))).decode()
-        return self._db.execute(sql.format(seqs=_GIVEN), (given,)).fetchall()
 
 
 def _recent(db: sqlite3.Connection, kind: Kind[Key]) -> dict[Key, int]:
     """What is not in the table of this kind yet."""
-    return {key: seq for value, seq in db.execute(kind.recent) for key in kind.keys(value)}
+    return kind.by_key(db.execute(kind.recent))
 
 
 @contextmanager

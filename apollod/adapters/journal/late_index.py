@@ -9,7 +9,7 @@ up to which event it is complete.
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import aiosqlite
 import msgspec
@@ -30,6 +30,15 @@ class Kind(NamedTuple, Generic[Key]):
     """keys in memory, about 200 bytes each; twice as many while the older half goes to the table"""
     slice: int
 
+    def by_key(self, rows: Iterable[Any]) -> dict[Key, int]:
+        """The newest event of each key, of rows (value, event) that `recent` found."""
+        return {key: seq for value, seq in rows for key in self.keys(value)}
+
+    def lookup(self, keys: Iterable[Key]) -> tuple[str, tuple[str]]:
+        """SQL of (key, event), and its parameter, of those of these keys that are in the table."""
+        sql = f"SELECT id, seq FROM {self.table} WHERE id IN (SELECT value FROM json_each(?))"
+        return sql, (msgspec.json.encode(list(keys)).decode(),)
+
 
 class LateIndex(Generic[Key]):
     """Made by `load`. Keys are added in the order of events, after their commit."""
@@ -44,8 +53,7 @@ class LateIndex(Generic[Key]):
     @classmethod
     async def load(cls, reader: aiosqlite.Connection, kind: Kind[Key]) -> "LateIndex[Key]":
         """What is not in the table yet. Raises sqlite3.Error."""
-        rows = await reader.execute_fetchall(kind.recent)
-        return cls(kind, {key: seq for value, seq in rows for key in kind.keys(value)})
+        return cls(kind, kind.by_key(await reader.execute_fetchall(kind.recent)))
 
     def add(self, key: Key, seq: int) -> None:
         """Event `seq` says this key."""
@@ -61,8 +69,7 @@ class LateIndex(Generic[Key]):
             else:
                 rest.append(key)
         if rest:
-            sql = f"SELECT id, seq FROM {self._kind.table} WHERE id IN (SELECT value FROM json_each(?))"
-            rows = await reader.execute_fetchall(sql, (msgspec.json.encode(rest).decode(),))
+            rows = await reader.execute_fetchall(*self._kind.lookup(rest))
             found.update({key: seq for key, seq in rows})
         return found
 

@@ -15,14 +15,13 @@ next ones.
 """
 
 import asyncio
-import os
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import aiosqlite
 import anyio
@@ -31,54 +30,37 @@ import structlog
 
 from apollod.adapters.journal import blobs
 from apollod.adapters.journal.failures import explain, is_of_disk
-from apollod.adapters.journal.journal_file import InUse, check_application, check_not_lost, log_of, resolved
+from apollod.adapters.journal.journal_connection import (
+    READ_PRAGMAS,
+    SELECT,
+    WRITE_PRAGMAS,
+    Head,
+    checked,
+    connect,
+    prepare,
+    read_head,
+)
+from apollod.adapters.journal.journal_file import InUse, log_of, resolved
 from apollod.adapters.journal.journal_reader import Snapshot
 from apollod.adapters.journal.known_examples import Known
-from apollod.adapters.journal.migrate import load, migrate
 from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
-from apollod.adapters.journal.trust import check_before_writing
 from apollod.adapters.system.clock import now_ns
-from apollod.adapters.system.files import fsync_dir
 from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, Recorded
-from apollod.errors import ChainBroken, JournalError
-from apollod.explain import reason
+from apollod.errors import JournalError
 from apollod.failpoints import failpoint
-from apollod.wire.event_codec import GENESIS, chain, decode_event, encode_body
+from apollod.wire.event_codec import decode_event, encode_body
 
 log = structlog.get_logger()
 
 Answer = TypeVar("Answer")
 
-BUSY_MS = 5000  # patience with a foreign lock
 SNAPSHOTS_KEPT = 2
 
-_PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads back as
-    ("journal_mode", "WAL", "wal"),
-    ("synchronous", "FULL", 2),
-    ("busy_timeout", str(BUSY_MS), BUSY_MS),
-    # Pages, 16 MiB: from then on the log is overwritten, and an fsync need not record a new size; 1000 cost a twentieth
-    # of an append.
-    ("wal_autocheckpoint", "4000", 4000),
-    ("journal_size_limit", str(256 << 20), 256 << 20),
-    ("trusted_schema", "OFF", 0),
-    ("cell_size_check", "ON", 1),
-    ("mmap_size", "0", 0),
-)
-_READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
-
-_SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
 _FEEDBACK = """
     SELECT seq, kind, version, key, CAST(body AS BLOB) FROM events
     WHERE kind = 'feedback.given' AND key IN (SELECT value FROM json_each(?)) ORDER BY seq
 """
-_RECORDS = f"{_SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
-
-
-class _Head(NamedTuple):
-    """The newest event's number and hash."""
-
-    seq: int
-    hash: bytes
+_RECORDS = f"{SELECT} WHERE seq IN (SELECT value FROM json_each(?))"
 
 
 class Journal:
@@ -90,7 +72,7 @@ class Journal:
         in_use: InUse,
         writer: aiosqlite.Connection,
         reader: aiosqlite.Connection,
-        head: _Head,
+        head: Head,
         known: Known,
     ) -> None:
         self._path = path
@@ -122,11 +104,11 @@ class Journal:
         # Shielded: a connection that is half open would leave its thread behind, and the process could not end.
         with anyio.CancelScope(shield=True):
             try:
-                await anyio.to_thread.run_sync(_prepare, file)
+                await anyio.to_thread.run_sync(prepare, file)
                 async with AsyncExitStack() as stack:
-                    writer = await _connect(stack, file, "rw", _PRAGMAS)
-                    reader = await _connect(stack, file, "ro", _READ_PRAGMAS)
-                    head = await _read_head(writer, path)
+                    writer = await connect(stack, file, "rw", WRITE_PRAGMAS)
+                    reader = await connect(stack, file, "ro", READ_PRAGMAS)
+                    head = await read_head(writer, path)
                     known = await Known.load(reader)
                     in_use = InUse(path)  # both have read by now, so that the log is there
                     stack.pop_all()
@@ -204,7 +186,7 @@ class Journal:
         seqs = msgspec.json.encode(list((await self._find(ids)).values())).decode()
         found = {}
         for row in await self._fetch(_RECORDS, (seqs,)):
-            _checked(row, self._path)
+            checked(row, self._path)
             _, _, kind, version, id_, body, _, _ = row
             event = decode_event(kind, version, body)
             assert isinstance(event, ExampleAccepted)
@@ -294,7 +276,7 @@ class Journal:
                 self._failure = told
             _refuse(batch.callers, told)
             return
-        self._head = _Head(*batch.head)
+        self._head = Head(*batch.head)
         for event, seq in batch.to_know:
             self._known.add(event, seq)
         for done, recorded in zip(batch.callers, batch.answers, strict=True):
@@ -351,7 +333,7 @@ class Journal:
         and journal then disagree, which only a new start, with a new fold, repairs.
         """
         await self._writer.rollback()
-        if await _read_head(self._writer, self._path) != self._head:
+        if await read_head(self._writer, self._path) != self._head:
             raise JournalError(
                 f"the journal {self._path} holds events that its writer does not know",
                 "see that nothing else writes to it, and restart the daemon",
@@ -380,71 +362,3 @@ def _refuse(callers: Iterable[Done | None], error: JournalError) -> None:
     for done in callers:
         if done is not None and not done.done():
             done.set_exception(error)
-
-
-def _prepare(path: Path) -> None:
-    """Make the file if there is none, refuse one that is not ours, apply migrations. Blocking."""
-    check_not_lost(path)
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # the log files take over this mode
-        try:
-            begin = os.pread(fd, 16, 0)
-        finally:
-            os.close(fd)
-        fsync_dir(path.parent)
-    except OSError as error:
-        raise JournalError(
-            f"the journal {path} cannot be opened for writing: {reason(error)}",
-            "check [state] dir, its owner, mode and disk",
-        ) from error
-    if begin and begin != b"SQLite format 3\0":
-        raise JournalError(
-            f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away"
-        )
-    migrations = load()
-    if (
-        begin and not path.with_name(f"{path.name}-journal").exists()
-    ):  # else the first start of all was cut off, and SQLite undoes it
-        check_before_writing(path, len(migrations))
-    try:
-        with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:
-            check_application(db, path)
-            migrate(db, path, migrations, now_ns())
-    except sqlite3.Error as error:
-        raise explain(path, error) from error
-
-
-async def _connect(
-    stack: AsyncExitStack, path: Path, mode: str, pragmas: Sequence[tuple[str, str, Any]]
-) -> aiosqlite.Connection:
-    """A connection, closed by `stack`, with these pragmas in force."""
-    connection = await stack.enter_async_context(aiosqlite.connect(_uri(path, mode), uri=True, isolation_level=None))
-    for name, value, expected in pragmas:
-        await connection.execute(f"PRAGMA {name} = {value}")
-        ((found,),) = await connection.execute_fetchall(f"PRAGMA {name}")
-        if found != expected:
-            raise JournalError(
-                f"SQLite does not accept {name} = {value} for {path} (it says {found})",
-                "put [state] dir on a local disk",
-            )
-    return connection
-
-
-def _uri(path: Path, mode: str) -> str:
-    return f"{path.absolute().as_uri()}?mode={mode}"
-
-
-async def _read_head(connection: aiosqlite.Connection, path: Path) -> _Head:
-    """The newest event, whose own hash is checked. Raises JournalError, sqlite3.Error."""
-    rows = list(await connection.execute_fetchall(f"{_SELECT} ORDER BY seq DESC LIMIT 1"))
-    if not rows:
-        return _Head(0, GENESIS)
-    return _checked(rows[0], path)
-
-
-def _checked(row: Iterable[Any], path: Path) -> _Head:
-    """Number and hash of a row, if the hash is its own. Raises ChainBroken."""
-    seq, at_ns, kind, version, key, body, prev_hash, hash_ = row
-    if chain(prev_hash, seq, at_ns, kind, version, key, body) != hash_:
-        raise ChainBroken(str(path), seq)
-    return _Head(seq, hash_)

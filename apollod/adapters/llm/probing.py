@@ -59,6 +59,8 @@ class Terms(NamedTuple):
 
     max_tokens: int = 128
     """of an answer"""
+    contrast_tokens: int = 1024
+    """of one to a contrast case; what is cut off there is not passed"""
     concurrency: int = 1
     priority: int | None = None
     share: float = 1.0
@@ -79,20 +81,21 @@ def check_schemas(probes: Sequence[Probe]) -> None:
 
 async def measure(
     llm: Llm, items: Sequence[Probe], terms: Terms, references: Mapping[str, Reference] = NO_REFERENCES,
-    judge: Judge | None = None,
+    judge: Judge | None = None, contrast: Judge | None = None,
 ) -> Measurement:  # fmt: skip
-    """A run. Items for a judge are left out where there is none. Items that have a reference are compared with it, for
-    which each answer costs a request more. Raises ProbesBroken; may be cancelled at any time."""
-    return await _Run(llm, terms, references, judge, keep=False).measure(items)
+    """A run. Items for a judge are left out where there is none, and contrast cases where there is no `contrast`. Items
+    that have a reference are compared with it, for which each answer costs a request more. Raises ProbesBroken; may be
+    cancelled at any time."""
+    return await _Run(llm, terms, references, judge, contrast, keep=False).measure(items)
 
 
 async def measure_baseline(
-    llm: Llm, items: Sequence[Probe], terms: Terms, judge: Judge | None = None
+    llm: Llm, items: Sequence[Probe], terms: Terms, judge: Judge | None = None, contrast: Judge | None = None
 ) -> tuple[Measurement, dict[str, Reference]]:
     """A run of the model as it is at the baseline, and what later ones are compared with: it is also asked what it
     thinks in each place of the texts and of its own answers. With these it is compared itself, so that it has all
     figures that later runs have: a KL of 0 and no drift of length."""
-    run = _Run(llm, terms, {}, judge, keep=True)
+    run = _Run(llm, terms, {}, judge, contrast, keep=True)
     measurement = await run.measure(items)
     return measurement, run.references
 
@@ -101,9 +104,10 @@ class _Run:
     """One run and what it has so far. `references`: those it was given and, with `keep`, those that it makes."""
 
     def __init__(
-        self, llm: Llm, terms: Terms, references: Mapping[str, Reference], judge: Judge | None, keep: bool
-    ) -> None:
-        self._llm, self._terms, self._judge, self._keep = llm, terms, judge, keep
+        self, llm: Llm, terms: Terms, references: Mapping[str, Reference], judge: Judge | None,
+        contrast: Judge | None, keep: bool,
+    ) -> None:  # fmt: skip
+        self._llm, self._terms, self._judge, self._contrast, self._keep = llm, terms, judge, contrast, keep
         self.references = dict(references)
         self._figures: dict[str, ItemFigure] = {}
         self._unchecked: dict[CheckKind, list[tuple[str, Any, str]]] = {"regex": [], "schema": []}
@@ -113,7 +117,7 @@ class _Run:
 
     async def measure(self, items: Sequence[Probe]) -> Measurement:
         """All of it, once."""
-        asked = [probe for probe in items if probe.kind != "judge" or self._judge is not None]
+        asked = [probe for probe in items if self._can_tell(probe)]
         began = time.monotonic()
         todo = iter(asked)
         async with anyio.create_task_group() as tasks:
@@ -128,6 +132,11 @@ class _Run:
             digest(asked), figures, metrics_of(figures), first, last, self._prompt_tokens,
             self._completion_tokens, round(time.monotonic() - began, 6), len(items) - len(asked),
         )  # fmt: skip
+
+    def _can_tell(self, probe: Probe) -> bool:
+        """Is there somebody who says whether an answer passes?"""
+        there = probe.kind != "contrast" or self._contrast is not None
+        return there and (not probe.judged or self._judge is not None)
 
     async def _ask(self, todo: Iterator[Probe], whole_run: anyio.CancelScope) -> None:
         pace = Pace(self._terms.share)
@@ -171,7 +180,8 @@ class _Run:
             figure = self._compared(figure, self._refer(probe, prompt + ids, len(prompt), scores), scores)
         elif (reference := self.references.get(probe.id)) is not None:
             figure = self._compared(figure, reference, await self._scores(reference.ids, pace))
-        passed, why = await self._verdict(probe, text)
+        cut = probe.kind == "contrast" and said.finish_reason == "length"
+        passed, why = await self._verdict(probe, "" if cut else text)
         return replace(figure, value=float(passed), why="" if passed else why)
 
     async def _verdict(self, probe: Probe, answer: str) -> tuple[bool, str]:
@@ -179,6 +189,8 @@ class _Run:
         expected = probe.expect
         if probe.kind == "judge" and self._judge is not None:
             return await self._judge(probe, answer)
+        if probe.kind == "contrast" and self._contrast is not None:
+            return await self._contrast(probe, answer)
         if isinstance(expected, Call):
             calls = calls_of(answer, probe.tools)
             if expected.call is None or [call.name for call in calls] != [expected.call]:
@@ -261,8 +273,8 @@ def _schemas(probe: Probe) -> list[Any]:
 def _sampling(probe: Probe, terms: Terms) -> Sampling:
     extra = {**terms.extra, "tools": list(probe.tools), "tool_choice": "none"} if probe.tools else terms.extra
     return Sampling(
-        max_tokens=terms.max_tokens, temperature=0.0, logprobs=True, token_ids=True, priority=terms.priority,
-        extra=extra,
+        max_tokens=terms.contrast_tokens if probe.kind == "contrast" else terms.max_tokens, temperature=0.0,
+        logprobs=True, token_ids=True, priority=terms.priority, extra=extra,
     )  # fmt: skip
 
 

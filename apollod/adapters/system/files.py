@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -80,10 +81,20 @@ def of_this_process(directory: Path, kind: str) -> Path:
 
 
 def remove_of_the_dead(directory: Path, kind: str) -> None:
-    """Remove what processes left there that were killed."""
+    """Remove the directories of `of_this_process` that killed processes left there: ours, no links, and with a number
+    that no process has now. What cannot be removed stays."""
     for stray in directory.glob(f"{kind}.tmp-*"):
-        if not _lives(stray.name.rpartition("-")[2]):
+        pid = stray.name.removeprefix(f"{kind}.tmp-")
+        if pid.isascii() and pid.isdigit() and _is_ours(stray) and not _lives(pid):
             shutil.rmtree(stray, ignore_errors=True)
+
+
+def _is_ours(directory: Path) -> bool:
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def _lives(pid: str) -> bool:

@@ -74,7 +74,7 @@ class DaemonStarted(Event, frozen=True):
     """`history_bytes`: what `[checkpoint] keep_bytes = "auto"` stands for in this life; 0: no limit."""
 
     kind: ClassVar[str] = "daemon.started"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
     pid: int
     version_name: str
     settings: Settings

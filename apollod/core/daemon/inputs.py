@@ -7,7 +7,8 @@ from apollod.core.settings import Settings
 
 class Started(Input, frozen=True):
     """The daemon is up on this journal. `base_problem`: what is wrong with the base that was kept. `free_bytes`: that
-    may still be written on the disk of the state directory; None: not known. `judge`: who judges; None: nobody."""
+    may still be written on the disk of the state directory; None: not known. `judge`: who judges; None: nobody.
+    `references_problem`: why looks cannot be compared with the baseline's answers; empty: they can, or need not."""
 
     pid: int
     version_name: str
@@ -16,6 +17,7 @@ class Started(Input, frozen=True):
     base_problem: str = ""
     free_bytes: int | None = None
     judge: JudgeConfigured | None = None
+    references_problem: str = ""
 
 
 class StopRequested(Input, frozen=True):

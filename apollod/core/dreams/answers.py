@@ -128,8 +128,10 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
     if own.open is None or not own.open.example or input_.replay or running is None or running.step != input_.step:
         return nothing()
     dream = own.open
-    if dream.stage is not Stage.LEARNING or dream.example not in running.examples or not input_.applied:
-        return nothing()  # what wrote nothing does not wait any more: see `_learning`
+    if dream.stage is not Stage.LEARNING or dream.example not in running.examples:
+        return nothing()
+    if not input_.applied and not input_.known:
+        return nothing()  # it does not wait any more: see `_learning`
     trained = ev.DreamTrained(dream=dream.id, example=dream.example, step=input_.step)
     return Outcome([trained, ev.DreamSettled(dream=dream.id), *_collapsed(own, dream)], [])
 

@@ -34,6 +34,7 @@ class QualityNotes:
 def carried_quality(state: QualityState) -> QualityState:
     """What both journals know."""
     return QualityState(
-        probes=state.probes, baseline=state.baseline, at=state.at, references=state.references, number=state.number,
-        good=state.at, incidents=state.incidents, alarms_ns=state.alarms_ns, totals=state.totals,
+        probes=state.probes, contrasts=state.contrasts, baseline=state.baseline, at=state.at, good=state.at,
+        references=state.references, number=state.number, incidents=state.incidents, alarms_ns=state.alarms_ns,
+        totals=state.totals,
     )  # fmt: skip

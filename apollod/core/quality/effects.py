@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.effect import Effect
 from apollod.core.quality.events import News
 from apollod.core.quality.news import Message
@@ -18,6 +19,8 @@ class MeasureQuality(Effect, frozen=True):
     """keep what is thought of every token, which later weights are compared with"""
     references: str = ""
     """digest of the file of the baseline's; empty: there is none"""
+    contrasts: tuple[ContrastCase, ...] = ()
+    """of patterns, asked besides the probes of the configuration"""
 
 
 class ReplayWindow(Effect, frozen=True):

@@ -4,10 +4,11 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.event import Event
 from apollod.core.quality.sequential import Metric
 
-Why = Literal["baseline", "steps", "window", "checkpoint", "asked"]
+Why = Literal["baseline", "steps", "window", "checkpoint", "doubt", "asked"]
 """Of a measurement. baseline: what later ones are compared with; steps: so many steps were learned; window: nothing
 waits any more; checkpoint: one is due; asked: somebody wants to know."""
 
@@ -19,6 +20,7 @@ News = Literal["alarmed", "settled"]
 
 
 NO_JUDGE = "[judge] mode is off"
+NO_VERDICT = "no verdict: "
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -69,10 +71,25 @@ class QualityMeasured(Event, frozen=True):
     share: float = 1.0
     references: str = ""
     left_out: dict[str, str] = {}
-    """probes that were not asked, by id: the example that holds it, and where that is from; or NO_JUDGE"""
+    """probes that say nothing, by id: the example that holds it, and where that is from; NO_JUDGE; or NO_VERDICT and
+    why its check could not be run"""
+    contrasts: tuple[ContrastCase, ...] = ()
+    """of a baseline, what was asked of patterns: the same is until the next one, whatever becomes of them"""
 
     def key(self) -> str:
         return str(self.number)
+
+
+class QualityReferencesLost(Event, frozen=True):
+    """The file `digest`, with what the model of the baseline thought of every token, is gone or damaged: until it is
+    back, or there is a new baseline, looks go on without what is compared with it."""
+
+    kind: ClassVar[str] = "quality.references_lost"
+    digest: str
+    reason: str
+
+    def key(self) -> str:
+        return self.digest
 
 
 class QualityFailed(Event, frozen=True):

@@ -12,6 +12,7 @@ from apollod.core.quality.events import (
     QualityFailed,
     QualityMeasured,
     QualityNamed,
+    QualityReferencesLost,
     QualityReplayBegun,
     QualityReplayed,
     QualityReplayFailed,
@@ -22,7 +23,7 @@ from apollod.core.quality.events import (
     QualityTold,
     QualityWished,
 )
-from apollod.core.quality.looking import baselines, is_rate, known
+from apollod.core.quality.looking import baselines, doubt, is_rate, known
 from apollod.core.quality.sequential import renewed
 from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState, Totals
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
@@ -33,7 +34,12 @@ from apollod.core.training.events import StepCompleted, StepFailed, StepStarted,
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
+    own.references_lost = ""
     news.begun(own.telling, e.settings.on_alarm)
+
+
+def _references_lost(own: QualityState, state: State, e: QualityReferencesLost, at_ns: int) -> None:
+    own.references_lost = e.reason
 
 
 def _wished(own: QualityState, state: State, e: QualityWished, at_ns: int) -> None:
@@ -50,19 +56,31 @@ def _measured(own: QualityState, state: State, e: QualityMeasured, at_ns: int) -
     own.full_s, own.last_s = e.seconds / e.share, e.seconds
     if e.why != "baseline":
         own.last = e.figures
-        own.metrics, own.looked, own.good = dict(e.after), e.step, e.step
+        own.metrics, own.looked = dict(e.after), e.step
+        own.doubt, own.suspect = doubt(own.metrics, e.share, own.cleared, own.suspect)
+        if e.share >= 1.0:
+            own.cleared = {name: one.e_value for name, one in own.metrics.items()}
+        if not own.suspect or len(own.since_good) >= WINDOW_MAX:
+            own.good = e.step
         _look_over(own)
         own.asked = "baseline" if own.asked == "baseline" else ""  # a look that was under way is no answer to that
         return
     if (own.probes, own.at) != (e.probes, e.step):
         own.runs = []  # of other probes, or of other weights
-    own.probes, own.at, own.references = e.probes, e.step, e.references
+    own.probes, own.at, own.references, own.contrasts = e.probes, e.step, e.references, e.contrasts
+    own.references_lost = ""
     own.runs.append(known(e.figures))
     if len(own.runs) >= RUNS_MIN:
         own.baseline, own.runs, own.asked = baselines(own.runs), [], ""
         own.metrics, own.last, own.looked, own.good = {}, {}, -1, e.step
+        _no_doubt(own)
         _look_over(own)
         own.window = []
+
+
+def _no_doubt(own: QualityState) -> None:
+    """What was seen of other weights does not count."""
+    own.doubt, own.suspect, own.cleared = False, False, {}
 
 
 def _look_over(own: QualityState) -> None:
@@ -77,6 +95,7 @@ def _failed(own: QualityState, state: State, e: QualityFailed, at_ns: int) -> No
 
 def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> None:
     own.incidents, own.good = e.incident, e.to
+    _no_doubt(own)
     own.incident = Incident(
         e.incident, e.step, e.to, e.metrics, "restored" if e.step == e.to else "alarmed", fell=e.fell,
         margins={name: _margin(own, state, name) for name in e.metrics if name in own.metrics},
@@ -171,6 +190,7 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
     """Also one that a person asked for: what was seen of other weights does not count."""
     own.metrics = {name: renewed(one) for name, one in own.metrics.items()}
     own.looked = e.to if own.baseline else -1
+    _no_doubt(own)
     own.good = min(own.good, e.to)  # a later step is not there any more
     own.window = [one for one in own.since_good if one.step <= e.to]
     own.since = min(own.since, len(own.window))
@@ -220,6 +240,7 @@ def _carried(own: QualityState, state: State, e: JournalCarried, at_ns: int) -> 
 FOLDS: Folds = {
     JournalCarried: _carried,
     DaemonStarted: _daemon_started,
+    QualityReferencesLost: _references_lost,
     QualityWished: _wished,
     QualityRequested: _requested,
     QualityMeasured: _measured,

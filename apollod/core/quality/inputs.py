@@ -1,5 +1,6 @@
 """What can happen: probes are answered, or cannot be; somebody wants to know, or was told."""
 
+from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.kernel.input import Input
 from apollod.core.quality.events import News
 
@@ -18,6 +19,8 @@ class ProbesAnswered(Input, frozen=True):
     left_out: dict[str, str] = {}
     share: float = 0.0
     """of the probes, that was asked: more than was wanted where groups are small; 0: as much as was wanted"""
+    contrasts: tuple[ContrastCase, ...] = ()
+    """of a baseline, those that were among them"""
 
 
 class ProbesFailed(Input, frozen=True):

@@ -1,6 +1,7 @@
 """What a look says of each metric, and when one is due. Pure."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from apollod.core.quality.baseline import Baseline, Worse, baseline_of, drops
 from apollod.core.quality.events import Why
@@ -11,8 +12,14 @@ from apollod.core.settings import QualitySettings
 Figures = Mapping[str, Mapping[str, float | None]]
 """By metric, of each item."""
 
-SHARE_MIN = 0.1
+SHARE_MIN = 0.05
 """of the probes, however little time there is: less says nothing"""
+
+DOUBT = 3.0
+"""e-value of a metric in one look, from which on all probes are asked, and its weights are not taken for good"""
+
+DOUBTS = 100.0
+"""times that the e-value of all looks has grown since all probes were asked, from which on they are asked again"""
 
 LOSS_MAX = 8.0
 """nats a token, as of a guess among 3,000: a text that is no more likely at the baseline is not understood"""
@@ -38,8 +45,13 @@ def margin_of(name: str, settings: QualitySettings) -> float:
 
 
 def is_watched(name: str, settings: QualitySettings) -> bool:
-    """May it raise an alarm?"""
+    """Did somebody set a margin beyond which it raises an alarm?"""
     return is_rate(name) or margin_of(name, settings) > 0.0
+
+
+def may_alarm(name: str, baseline: Baseline, settings: QualitySettings) -> bool:
+    """What nothing passed at the baseline cannot get worse, and is no metric among which an alarm has to stand out."""
+    return is_watched(name, settings) and not (is_rate(name) and not any(baseline.figures.values()))
 
 
 def begun(name: str, settings: QualitySettings, baseline: Baseline) -> Metric:
@@ -70,11 +82,10 @@ def known(figures: Figures) -> dict[str, dict[str, float]]:
 
 
 def looked(own: QualityState, settings: QualitySettings, figures: Figures) -> dict[str, Metric]:
-    """Each metric after a look, of those that may raise an alarm. What nothing passed at the baseline cannot get worse,
-    and is no metric among which an alarm has to stand out."""
+    """Each metric after a look, of those that may raise an alarm."""
     after = dict[str, Metric]()
     for name, baseline in own.baseline.items():
-        if not is_watched(name, settings) or (is_rate(name) and not any(baseline.figures.values())):
+        if not may_alarm(name, baseline, settings):
             continue
         before = own.metrics.get(name) or begun(name, settings, baseline)
         after[name] = seen(before, drops(baseline, figures.get(name, {}), worse(name), before.scale))
@@ -91,8 +102,27 @@ def fell(baseline: Baseline, name: str, figures: Mapping[str, float | None]) -> 
     return tuple(asked)
 
 
-def due(own: QualityState, settings: QualitySettings) -> Why | None:
-    """Why a measurement is due; None: none is. Nothing is learned before it."""
+class Doubt(NamedTuple):
+    """After a look. `ask_all`: it asked a part of the probes, and they or all looks since the last one at all of them
+    speak against a metric. `suspect`: that is so, or was so when all were asked last."""
+
+    ask_all: bool
+    suspect: bool
+
+
+def doubt(after: Mapping[str, Metric], share: float, cleared: Mapping[str, float], suspect: bool) -> Doubt:
+    """`cleared`: e-value of each metric when all probes were asked last; `suspect`: before this look. What few probes
+    have once failed may stay so for good, and harm nothing: so growth counts, and not the value."""
+    spoke = any(one.alone >= DOUBT for one in after.values())
+    if share >= 1.0:
+        return Doubt(False, spoke)
+    grown = any(one.e_value >= DOUBTS * max(1.0, cleared.get(name, 0.0)) for name, one in after.items())
+    return Doubt(spoke or grown, spoke or grown or suspect)
+
+
+def due(own: QualityState, settings: QualitySettings, quiet: bool = False) -> Why | None:
+    """Why a measurement is due; None: none is. Nothing is learned before it. `quiet`: nothing waits to be learned, so
+    that the end of a window can be looked at however few steps it had."""
     if own.asked == "baseline":
         return "baseline"
     if own.asked:
@@ -102,14 +132,18 @@ def due(own: QualityState, settings: QualitySettings) -> Why | None:
         return None
     if not own.baseline:
         return "baseline"
+    if own.doubt:
+        return "doubt"
     if own.since >= settings.every_steps:
         return "steps"
-    return "window" if own.window_ended and affordable(own, settings) >= SHARE_MIN else None
+    return "window" if own.window_ended and (quiet or affordable(own, settings) >= SHARE_MIN) else None
 
 
 def before_checkpoint(own: QualityState, settings: QualitySettings) -> bool:
     """Should weights be looked at before they are saved? Not where that failed: what was learned must not be lost."""
-    return bool(settings.every_steps and own.baseline and own.since and not own.failures and own.incident is None)
+    return bool(
+        settings.every_steps and own.baseline and (own.since or own.doubt) and not own.failures and own.incident is None
+    )
 
 
 def affordable(own: QualityState, settings: QualitySettings) -> float:
@@ -121,6 +155,6 @@ def affordable(own: QualityState, settings: QualitySettings) -> float:
 
 def share(own: QualityState, settings: QualitySettings, why: Why) -> float:
     """Of each group of probes, the share that a look asks, in thousandths."""
-    if why in ("baseline", "asked"):
+    if why in ("baseline", "doubt", "asked"):
         return 1.0
     return round(max(SHARE_MIN, affordable(own, settings)), 3)

@@ -9,6 +9,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.dreams.contrast_cases import contrast_cases
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.quality import incidents
@@ -17,8 +18,11 @@ from apollod.core.quality.looking import due, fell, looked, share, worse
 from apollod.core.quality.sequential import alarms, interval
 from apollod.core.quality.state import QualityState
 from apollod.core.quality.telling import on_told
-from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
+from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s, is_due
 from apollod.core.state import State
+
+QUIET_S = 5
+"""without a step, after which the end of a window is looked at even if its steps were few"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -33,12 +37,28 @@ def advance(state: State, now_ns: int) -> Outcome:
     if own.open is not None:
         open_, baseline = own.open, own.open.why == "baseline"
         references = "" if baseline else own.references
-        return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references)])
-    if (why := due(own, settings.quality)) is None:
+        # a baseline has the patterns of its first run, and looks have those of the baseline
+        contrasts = contrast_cases(state.dreams) if baseline and not own.runs else own.contrasts
+        return Outcome([], [fx.MeasureQuality(open_.number, open_.share, baseline, references, contrasts)])
+    if (why := due(own, settings.quality, _quiet(state, now_ns))) is None:
         return nothing()
     asked = share(own, settings.quality, why)
     requested = ev.QualityRequested(number=own.number + 1, why=why, step=state.training.version, share=asked)
     return Outcome([requested], [])  # `advance` is asked again
+
+
+def _quiet(state: State, now_ns: int) -> bool:
+    """Nothing was learned lately, and nothing is about to be: a look keeps nobody waiting."""
+    if state.queued or state.dreams.open is not None:
+        return False
+    return is_due(now_ns, state.training.last_step_ns + QUIET_S * SECOND_NS, QUIET_S)
+
+
+def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
+    if not input_.references_problem:
+        return nothing()
+    lost = ev.QualityReferencesLost(digest=state.quality.references, reason=input_.references_problem)
+    return Outcome([lost], [])
 
 
 def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outcome:
@@ -57,6 +77,7 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         number=input_.number, why=open_.why, step=open_.step, probes=input_.probes, figures=input_.figures,
         after=after, tokens=input_.tokens, seconds=input_.seconds,
         share=input_.share or open_.share, references=input_.references, left_out=input_.left_out,
+        contrasts=input_.contrasts,
     )  # fmt: skip
     names = alarms(after)
     if not names:
@@ -102,6 +123,7 @@ def _on_wanted(state: State, input_: inp.QualityWanted, now_ns: int) -> Outcome:
 
 
 HANDLERS: Handlers = {
+    inp.Started: _on_started,
     inp.QualityWanted: _on_wanted,
     inp.ProbesAnswered: _on_answered,
     inp.ProbesFailed: _on_failed,

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from apollod.core.dreams.contrast_cases import ContrastCase
 from apollod.core.intake.events import Tier
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import VerdictKind, Why
@@ -110,6 +111,8 @@ class QualityState(msgspec.Struct):
 
     probes: str = ""
     """digest of the set that the baseline is of"""
+    contrasts: tuple[ContrastCase, ...] = ()
+    """of patterns, that are in this set"""
     runs: list[dict[str, dict[str, float]]] = []
     """of the baseline, as long as there are too few"""
     baseline: dict[str, Baseline] = {}
@@ -126,10 +129,18 @@ class QualityState(msgspec.Struct):
     asked: Literal["", "run", "baseline", "checkpoint"] = ""
     looked: int = -1
     """step of the last look; -1: none since the baseline"""
+    doubt: bool = False
+    """it asked a part of the probes, and all are asked next; see `looking.Doubt`"""
+    suspect: bool = False
+    """it spoke against a metric"""
+    cleared: dict[str, float] = {}
+    """e-value of each metric when all probes were asked last"""
     good: int = -1
-    """step of the last look without an alarm"""
+    """step of the last look that spoke against no metric"""
     references: str = ""
     """digest of the file with what was thought of the baseline's answers"""
+    references_lost: str = ""
+    """why it could not be used when the daemon started"""
     window: list[Learned] = []
     """the last steps, `since_good` and perhaps some before; those that wrote nothing left out"""
     since: int = 0

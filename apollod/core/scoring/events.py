@@ -6,11 +6,13 @@ from apollod.core.kernel.event import Event
 
 
 class ScoreRequested(Event, frozen=True):
-    """Intent: the engine is asked for the log-probabilities of an example's answer; the `attempt`-th time."""
+    """Intent: the engine is asked for the log-probabilities of an example's answer; the `attempt`-th time. `after`: the
+    step that learned it, see `ExampleScored`."""
 
     kind: ClassVar[str] = "score.requested"
     example: str
     attempt: int = 1
+    after: int = 0
 
     def key(self) -> str:
         return self.example
@@ -23,6 +25,7 @@ class ExampleScored(Event, frozen=True):
 
     `tokens`: of the answer, the one that ends it included. `weights_version`: the version that was served when the last
     of the two was made; -1: it is not known. `alternate`: what the model answers without the text, if that was asked.
+    `after`: it is the second score, by weights with this step, which learned the example; 0: the one before that.
     """
 
     kind: ClassVar[str] = "example.scored"
@@ -34,6 +37,7 @@ class ExampleScored(Event, frozen=True):
     weights_version: int
     seconds: float = 0.0
     alternate: str = ""
+    after: int = 0
 
     def key(self) -> str:
         return self.example

@@ -7,12 +7,16 @@ from apollod.core.daemon.events import DaemonStarted
 from apollod.core.intake.events import ExampleAccepted, ExampleRejected, ExampleRequeued, ExampleWithdrawn
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedules import SECOND_NS, backoff_s
 from apollod.core.scoring.events import ExampleScored, ScoreFailed, ScoreRequested
 from apollod.core.scoring.state import ScoringState
 from apollod.core.settings import Divergence
 from apollod.core.state import State
-from apollod.core.training.events import StepStarted, all_examples
+from apollod.core.training.events import StepCompleted, StepStarted, all_examples
+
+LEARNED_MAX = 32
+"""examples that wait for their second score, at most: of a large file a few say enough"""
 
 Where = Literal["held", "waiting", "out"]
 """Where an example is: it waits for a decision, or to be learned, or is out of the queue."""
@@ -42,6 +46,8 @@ def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: in
     """Whoever was asked is gone, and asked again; what is to be scored may be another choice now."""
     own.open = ""
     own.failures = own.retry_ns = 0
+    if e.settings.review.divergence == "off":
+        own.scored, own.learned = {}, {}
     held, out = state.review.held, state.review.dismissed.keys() | state.intake.withdrawn.keys()
     for example in list(own.stripped):
         where: Where = "held" if example in held else "out" if example in out else "waiting"
@@ -72,11 +78,28 @@ def _all_out(own: ScoringState, state: State, e: ExampleExpired | ExampleWithdra
 
 def _rejected(own: ScoringState, state: State, e: ExampleRejected, at_ns: int) -> None:
     _forget(own, (e.example,))
+    own.scored.pop(e.example, None)
 
 
 def _step_started(own: ScoringState, state: State, e: StepStarted, at_ns: int) -> None:
+    """What is learned without a score gets none: it would say something else."""
     if own.stripped:
         _forget(own, all_examples(e))
+
+
+def _step_completed(own: ScoringState, state: State, e: StepCompleted, at_ns: int) -> None:
+    for example in all_examples(e) if own.scored else ():
+        if example in own.scored:
+            del own.scored[example]
+            if e.applied and len(own.learned) < LEARNED_MAX:
+                own.learned[example] = e.step
+
+
+def _rollback_started(own: ScoringState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    for example in e.examples:
+        own.learned.pop(example, None)
+        if example == own.open:  # the answer will be of weights that do not have it any more
+            own.open = ""
 
 
 def _requested(own: ScoringState, state: State, e: ScoreRequested, at_ns: int) -> None:
@@ -85,6 +108,10 @@ def _requested(own: ScoringState, state: State, e: ScoreRequested, at_ns: int) -
 
 def _scored(own: ScoringState, state: State, e: ExampleScored, at_ns: int) -> None:
     own.open, own.failures, own.retry_ns = "", 0, 0
+    if e.after:
+        own.learned.pop(e.example, None)
+    elif e.example in own.stripped:  # else its step has begun
+        own.scored[e.example] = None
     _forget(own, (e.example,))
 
 
@@ -92,7 +119,8 @@ def _failed(own: ScoringState, state: State, e: ScoreFailed, at_ns: int) -> None
     own.open = ""
     if e.given_up:
         _forget(own, (e.example,))
-    elif e.example in own.stripped:
+        own.learned.pop(e.example, None)
+    elif e.example in own.stripped or e.example in own.learned:
         own.failed[e.example] = e.attempts
     if e.in_a_row:
         own.failures, own.retry_ns = e.in_a_row, at_ns + int(backoff_s(e.in_a_row) * SECOND_NS)
@@ -110,6 +138,8 @@ FOLDS: Folds = {
     ExampleWithdrawn: _all_out,
     ExampleRejected: _rejected,
     StepStarted: _step_started,
+    StepCompleted: _step_completed,
+    RollbackStarted: _rollback_started,
     ScoreRequested: _requested,
     ExampleScored: _scored,
     ScoreFailed: _failed,

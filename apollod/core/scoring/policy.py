@@ -1,7 +1,8 @@
 """What is scored next, and what the engine's answer means.
 
 One example at a time, after everything else that may begin, and beside it: nothing waits for a score. How much of the
-engine's time it takes is bounded by who asks (`supervisor/executor/scoring_effects.py`).
+engine's time it takes is bounded by who asks (`supervisor/executor/scoring_effects.py`). What was scored and then
+learned is scored once more when nothing waits to be learned: does the model say it without being told now?
 """
 
 from apollod.core import effects as fx
@@ -20,12 +21,13 @@ ATTEMPTS_MAX = 3
 def advance(state: State, now_ns: int) -> Outcome:
     """Ask about the first candidate, unless one is asked about or the last attempt failed just now."""
     own = state.scoring
-    if not own.candidates or own.open or blocked(Activity.SCORING, state):
+    example = next(iter(own.candidates), "" if state.queued else next(iter(own.learned), ""))
+    if not example or own.open or blocked(Activity.SCORING, state):
         return nothing()
     if own.failures and not is_due(now_ns, own.retry_ns, BACKOFF_MAX_S):
         return nothing()
-    example = next(iter(own.candidates))
-    asked = ev.ScoreRequested(example=example, attempt=own.failed.get(example, 0) + 1)
+    attempt, after = own.failed.get(example, 0) + 1, own.learned.get(example, 0)
+    asked = ev.ScoreRequested(example=example, attempt=attempt, after=after)
     return Outcome([asked], [fx.ScoreExample(example)])
 
 
@@ -46,6 +48,7 @@ def _on_done(state: State, input_: inp.ExampleScoreDone, now_ns: int) -> Outcome
         example=example, with_context=input_.with_context, without_context=input_.without_context,
         divergence=input_.with_context - input_.without_context, tokens=input_.tokens,
         weights_version=input_.weights_version, seconds=input_.seconds, alternate=input_.alternate,
+        after=own.learned.get(example, 0),
     )  # fmt: skip
     return Outcome([scored], [])
 

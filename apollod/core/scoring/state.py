@@ -4,12 +4,16 @@ import msgspec
 
 
 class ScoringState(msgspec.Struct):
-    """Examples by id. Those that are learned are forgotten: what they score then says something else."""
+    """Examples by id."""
 
     stripped: dict[str, None] = {}
     """text was removed from them, and they have no score"""
     candidates: dict[str, None] = {}
     """those of them that are to be scored as things are"""
+    scored: dict[str, None] = {}
+    """they have a score, and are not learned yet"""
+    learned: dict[str, int] = {}
+    """by the step that learned them: to be scored once more, does the model say it now?"""
     open: str = ""
     """the one that the engine is asked about"""
     failed: dict[str, int] = {}

@@ -46,9 +46,9 @@ class StepStarted(Event, frozen=True):
 
 
 class StepCompleted(Event, frozen=True):
-    """Result. `applied` false: the loss was not finite (`loss` None) or above its limit, and nothing was written;
-    `note` says which. `skipped_*` count parameters; `loss` is the mean over all learned tokens; `examples`: see
-    `StepStarted`."""
+    """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
+    (`known`), and nothing was written; `note` says which. `skipped_*` count parameters; `loss` is the mean over all
+    learned tokens; `examples`: see `StepStarted`."""
 
     kind: ClassVar[str] = "step.completed"
     step: int
@@ -67,6 +67,7 @@ class StepCompleted(Event, frozen=True):
     seconds: float
     note: str = ""
     examples: tuple[str, ...] = ()
+    known: bool = False
 
     def key(self) -> str:
         return str(self.step)

@@ -49,7 +49,7 @@ def _step_completed(own: TrainingState, state: State, e: StepCompleted, at_ns: i
     own.version, own.fingerprint, own.running, own.last_step_ns = e.step, e.fingerprint, None, at_ns
     if not e.applied:
         own.counts.skipped += len(examples)
-        own.unlearned += 1
+        own.unlearned += not e.known
         return
     own.counts.trained += len(examples)
     own.unlearned = 0

@@ -14,8 +14,8 @@ class Undoable(msgspec.Struct, frozen=True):
 
 
 class StepDone(Input, frozen=True, tag="step-done"):
-    """A finished step. `applied` false: nothing was written, because the loss is not finite (None) or above its
-    limit."""
+    """A finished step. `applied` false: nothing was written, because the loss is not finite (None), above its
+    limit, or so low (`known`) that there is nothing to learn."""
 
     step: int
     applied: bool
@@ -31,6 +31,7 @@ class StepDone(Input, frozen=True, tag="step-done"):
     replay: bool = False
     note: str = ""
     undoable: Undoable | None = None
+    known: bool = False
 
 
 class StepFailed(Input, frozen=True, tag="step-failed"):

@@ -111,10 +111,10 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
             loss=input_.loss, lr=running.lr, grad_norm=input_.grad_norm, update_norm=input_.update_norm,
             tokens=input_.tokens, targets=input_.targets, skipped_zero=input_.skipped_zero,
             skipped_nonfinite=input_.skipped_nonfinite, fingerprint=input_.fingerprint, seconds=input_.seconds,
-            note=input_.note, examples=running.examples if len(running.examples) > 1 else (),
+            note=input_.note, examples=running.examples if len(running.examples) > 1 else (), known=input_.known,
         )
     ]  # fmt: skip
-    if not input_.applied:
+    if not input_.applied and not input_.known:
         events += _halt_after(state, input_.note)
     return Outcome(events, [fx.RefreshEngine(running.step)])
 

@@ -54,7 +54,7 @@ class TrainingState(msgspec.Struct):
     fingerprint: str = ""
     running: Running | None = None
     unlearned: int = 0
-    """steps in a row that wrote nothing"""
+    """steps in a row that wrote nothing; those of what is known already do not count"""
     window: Window | None = None
     windows: int = 0
     last_step_ns: int = 0

@@ -8,6 +8,10 @@ Words are compared (`plain_words.py`). An example leaks a probe
 - of 40 words or more (fewer say too little: two short questions differ in what counts and agree in the rest) that has
   half of its runs of five words in it, or a turn of which, of 20 words or more, has nearly all of its own in the probe.
 
+Of a pattern's contrast case that is the scenario, in which there is nothing of the text that practices share, if it has
+eight words, and only word for word: scenarios are imagined from what people say, several from the same seed, and which
+of them are too much alike for practice is known already (core/dreams).
+
 Signatures of whole texts (`minhash.py`) would not see a probe in a long session, which is why runs are looked up here.
 """
 
@@ -19,7 +23,7 @@ from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
 from apollod.curation.probes.probe_lines import Probe
 from apollod.wire.records import CompletionRecord, MessagesRecord, TextRecord, decode_record
 
-PHRASE_MIN, ANSWER_MIN, EXCERPT_MIN = 4, 8, 20  # words
+PHRASE_MIN, ANSWER_MIN, SCENARIO_MIN, EXCERPT_MIN = 4, 8, 8, 20  # words
 SHINGLE = 5
 OF_PROBE, OF_TURN = 0.5, 0.9
 
@@ -38,7 +42,11 @@ class Leaks:
         self._long: list[tuple[int, _What]] = []
         for probe in probes:
             name = f"the probe {probe.id}" + (f" ({probe.place})" if probe.place else "")
-            self._add(probe.said(), (probe.id, "the words of " + name))
+            said = probe.said()
+            if probe.kind != "contrast":
+                self._add(said, (probe.id, "the words of " + name))
+            elif len(said) >= SCENARIO_MIN:
+                self._add(said, (probe.id, "the words of " + name), nearly=False)
             for answer in probe.expect if isinstance(probe.expect, tuple) else ():
                 if len(words := words_of(answer)) >= ANSWER_MIN:
                     self._add(words, (probe.id, "the answer to " + name))
@@ -53,12 +61,12 @@ class Leaks:
             found.setdefault(probe, what)
         return found
 
-    def _add(self, words: _Words, what: _What) -> None:
+    def _add(self, words: _Words, what: _What, nearly: bool = True) -> None:
         if len(words) < PHRASE_MIN:
             self._whole[words].append(what)
             return
         self._phrases[words[:PHRASE_MIN]].append((words, what))
-        if len(words) >= WORDS_MIN:
+        if nearly and len(words) >= WORDS_MIN:
             runs = shingles_of(words, SHINGLE)
             for one in runs:
                 self._runs[one].append(len(self._long))

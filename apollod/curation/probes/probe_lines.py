@@ -10,13 +10,17 @@ from typing import Any, Literal, NoReturn, get_args
 
 import msgspec
 
+from apollod.core.settings import Check
 from apollod.curation.minhash import WORDS_MIN
 from apollod.curation.probes.plain_words import Shingle, shingles_of, words_of
 from apollod.errors import RecordRefused
 from apollod.wire.records import message_form, object_of_line
 
-Kind = Literal["text", "exact", "regex", "schema", "judge", "tool"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = Literal["text", "exact", "regex", "schema", "judge", "tool", "contrast"]
+KINDS: tuple[Kind, ...] = tuple(kind for kind in get_args(Kind) if kind != "contrast")
+"""of files; `contrast` is of patterns (contrast_probes.py)"""
+OF_PATTERNS = "contrast/"
+"""how groups and ids of those begin"""
 
 PROBES_MAX = 2000
 """of all files together: each of them is asked again and again"""
@@ -40,7 +44,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Probe(msgspec.Struct, frozen=True):
     """One item. `expect`: of `exact` all answers that are right, of `regex` a pattern, of `schema` a JSON schema, of
-    `judge` what a good answer does, of `tool` a call. `place`: file and line."""
+    `judge` what a good answer does, of `tool` a call, of `contrast` the pattern's check, which must not pass. `place`:
+    file and line."""
 
     id: str
     group: str
@@ -48,8 +53,13 @@ class Probe(msgspec.Struct, frozen=True):
     text: str = ""
     messages: tuple[dict[str, Any], ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
-    expect: tuple[str, ...] | str | dict[str, Any] | bool | Call = ""
+    expect: tuple[str, ...] | str | dict[str, Any] | bool | Call | Check = ""
     place: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """Does a judge say whether an answer passes?"""
+        return self.kind == "judge" or (isinstance(self.expect, Check) and not self.expect.by_code)
 
     def canonical(self) -> bytes:
         """All that can change what it measures."""
@@ -180,6 +190,8 @@ def _named(value: Any, what: str) -> str:
         return ""
     if not isinstance(value, str) or not _name(value):
         _refuse(f"its {what} is {value!r:.60}", "use up to 80 letters, digits and . : / _ -")
+    if value.startswith(OF_PATTERNS):
+        _refuse(f"its {what} is {value!r:.60}, as only those of patterns are", "call it something else")
     return str(value)
 
 

@@ -7,8 +7,9 @@ from hashlib import blake2b
 
 from apollod.curation.probes.probe_lines import Probe
 
-LEAST = 10
-"""items of each group that are asked, of those it has: fewer could not raise an alarm if all of them failed"""
+LEAST = 3
+"""items of each group that are asked, of those it has: fewer could not raise doubt if all of them failed, upon which
+everything is asked (`core/quality/looking.py`)"""
 
 
 def sample(items: Sequence[Probe], share: float, turn: int, least: int = LEAST) -> tuple[Probe, ...]:

@@ -62,7 +62,7 @@ class Dreamer:
         self._imagines_here = config.is_own(section.base_url)
         self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
         self._section = section
-        self.answer_tokens = min(section.answer_tokens, max(1, (_context(config) or UNKNOWN) // 2))
+        self.answer_tokens = answer_tokens(config)
         self.model = section.model or engine.served_name
 
     async def imagine(
@@ -112,6 +112,11 @@ class Dreamer:
         """Keep connections open between questions, until cancelled."""
         async with self._own, self._imagination:
             await anyio.sleep_forever()
+
+
+def answer_tokens(config: Config) -> int:
+    """Of an answer to a scenario, at most. Blocking."""
+    return min(config.dream.answer_tokens, max(1, (_context(config) or UNKNOWN) // 2))
 
 
 def _context(config: Config) -> int | None:

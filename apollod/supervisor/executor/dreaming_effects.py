@@ -2,25 +2,22 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 
-from apollod.adapters.dreams.checks import check
 from apollod.adapters.dreams.seed_places import read_seeds
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.core.dreams.scenario import Turn
-from apollod.core.judging.votes import JUDGE, Verdict, agreed, spokesman
-from apollod.core.settings import PatternSettings
+from apollod.core.judging.votes import JUDGE
 from apollod.curation.dreaming.cheats import echo, leak
 from apollod.curation.dreaming.imagination import PROMPT_HASH
 from apollod.curation.dreaming.seeds import Seed, choose
 from apollod.curation.dreaming.sketching import sketch_of, text_of
-from apollod.curation.redaction import redact_text
 from apollod.errors import ApolloError, DreamCut
 from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
+from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
 from apollod.supervisor.executor.failing import Failure, answered
 from apollod.supervisor.executor.given import given_line
@@ -32,21 +29,13 @@ CallT = TypeVar("CallT", fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, f
 CALLS = (fx.ImagineScenario, fx.AnswerScenario, fx.JudgeDream, fx.TestScenario)
 
 
-class Found(NamedTuple):
-    """What check or judge say of an answer."""
-
-    verdict: Verdict
-    by: str
-    reason: str = ""
-    quote: str = ""
-    better: str | None = None
-    votes: tuple[Verdict, ...] = ()
-    tokens: int = 0
-
-
 def _dreamer(context: Context) -> Dreamer:
     assert context.dreamer is not None
     return context.dreamer
+
+
+def _tester(context: Context) -> Tester:
+    return Tester(context.config, context.judge)
 
 
 async def _imagine(context: Context, effect: fx.ImagineScenario) -> inp.ScenarioImagined:
@@ -84,7 +73,9 @@ async def _answer(context: Context, effect: fx.AnswerScenario) -> inp.ScenarioAn
 async def _judge(context: Context, effect: fx.JudgeDream) -> inp.DreamVerdict:
     """What is called good is learned as a conversation: bare without what it was judged by, in contrast with it."""
     began = time.monotonic()
-    found = await _found(context, effect.pattern, effect.mode, effect.expected, effect.scenario, effect.answer)
+    found = await _tester(context).found(
+        effect.pattern.check, effect.mode, effect.expected, effect.scenario, effect.answer
+    )
     if found.verdict == "bad" and found.by != JUDGE and effect.stage == "judging":
         found = found._replace(better=await _written(context, effect))
     line = None
@@ -112,15 +103,13 @@ async def _teacher(context: Context, effect: fx.JudgeDream) -> str:
 
 async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested:
     """The most likely answer, judged as any other."""
-    began, nothing_said = time.monotonic(), Found("bad", "no answer", "the answer is empty, or does not end")
+    began = time.monotonic()
     try:
         said = await _dreamer(context).answer(effect.told, effect.scenario, 0.0, 0)
     except DreamCut:
         said = Answered("", None, None, _dreamer(context).answer_tokens)
-    found = (
-        nothing_said
-        if not said.text.strip()
-        else await _found(context, effect.pattern, effect.mode, effect.expected, effect.scenario, said.text)
+    found = await _tester(context).tested(
+        effect.pattern.check, effect.mode, effect.expected, effect.scenario, said.text
     )
     return inp.ScenarioTested(
         effect.dream, effect.round, effect.mode, effect.contrast, found.verdict == "good", said.text, found.by,
@@ -128,40 +117,11 @@ async def _test(context: Context, effect: fx.TestScenario) -> inp.ScenarioTested
     )  # fmt: skip
 
 
-async def _found(
-    context: Context, pattern: PatternSettings, mode: str, expected: str, scenario: tuple[Turn, ...], answer: str
-) -> Found:
-    """By the pattern's check, which in contrast must not pass; or by the judge, who does not learn in which mode the
-    answer was given."""
-    given = pattern.check
-    if given.by_code:
-        passed, why = await check(given, scenario, answer)
-        by = next(name for name in ("regex", "schema", "command") if getattr(given, name))
-        if mode == "contrast":
-            return Found("bad", by, "the behaviour shows where it would be wrong") if passed else Found("good", by)
-        return Found("good", by) if passed else Found("bad", by, why)
-    rubric = f"\n\n{given.rubric}" if given.rubric and mode != "contrast" else ""
-    return await _asked(context, expected + rubric, scenario, answer)
-
-
-async def _asked(context: Context, expected: str, scenario: tuple[Turn, ...], answer: str) -> Found:
-    judge = context.config.judge
-    record = record_of({"messages": conversation(expected, scenario, answer)})
-    assert context.judge is not None
-    judged = await context.judge.ask(record.canonical, judge.votes, judge.temperature)
-    told = spokesman(judged.votes)
-    votes = tuple(vote.verdict for vote in judged.votes)
-    tokens = judged.prompt_tokens + judged.completion_tokens
-    better = None if told.better is None else redact_text(told.better)
-    reason, quote = redact_text(told.reason), redact_text(told.quote)
-    return Found(agreed(judged.votes), JUDGE, reason, quote, better, votes, tokens)
-
-
 async def _written(context: Context, effect: fx.JudgeDream) -> str | None:
     """The better answer that the judge writes where a check said no; the check will have to agree. None: it wrote none,
     or cannot be asked."""
     try:
-        return (await _asked(context, effect.expected, effect.scenario, effect.answer)).better
+        return (await _tester(context).judged(effect.expected, effect.scenario, effect.answer)).better
     except (ApolloError, OSError):
         return None
 

@@ -8,6 +8,7 @@ import msgspec
 from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.probe_lines import digest
 from apollod.curation.redaction import redact_text
 from apollod.errors import ConfigError
@@ -30,20 +31,22 @@ async def _measured(context: Context, effect: fx.MeasureQuality) -> inp.ProbesAn
     """Files are read anew for each run: who changes them is told that the baseline is of others."""
     directory = context.config.state_dir / blobs.NAME
     try:
-        probes = await anyio.to_thread.run_sync(probes_of, context.config)
+        files = await anyio.to_thread.run_sync(probes_of, context.config)
+        probes = files + contrast_probes(effect.contrasts)
         out = left_out(await context.leaks.leaks(probes)) if context.leaks else {}
         asked = tuple(probe for probe in probes if probe.id not in out)
         if not asked:
             raise ConfigError(
                 "examples hold all probes that come with apollod", "name a file of your own in [quality] probe"
             )
-        prober = Prober(context.config, context.own, context.judge)
+        prober = await anyio.to_thread.run_sync(Prober, context.config, context.own, context.judge)
         if effect.baseline:
             found, references = await prober.baseline(effect.number, asked)
             kept = await anyio.to_thread.run_sync(context.references.keep, directory, references)
-            found = msgspec.structs.replace(found, references=kept)
+            found = msgspec.structs.replace(found, references=kept, contrasts=effect.contrasts)
         else:
             known = await anyio.to_thread.run_sync(context.references.of, directory, effect.references)
+            await anyio.to_thread.run_sync(context.references.tidy, directory, effect.references)
             found = await prober.look(effect.number, asked, effect.share, known)
         # of the whole set, so that a look without some items is still one with the probes of the baseline
         return msgspec.structs.replace(found, probes=digest(probes), left_out={**found.left_out, **out})

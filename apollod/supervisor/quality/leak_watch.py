@@ -1,7 +1,7 @@
 """Which examples hold a probe: of those that come in, and of all that were accepted. What was learned is no measure any
 more, and what is measured must not be learned."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +11,8 @@ from apollod.adapters.journal import accepted_examples
 from apollod.curation.probes.leaks import Leaks
 from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ConfigError
-from apollod.supervisor.quality.prober import is_shipped
+from apollod.supervisor.config import Config
+from apollod.supervisor.quality.prober import is_persons, probes_of
 
 COUNTED = ("pending", "judged", "trained")
 """states (`accepted_examples.states`) of examples that were or will be learned. What is held for a person, declined,
@@ -90,10 +91,18 @@ class LeakWatch:
         ]
 
 
+def would_hold(config: Config) -> Callable[[bytes], str]:
+    """What of which probe a canonical record holds, for people, so that the daemon would hold its example; empty:
+    nothing, or there is no guard. Raises ConfigError for probes that cannot be used. Blocking."""
+    leaks = Leaks(probes_of(config) if config.quality.is_on else ())
+    return lambda record: next(iter(leaks.of(record).values()), "")
+
+
 def left_out(leaks: Sequence[Leak]) -> dict[str, str]:
-    """Probes that come with apollod and are not to be asked, as `QualityMeasured` names them: nobody can edit them, and
-    logs that happen to hold one must not stop training. Raises ConfigError for one of a person's own."""
-    own = [leak for leak in leaks if not is_shipped(leak.probe)]
+    """Probes that come with apollod or are of patterns and are not to be asked, as `QualityMeasured` names them: nobody
+    can edit them, and logs that happen to hold one must not stop training. Raises ConfigError for one of a person's
+    own."""
+    own = [leak for leak in leaks if is_persons(leak.probe)]
     if own:
         raise _refusal(own[0], len(own) - 1)
     return {leak.probe.id: f"{leak.example} of {leak.place}" for leak in leaks}

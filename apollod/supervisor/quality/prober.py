@@ -10,15 +10,19 @@ from apollod.adapters.llm.endpoint_use import EndpointUse
 from apollod.adapters.llm.probing import Judge as Verdict
 from apollod.adapters.llm.probing import Terms, check_schemas, measure, measure_baseline
 from apollod.core.judging.votes import agreed, spokesman
-from apollod.core.quality.events import NO_JUDGE
+from apollod.core.quality.events import NO_JUDGE, NO_VERDICT
 from apollod.core.quality.inputs import ProbesAnswered
+from apollod.curation.probes.contrast_probes import case_of
 from apollod.curation.probes.measured import Measurement, by_metric
 from apollod.curation.probes.probe_lines import Probe, digest, probe_set, read_probes
 from apollod.curation.probes.references import Reference
 from apollod.curation.probes.stratified import sample
-from apollod.errors import ConfigError, RecordRefused
+from apollod.curation.redaction import redact_text
+from apollod.errors import ConfigError, DreamCheckFailed, RecordRefused
 from apollod.supervisor.child_commands import serves_by_priority
 from apollod.supervisor.config import Config
+from apollod.supervisor.dreaming.dreamer import answer_tokens
+from apollod.supervisor.dreaming.tested_answers import Tester
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.quality.probe_files import lines_of
 from apollod.wire.records import record_of
@@ -52,22 +56,26 @@ def probes_of(config: Config) -> tuple[Probe, ...]:
     return probes
 
 
-def is_shipped(probe: Probe) -> bool:
-    """Does it come with apollod?"""
-    return probe.place.rpartition(":")[0] == SHIPPED_PLACE
+def is_persons(probe: Probe) -> bool:
+    """Is it of a person's file? Others come with apollod, or are of patterns, and nobody can edit them."""
+    return probe.kind != "contrast" and probe.place.rpartition(":")[0] != SHIPPED_PLACE
 
 
 class Prober:
     """Asks probes, once; whoever asks again is the core."""
 
     def __init__(self, config: Config, own: EndpointUse, judge: Judge | None = None) -> None:
-        """`own`: counts what we ask of our own engine. `judge`: asked where `[judge]` is on."""
+        """`own`: counts what we ask of our own engine. `judge`: asked where `[judge]` is on. Blocking."""
         engine = config.engine
         self._endpoint = Endpoint(
             config.api_url, engine.served_name, engine.api_key, AT_ONCE, attempts=1, try_s=REQUEST_S,
             total_s=REQUEST_S, use=own,
         )  # fmt: skip
-        self._terms = Terms(concurrency=AT_ONCE, priority=OWN_PRIORITY if serves_by_priority(config) else None)
+        priority = OWN_PRIORITY if serves_by_priority(config) else None
+        self._terms = Terms(contrast_tokens=answer_tokens(config), concurrency=AT_ONCE, priority=priority)
+        self._unchecked: dict[str, str] = {}
+        """contrast cases whose check could not be run, by id: why"""
+        self._contrast = contrast_by(Tester(config, judge), self._unchecked)
         self._judge = verdict_by(judge, config) if judge is not None and config.judge.mode != "off" else None
 
     async def baseline(
@@ -75,7 +83,7 @@ class Prober:
     ) -> tuple[ProbesAnswered, Mapping[str, Reference]]:  # fmt: skip
         """All of them, and what later looks are compared with. Raises ProbesBroken for an endpoint that goes away."""
         async with HttpLlm(self._endpoint) as llm:
-            found, references = await measure_baseline(llm, probes, self._terms, self._judge)
+            found, references = await measure_baseline(llm, probes, self._terms, self._judge, self._contrast)
         return self._answered(number, probes, found), references
 
     async def look(
@@ -84,16 +92,18 @@ class Prober:
         """This share of each group, others at each number, and compared with `references`. Raises ProbesBroken."""
         asked = sample(probes, share, number)
         async with HttpLlm(self._endpoint) as llm:
-            found = await measure(llm, asked, self._terms, references, self._judge)
+            found = await measure(llm, asked, self._terms, references, self._judge, self._contrast)
         return self._answered(number, probes, found, len(asked) / len(probes))
 
     def _answered(
         self, number: int, probes: tuple[Probe, ...], found: Measurement, share: float = 1.0
     ) -> ProbesAnswered:  # fmt: skip
         """Of the whole set, however few of them were asked."""
-        left_out = {probe.id: NO_JUDGE for probe in probes if probe.kind == "judge" and self._judge is None}
+        left_out = {probe.id: NO_JUDGE for probe in probes if probe.judged and self._judge is None}
+        left_out |= {id_: NO_VERDICT + why for id_, why in self._unchecked.items()}
+        figures = [one for one in found.figures if one.id not in self._unchecked]
         return ProbesAnswered(
-            number, digest(probes), by_metric(found.figures), found.first_version, found.last_version,
+            number, digest(probes), by_metric(figures), found.first_version, found.last_version,
             found.prompt_tokens + found.completion_tokens, found.seconds, left_out=left_out,
             share=share,
         )  # fmt: skip
@@ -115,5 +125,21 @@ def verdict_by(judge: Judge, config: Config) -> Verdict:
             record_of({"messages": messages}).canonical, config.judge.votes, config.judge.temperature
         )
         return agreed(judged.votes) == "good", spokesman(judged.votes).reason
+
+    return verdict
+
+
+def contrast_by(tester: Tester, unchecked: dict[str, str]) -> Verdict:
+    """As tests of the pattern are judged. A check that cannot be run says nothing of the model and is no reason for an
+    alarm: its case goes to `unchecked`, and out of the measurement."""
+
+    async def verdict(probe: Probe, answer: str) -> tuple[bool, str]:
+        check, text, scenario = case_of(probe)
+        try:
+            found = await tester.tested(check, "contrast", text, scenario, redact_text(answer))
+        except DreamCheckFailed as error:
+            unchecked[probe.id] = redact_text(str(error))
+            raise
+        return found.verdict == "good", found.reason
 
     return verdict

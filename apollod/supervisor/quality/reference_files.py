@@ -1,9 +1,12 @@
 """Where the references of a baseline are: a file among the blobs beside the journal, named by the digest of its bytes.
 
 Law: it is durable before an event names it. One that is gone or damaged does not stop the guard: pass rates and losses
-are measured without it, KL and length are not, and the log says so.
+are measured without it, KL and length are not, and the log says so. One is in force, that of the baseline's newest run;
+those of earlier runs, and of one whose event never came, are removed at the start and by the next look.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,9 +16,12 @@ from apollod.adapters.journal import blobs
 from apollod.curation.probes.references import Reference, read_references, write_references
 from apollod.errors import RecordRefused
 from apollod.explain import reason
-from apollod.wire.teacher import digest_of
+from apollod.wire.teacher import MAGIC, digest_of
 
 log = structlog.get_logger()
+
+WAY_OUT = "put the file back, or measure the baseline again: apollod ctl quality baseline"
+_NAMED = re.compile(r"[0-9a-f]{32}")
 
 
 class ReferenceFiles:
@@ -25,6 +31,7 @@ class ReferenceFiles:
         self._digest = ""
         self._known: dict[str, Reference] = {}
         self._complained = ""
+        self._tidied = ""
 
     def keep(self, directory: Path, references: Mapping[str, Reference]) -> str:
         """Have them in a file, durably; its digest, empty for none. Raises OSError."""
@@ -43,9 +50,53 @@ class ReferenceFiles:
                 if self._complained != digest:
                     self._complained = digest
                     why = reason(error) if isinstance(error, OSError) else error.line()
-                    hint = "put the file back, or measure the baseline again: apollod ctl quality baseline"
-                    log.warning("quality.without_references", file=str(directory / digest), reason=why, hint=hint)
+                    log.warning("quality.without_references", file=str(directory / digest), reason=why, hint=WAY_OUT)
         return self._known if digest else {}
+
+    def complained(self, digest: str) -> None:
+        """That this file cannot be used was said already."""
+        self._complained = digest
+
+    def tidy(self, directory: Path, digest: str) -> None:
+        """Remove those of other baselines once this one is in force: the journal names it, and it can be used."""
+        if digest and digest == self._digest != self._tidied:
+            self._tidied = digest
+            remove_unused(directory, digest)
+
+
+def remove_unused(directory: Path, in_force: str) -> list[str]:
+    """Remove all references but these (empty: all). Nobody may be in `keep` meanwhile. Blocking; what cannot be removed
+    stays.
+
+    A file is known by its bytes, not by what a journal says of it, so that one whose event never came goes, too, and
+    nothing else does: a teacher, a file that was changed, a link and whatever has another name are left alone.
+    """
+    removed = []
+    try:
+        entries = [entry for entry in os.scandir(directory) if _NAMED.fullmatch(entry.name) and entry.name != in_force]
+    except OSError:
+        return []
+    for entry in entries:
+        try:
+            if entry.is_file(follow_symlinks=False) and _is_references(entry.path, entry.name):
+                os.unlink(entry.path)
+                removed.append(entry.name)
+        except OSError as error:
+            log.info("quality.references_stay", file=entry.path, reason=reason(error))
+    return sorted(removed)
+
+
+def _is_references(path: str, digest: str) -> bool:
+    with open(path, "rb") as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            return False  # a teacher, of which there may be thousands: not read
+        file.seek(0)
+        blob = file.read()
+    try:
+        read_references(blob)
+    except RecordRefused:
+        return False
+    return digest_of(blob) == digest
 
 
 def _read(path: Path, digest: str) -> dict[str, Reference]:

@@ -30,7 +30,7 @@ from apollod.wire.messages import OptimizerSettings, Restore
 RENAMED = {"name": "optimizer"}
 """Settings that checkpoints of the first releases call otherwise."""
 
-UNRECORDED = {"limiter_rule": "growth"}
+UNRECORDED = {"limiter_rule": "growth", "loss_min": 0.0}
 """Settings of checkpoints from before there was a choice, where that is not the default."""
 
 

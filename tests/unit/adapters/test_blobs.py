@@ -101,3 +101,27 @@ def test_a_replay_finds_it_beside_the_journal_and_where_its_daemon_kept_it(tmp_p
 
 def test_an_example_without_a_teacher_is_given_as_it_was(tmp_path: Path) -> None:
     assert blobs.lesson(msgspec.structs.replace(ACCEPTED, teacher=""), [tmp_path]) == RECORD
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    there, elsewhere = tmp_path / "blobs", tmp_path / "elsewhere"
+    blobs.keep(there, BLOB)
+    left = [there / f".{DIGEST}.{pid}" for pid in (1, 4711)]
+    for path in left:
+        path.write_bytes(BLOB[:5])
+    elsewhere.write_bytes(b"mine")
+    (there / f".{DIGEST}.5").symlink_to(elsewhere)
+    (there / f".{DIGEST}.6").mkdir()
+    (there / f".{DIGEST}.notes").write_bytes(b"mine")
+    before = set(there.iterdir())
+    blobs.remove_half_written(there)
+    assert set(there.iterdir()) == before - set(left) and elsewhere.read_bytes() == b"mine"
+    blobs.remove_half_written(tmp_path / "missing")
+
+
+def test_what_is_wrong_with_a_file_is_said_with_its_path(tmp_path: Path) -> None:
+    assert blobs.problem(tmp_path, blobs.keep(tmp_path, BLOB)) == ""
+    (tmp_path / DIGEST).write_bytes(b"other")
+    assert f"{tmp_path / DIGEST} was changed" in blobs.problem(tmp_path, DIGEST)
+    (tmp_path / DIGEST).unlink()
+    assert blobs.problem(tmp_path, DIGEST) == f"{tmp_path / DIGEST}: No such file or directory"

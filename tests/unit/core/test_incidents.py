@@ -10,6 +10,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.quality.looking import DOUBT
 from apollod.core.schedules import SECOND_NS
 
 
@@ -259,25 +260,56 @@ def test_a_person_who_resumes_during_the_search_ends_it() -> None:
 
 def test_a_look_comes_at_the_end_of_a_window_if_there_is_time_for_it() -> None:
     w = GuardedWorld(guarded(every_steps=100)).up()
-    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 20 steps are enough for a tenth of them
+    w.seconds = 1.0  # of all probes; a step takes 0.1 s, so that 5 % of 11 steps are enough for a twentieth of them
     w.settle()
     w.give(inp.QualityWanted("p"))
     w.settle()
-    w.lines(*(f"a{n}" for n in range(10)))
+    w.lines(*(f"a{n}" for n in range(5)))
     w.settle()
     assert not [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
-    w.lines(*(f"b{n}" for n in range(10)), source="more")
+    w.lines(*(f"b{n}" for n in range(7)), source="more")
     w.settle()
     (look,) = [e for e in w.of(ev.QualityMeasured) if e.why == "window"]
-    assert (look.step, look.share) == (20, 0.1)
+    assert (look.step, look.share) == (11, 0.055)
+
+
+def test_however_few_steps_a_window_had_its_end_is_looked_at_when_nothing_waits() -> None:
+    w = GuardedWorld(guarded(every_steps=100)).up()
+    w.settle()
+    w.lines("a")
+    w.settle()
+    w.now += 4 * SECOND_NS
+    w.give(inp.Tick())
+    assert not w.probed and len(w.of(ev.QualityMeasured)) == 2
+    w.now += 1 * SECOND_NS
+    w.give(inp.Tick())
+    w.settle()
+    assert [(e.why, e.step, e.share) for e in w.of(ev.QualityMeasured)[2:]] == [("window", 1, 0.05)]
+    w.now += 100 * SECOND_NS
+    w.give(inp.Tick())
+    assert not w.probed, "once"
+
+
+def test_a_part_of_the_probes_that_speaks_against_the_model_is_followed_by_all_of_them() -> None:
+    """The weights of neither look are taken for good: the alarm that follows takes back what did it."""
+    w = GuardedWorld(guarded(every_steps=3)).up()
+    w.settle()
+    w.poison = {"bad": 10}  # a quarter of the answers: no alarm in one look
+    w.lines("a", "bad", "b")
+    w.settle()
+    looks = w.of(ev.QualityMeasured)[2:]
+    alarm = w.of(ev.QualityAlarmed)[0]
+    assert [(e.why, e.share) for e in looks[:2]] == [("steps", 0.05), ("doubt", 1.0)]
+    assert DOUBT <= looks[0].after["facts.passed"].alone and (alarm.step, alarm.to) == (3, 0)
+    assert w.of(ev.QualityNamed)[0].culprits == ("bad",)
 
 
 def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
-    w = GuardedWorld(guarded(every_steps=100)).up()
+    w = GuardedWorld(changed(guarded(every_steps=100), delay_s=3.0)).up()
     w.settle()
     w.lines("a", "b")
     w.settle()
-    w.now += 700 * SECOND_NS
+    w.now += 4 * SECOND_NS
     w.give(inp.Tick())
     assert not w.of(ev.CheckpointStarted) and w.probed
     w.settle()
@@ -285,7 +317,7 @@ def test_a_look_comes_before_a_checkpoint_that_is_due_unless_it_fails() -> None:
     assert look.step == 2 and [e.step for e in w.of(ev.CheckpointCommitted)] == [2]
     w.lines("c", source="more")
     w.settle()
-    w.now += 700 * SECOND_NS
+    w.now += 4 * SECOND_NS
     w.answers = False
     w.give(inp.Tick())
     w.give(inp.ProbesFailed(w.probed.pop().number, "nobody answers"))
@@ -343,3 +375,43 @@ def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
     w.settle()
     w.give(inp.ProbesFailed(w.probed.pop(0).number, "gone"))
     assert w.state.quality.totals.failed == len(w.of(ev.QualityFailed)) == 1
+
+
+@pytest.mark.parametrize("phase", ["searching", "replaying", "repeating"])
+def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) -> None:
+    """Nothing is searched, held or learned again after it, and a late answer says nothing."""
+    w = alarmed("a", "b", "bad", "c", "d", poison={"bad": ITEMS})
+    World.settle(w)
+    assert w.state.quality.incident is not None and w.replayed, "its weights are back, and a replay was asked for"
+    late = w.replayed[0]
+    if phase == "replaying":
+        w.replay()
+        late = w.replayed[0]
+    if phase == "repeating":
+        while not w.of(ev.QualityNamed):
+            w.replay()
+        assert w.state.training.running is not None and w.state.quality.incident is not None
+    w.give(inp.RollbackRequested(0, "p"))
+    (settled,) = w.of(ev.QualitySettled)
+    assert settled.by == "p" and w.state.quality.incident is None and w.ended >= 1
+    told = len(w.of(ev.QualityReplayed))
+    w.give(inp.WindowReplayed(late.incident, late.number, {"facts.passed": 0.0}, 1, 1.0))
+    w.replayed.clear()
+    w.settle()
+    assert len(w.of(ev.QualityReplayed)) == told and len(w.of(ev.QualityAlarmed)) == 1
+    assert len(w.of(ev.QualitySettled)) == 1 and not w.replayed
+    assert w.state.training.version == 0 and w.learned() == []
+    assert w.memory == World().memory
+    assert set(w.state.review.held) == ({"bad"} if phase == "repeating" else set())
+    w.lines("new", source="more")
+    w.settle()
+    assert "new" in w.learned(), "steps go on"
+
+
+def test_a_rollback_by_a_person_while_that_of_the_guard_is_under_way_comes_too_late() -> None:
+    w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
+    assert w.state.rollback.wanted is not None
+    w.give(inp.RollbackRequested(0, "p"))
+    w.settle()
+    assert len(w.of(ev.RollbackRequested)) == 1 and w.learned() == ["a", "b", "c"]
+    assert len(w.of(ev.QualitySettled)) == 1 and w.of(ev.QualitySettled)[0].by != "p"

@@ -6,8 +6,8 @@ from support.guarded_world import GuardedWorld
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.quality.baseline import Baseline, baseline_of
-from apollod.core.quality.looking import begun, fell, is_watched, looked, worse
-from apollod.core.quality.sequential import alarms
+from apollod.core.quality.looking import begun, doubt, fell, is_watched, looked, worse
+from apollod.core.quality.sequential import Metric, alarms, metric, seen
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
 
@@ -91,3 +91,31 @@ def test_what_a_look_costs_is_reckoned_by_what_it_asked_and_not_by_what_was_want
     (asked,) = world.probed
     world.give(inp.ProbesAnswered(asked.number, "p", world.figures(), 0, 0, seconds=10.0, share=0.5))
     assert world.of(ev.QualityMeasured)[-1].share == 0.5 and world.state.quality.full_s == 20.0
+
+
+def metrics_after(drops: list[list[float]]) -> dict[str, Metric]:
+    one = metric(0.05)
+    for look in drops:
+        one = seen(one, look)
+    return {"facts.passed": one}
+
+
+def test_many_looks_that_each_say_little_are_followed_by_one_at_all_probes_and_only_when_they_say_more_by_another() -> (
+    None
+):
+    little, looks = [1.0, 0.0, 1.0], 1
+    while not doubt(metrics_after([little] * looks), 0.05, {}, False).ask_all:
+        looks += 1
+    assert 4 < looks < 20
+    after = metrics_after([little] * looks)
+    cleared = {name: one.e_value for name, one in after.items()}
+    assert not doubt(metrics_after([little] * (looks + 1)), 0.05, cleared, False).ask_all, "they were asked just now"
+    assert doubt(metrics_after([little] * (looks * 3)), 0.05, cleared, False).ask_all
+
+
+def test_weights_are_suspect_until_all_probes_say_otherwise() -> None:
+    bad, fine = metrics_after([[1.0] * 3]), metrics_after([[0.0] * 40])
+    assert doubt(bad, 0.1, {}, False) == (True, True)
+    assert doubt(bad, 1.0, {}, False) == (False, True)
+    assert doubt(fine, 0.1, {}, True) == (False, True), "a part of them is not all"
+    assert doubt(fine, 1.0, {}, True) == (False, False)

@@ -217,3 +217,22 @@ def test_an_alarm_after_a_rollback_by_a_person_does_not_want_what_that_took_back
     world.settle()
     (alarmed,) = world.of(ev.QualityAlarmed)
     assert alarmed.to == 1 and len(world.of(ev.QualitySettled)) == 1 and world.learned() == ["a", "e", "f"]
+
+
+def test_a_baseline_whose_file_is_gone_at_the_start_is_told_and_raises_no_alarm() -> None:
+    """Looks go on without what is compared with it, until there is a new one."""
+    w = GuardedWorld()
+    w.more = {"kl": {"i00": 0.0, "i01": 0.0}}
+    w.up()
+    again = w.successor()
+    again.no_references = "it is gone"
+    again.up()
+    assert again.of(ev.QualityReferencesLost) == [ev.QualityReferencesLost(digest="r", reason="it is gone")]
+    assert again.state.quality.references_lost == "it is gone"
+    again.lines(*"abcdef")
+    again.settle()
+    assert again.of(ev.QualityMeasured)[-1].figures.keys() == {"facts.passed"} and not again.of(ev.QualityAlarmed)
+    assert again.state.training.version == 6
+    again.give(inp.QualityWanted("t", baseline=True))
+    again.settle()
+    assert again.state.quality.references_lost == "" and again.state.quality.at == 6

@@ -1,11 +1,14 @@
 """What is scored, when, and how often it is asked for."""
 
+import math
+
 import pytest
 from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.scoring.fold import LEARNED_MAX
 from apollod.core.scoring.policy import ATTEMPTS_MAX
 
 
@@ -116,3 +119,74 @@ def test_a_score_keeps_no_step_waiting() -> None:
     assert [e.example for e in world.of(ev.StepCompleted)] == ["w1", "w2", "w3"]
     world.give(inp.ExampleScoreDone(score.example, -1.0, -2.0, 3, 0, 0.1))
     assert not world.state.scoring.open and len(world.of(ev.ExampleScored)) == 1
+
+
+def scores(world: World) -> list[tuple[str, int]]:
+    return [(e.example, e.after) for e in world.of(ev.ExampleScored)]
+
+
+def test_what_was_scored_and_learned_is_scored_once_more_when_nothing_waits() -> None:
+    world = begun("all")
+    world.lines("w1", "w2", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.RunStep)
+    assert scores(world) == [("w1", 0), ("w2", 0)]
+    world.settle()
+    assert scores(world) == [("w1", 0), ("w2", 0), ("w1", 1), ("w2", 2)]
+    last = [e for e in world.of(ev.StepCompleted)][-1]
+    order = [type(r.event).__name__ for r in world.journal if r.event == last or isinstance(r.event, ev.ScoreRequested)]
+    assert order == ["ScoreRequested"] * 2 + ["StepCompleted"] + ["ScoreRequested"] * 2, "no step waits for it"
+    world = world.crash_and_return()
+    world.settle()
+    assert len(scores(world)) == 4 and not world.state.scoring.learned
+
+
+def test_what_taught_nothing_or_was_taken_back_is_not_scored_again() -> None:
+    world = begun("all")
+    world.losses["w1"] = math.inf
+    world.lines("w1", "w2", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.ScoreExample)
+    asked_ = world.asked.popleft()
+    assert asked_ == fx.ScoreExample("w2") and world.state.scoring.open == "w2"
+    world.give(inp.RollbackRequested(to=0, by="p"))
+    world.settle()
+    assert world.of(ev.RollbackCompleted)
+    assert world.give(inp.ExampleScoreDone("w2", -1.0, -2.0, 3, 2, 0.1)) == [], "it is of weights that are gone"
+    world.settle()
+    assert scores(world) == [("w1", 0), ("w2", 0)] and not world.state.scoring.learned
+
+
+def test_of_a_large_file_a_few_are_scored_again() -> None:
+    world = begun("all")
+    names = [f"w{n}" for n in range(LEARNED_MAX + 3)]
+    world.lines(*names, stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle()
+    assert [example for example, after in scores(world) if after] == names[:LEARNED_MAX]
+
+
+def test_a_second_score_that_cannot_be_made_is_given_up() -> None:
+    world = begun("all")
+    world.lines("w1", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.ScoreExample)
+    world.asked.popleft()
+    world.give(inp.ExampleScoreDone("w1", error="it is too long"))
+    assert world.of(ev.ScoreFailed)[-1].given_up and not world.state.scoring.learned
+
+
+def test_no_second_score_is_made_where_none_are_wanted_any_more() -> None:
+    world = begun("all")
+    world.lines("w1", stripped=True)
+    world.settle()
+    world = world.successor()
+    world.settings = changed(SETTINGS, divergence="off")
+    world.up()
+    world.give(inp.ResumeRequested("t"))
+    world.settle()
+    assert [e.applied for e in world.of(ev.StepCompleted)] == [True] and scores(world) == [("w1", 0)]

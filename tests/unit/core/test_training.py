@@ -315,6 +315,19 @@ def test_a_loss_above_the_limit_writes_nothing_and_says_so():
     assert (w.state.training.counts.trained, w.state.training.counts.skipped) == (2, 1)
 
 
+def test_what_is_known_writes_nothing_and_is_no_reason_to_halt():
+    w = world(loss_min=0.001)
+    names = [f"known {i}" for i in range(UNLEARNED_MAX + 1)]
+    w.losses |= {**dict.fromkeys(names, 0.0001), "broken": math.inf}
+    w.lines(*names, "broken", "new")
+    w.settle()
+    done = w.of(ev.StepCompleted)
+    assert [(e.applied, e.known) for e in done] == [(False, True)] * len(names) + [(False, False), (True, False)]
+    assert len({e.fingerprint for e in done[:-1]}) == 1 != len({e.fingerprint for e in done[-2:]})
+    assert not w.state.daemon.halted
+    assert (w.state.training.counts.trained, w.state.training.counts.skipped) == (1, len(names) + 1)
+
+
 def test_a_spike_is_measured_against_the_losses_of_its_window():
     w = world(loss_spike=3.0)
     names = [f"e{i}" for i in range(SPIKE_AFTER)]

@@ -171,6 +171,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "rounding",
             "max_tokens",
             "seed",
+            "loss_min",
             "lr",
             "lr_direct",
             "warmup",
@@ -282,6 +283,7 @@ rank = 8
 scale = "tensor"
 limiter = 1.5
 limiter_rule = "growth"
+loss_min = 0.5
 moments = "bfloat16"
 betas = [0.5, 0.75]
 weight_decay = 0.25

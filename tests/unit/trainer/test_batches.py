@@ -133,6 +133,23 @@ def test_weights_that_are_no_numbers_are_found(tiny_model: Path) -> None:
     assert sorted(model.weights.nonfinite()) == names
 
 
+def test_what_is_known_writes_nothing(tiny_model: Path) -> None:
+    """Neither weights nor moments: the next step that writes gives the same bits as without it."""
+    after = []
+    for known in (0, 3):
+        model = attached_to(tiny_model)
+        optimizer = make_optimizer(OptimizerSettings(rank=16), model.trainable, model.round_to)
+        optimizer.attach()
+        first = run_step(model, optimizer, [LONG], 1, 1e-3)
+        assert first.applied and not first.known and first.loss is not None
+        for _ in range(known):
+            done = run_step(model, optimizer, [SHORT, LONG], 2, 1e-3, loss_min=first.loss * 2)
+            assert done.known and not done.applied and done.fingerprint == first.fingerprint
+            assert f"below {first.loss * 2:.6g}" in done.note and done.update_norm == 0.0
+        after.append(run_step(model, optimizer, [SHORT], 3, 1e-3, loss_min=first.loss / 2).fingerprint)
+    assert after[0] == after[1] != first.fingerprint
+
+
 def weights_after(tiny_model: Path, number: int, again_of: int) -> tuple[str, UndoRing, str]:
     """The fingerprint after two steps, the second one numbered so; what can be undone; the fingerprint before."""
     model = attached_to(tiny_model)

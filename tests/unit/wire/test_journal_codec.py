@@ -228,14 +228,17 @@ def test_many_rows_are_decoded_as_one_by_one() -> None:
         (1, {"settings": {"model_path": "/m", "rank": 8}}),
         (2, {"settings": {"model_path": "/m", "trainer": {"rank": 8}}}),
         (2, {"settings": {"model_path": "/m"}}),
+        (3, {"settings": {"model_path": "/m", "trainer": {"rank": 8, "limiter_rule": "growth"}}}),
     ],
 )
-def test_steps_recorded_before_there_was_a_choice_were_limited_by_the_papers_rule(
+def test_steps_recorded_before_there_was_a_choice_were_limited_by_the_papers_rule_and_always_wrote(
     version: int, body: dict[str, Any]
 ) -> None:
     """Whatever the default is: they are run again to the bits they had."""
     told = msgspec.json.encode({"pid": 1, "version_name": "0.1.0"} | body)
     started = event_codec.decode_event("daemon.started", version, told)
     assert isinstance(started, ev.DaemonStarted) and started.settings.trainer.limiter_rule == "growth"
-    assert ev.Settings(model_path="/m").trainer.limiter_rule == "envelope"
+    assert started.settings.trainer.loss_min == 0.0
+    now = ev.Settings(model_path="/m").trainer
+    assert (now.limiter_rule, now.loss_min > 0.0) == ("envelope", True)
     assert event_codec.decode_event("daemon.started", started.version, event_codec.encode_body(started)) == started

@@ -151,6 +151,7 @@ quality.look_s: float | null
 quality.looks: int
 quality.metrics: [object]
 quality.reason: str
+quality.references_lost: str
 quality.replays: int
 quality.running: bool
 quality.step: int | null

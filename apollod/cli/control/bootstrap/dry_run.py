@@ -3,7 +3,7 @@ Needs no daemon, changes nothing."""
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -26,11 +26,13 @@ from apollod.curation.stripping import Stripping
 from apollod.errors import ConfigError
 from apollod.supervisor.bootstrapping import terms_of
 from apollod.supervisor.config import Config, load_config
+from apollod.supervisor.quality.leak_watch import would_hold
 from apollod.supervisor.sources import format_problem
 
 BATCH = 256
 _PACE = f"SELECT tokens, seconds FROM steps WHERE applied = 1 ORDER BY seq DESC LIMIT {KEPT}"
 SHOWN_CHARACTERS = 100
+LEAKS_SHOWN = 5
 DROPPED = "dropped: "
 
 
@@ -38,9 +40,11 @@ class _Beside(NamedTuple):
     """What the configuration knows."""
 
     terms: Terms
-    journal: Path | None
-    model: Path | None
-    max_tokens: int | None
+    journal: Path | None = None
+    model: Path | None = None
+    max_tokens: int | None = None
+    held: Callable[[bytes], str] = lambda record: ""
+    """what of which probe a record holds"""
 
 
 def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
@@ -56,13 +60,17 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
         known, near = Known(set(), {}, {}), beside.terms.near_duplicate
         for tried in _batches(trial.read(Path(wanted.path))):
             quarantined += sum(one.learned is None for one in tried)
-            found = [one.learned for one in tried if one.learned is not None]
+            read = [one for one in tried if one.learned is not None]
+            found = [one.learned for one in read if one.learned is not None]
             lines = [_line(learned) for learned in found]
             if journal is not None:
                 journal.tell(known, lines, near=bool(near))
-            for learned, line in zip(found, lines, strict=True):
+            for one, learned, line in zip(read, found, lines, strict=True):
                 if not isinstance(known.sift(line, near), tuple):
                     tally.duplicates += 1
+                    continue
+                if holds := beside.held(line.record):
+                    tally.leaks.append({"path": one.path, "line": one.line, "example": line.example, "holds": holds})
                     continue
                 tokens = min(count(_text(learned)), beside.max_tokens or 1 << 62)
                 tally.add(tokens, learned.origin.model, learned.origin.agent, learned.removed)
@@ -79,12 +87,11 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
 def _beside(config: Config | None, wanted: BootstrapRequested) -> _Beside:
     if config is None:
         stripping = Stripping(wanted.strip, wanted.strip_patterns, wanted.instruction)
-        return _Beside(
-            Terms(Rules(wanted.models or ("apollo",), wanted.sidechains, stripping=stripping)), None, None, None
-        )
+        return _Beside(Terms(Rules(wanted.models or ("apollo",), wanted.sidechains, stripping=stripping)))
     journal = config.journal_path if config.journal_path.exists() else None
     terms = terms_of(config, wanted)
-    return _Beside(terms, journal, Path(config.model.path).expanduser(), config.trainer.max_tokens)
+    model = Path(config.model.path).expanduser()
+    return _Beside(terms, journal, model, config.trainer.max_tokens, would_hold(config))
 
 
 def _pace(journal: Path | None) -> list[Pace]:
@@ -132,6 +139,7 @@ def _page(a: dict[str, Any]) -> list[str]:
         f"records     {a['records']}, {a['rejected']} of them would be quarantined",
         f"examples    {a['examples']}; {a['duplicates']} more are there already ({known})",
         *(f"            {one['examples']} {_whose(one)}" for one in a["by"]),
+        *_leaks(a["leaks"]),
         f"tokens      {a['tokens']}, {a['tokens_by']}",
         f"time        {_time(a)}",
         *(f"{count:>11} dropped: {what}" for what, count in a["dropped"].items()),
@@ -143,6 +151,12 @@ def _page(a: dict[str, Any]) -> list[str]:
     if not a["examples"]:
         lines.append(_why_nothing(a))
     return lines
+
+
+def _leaks(found: list[dict[str, Any]]) -> list[str]:
+    shown = [f"            {one['path']}:{one['line']} holds {one['holds']}" for one in found[:LEAKS_SHOWN]]
+    more = [f"            and {len(found) - LEAKS_SHOWN} more"] if len(found) > LEAKS_SHOWN else []
+    return [f"held        {len(found)} more would wait for a person:", *shown, *more] if found else []
 
 
 def _whose(one: dict[str, Any]) -> str:

@@ -44,6 +44,8 @@ class Tally:
     by: Counter[tuple[str, str]] = field(default_factory=Counter)
     """by model and agent, either of which may be unknown"""
     stripped: dict[str, Stripped] = field(default_factory=dict)
+    leaks: list[dict[str, Any]] = field(default_factory=list)
+    """examples that hold a probe: path, line, example, and what it `holds`"""
 
     def add(self, tokens: int, model: str, agent: str, removed: Iterable[Removed]) -> None:
         """One example."""
@@ -66,6 +68,7 @@ class Tally:
         return {
             "examples": self.examples,
             "duplicates": self.duplicates,
+            "leaks": self.leaks,
             "tokens": self.tokens,
             "hours": None if hours is None else round(hours, 6),
             "by": [{"model": model, "agent": agent, "examples": n} for (model, agent), n in self.by.most_common()],

@@ -48,6 +48,12 @@ _SCORES = f"""
 """
 """Scores of examples that stayed learned, by weights that have learned nothing of them (after: 0), or all."""
 
+_KNOWN = """
+    SELECT coalesce(sum(max(1, coalesce(json_array_length(body, '$.examples'), 0))), 0) FROM events
+    WHERE kind = 'step.completed' AND body ->> '$.known'
+"""
+"""Examples that wrote nothing because they were known."""
+
 _SPENT = (
     ("steps that count", "steps", "NOT undone"),
     ("steps taken back", "steps", "undone"),
@@ -67,10 +73,12 @@ _TOKENS = (
 def facts(path: str) -> Object:
     """`learned`, `divergence` and `spent`, as `quality report --json` has them."""
     return {
-        "learned": {"tiers": rows.objects(path, _TIERS), "patterns": _patterns(path)},
+        "learned": {
+            "tiers": rows.objects(path, _TIERS), "known": rows.tuples(path, _KNOWN)[0][0], "patterns": _patterns(path),
+        },
         "divergence": _divergence(path),
         "spent": [_spent(path, *one) for one in _SPENT],
-    }
+    }  # fmt: skip
 
 
 def _patterns(path: str) -> list[Object]:
@@ -98,13 +106,20 @@ def _rate(passed: int | None, of: int) -> Object | None:
 
 def _divergence(path: str) -> Object:
     """Means over examples, of the last score before learning and the last one after: log-probabilities a token. `both`:
-    examples that have both; `likelier`: those of them whose untold answer got likelier."""
+    examples that have both; `likelier`: those whose untold answer got likelier; `untold_before`: their mean then;
+    `closed`: of what being told was worth then, the share that the untold answers have gained. The last two are null
+    without any, and where being told was worth nothing."""
     before, after = dict[str, Object](), dict[str, Object]()
     for one in rows.objects(path, _SCORES):
         (after if one["after"] else before)[one["example"]] = one
     both = before.keys() & after.keys()
     likelier = sum(after[one]["untold"] > before[one]["untold"] for one in both)
-    return {"before": _means(before), "after": _means(after), "both": len(both), "likelier": likelier}
+    then, now = _means({one: before[one] for one in both}), _means({one: after[one] for one in both})
+    closed = (now["untold"] - then["untold"]) / then["divergence"] if then and now and then["divergence"] > 0 else None
+    return {
+        "before": _means(before), "after": _means(after), "both": len(both), "likelier": likelier,
+        "untold_before": then["untold"] if then else None, "closed": closed,
+    }  # fmt: skip
 
 
 def _means(scores: dict[str, Object]) -> Object | None:

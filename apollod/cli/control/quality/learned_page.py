@@ -15,10 +15,18 @@ def lines(report: Object) -> list[str]:
         f"{render.duration(t['seconds'])}"
         for t in report["learned"]["tiers"]
     ]
+    if known := report["learned"]["known"]:
+        learned.append(f"{known:,} {'were' if known > 1 else 'was'} known already")
     spent = [f"{one['what']} {render.duration(one['seconds'])}" for one in report["spent"] if one["count"]]
     found = [f"learned     {'; '.join(learned)}"] if learned else []
     if report["divergence"]["both"]:
-        likelier, both = report["divergence"]["likelier"], report["divergence"]["both"]
-        found.append(f"untold      {likelier} of {both} learned answers got likelier")
+        found.append(f"untold      {untold(report['divergence'])}")
     found = [*found, *([f"spent       {', '.join(spent)}"] if spent else [])]
     return ["", *found] if found else []
+
+
+def untold(found: Object) -> str:
+    """Does the model say what it learned without being told? Of a `divergence` with both scores of an example."""
+    told = f"{found['likelier']} of {found['both']} learned answers got likelier"
+    told += f", {found['untold_before']:.3f} -> {found['after']['untold']:.3f} nats a token on average"
+    return told + (f", {found['closed']:.0%} of the way to the told ones" if found["closed"] is not None else "")

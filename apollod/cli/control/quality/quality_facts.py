@@ -14,7 +14,7 @@ from apollod.cli.control.questions import rows
 from apollod.core import events as ev
 from apollod.core.quality.baseline import Baseline, drops
 from apollod.core.quality.fold import FOLDS
-from apollod.core.quality.looking import begun, is_watched, worse
+from apollod.core.quality.looking import begun, may_alarm, worse
 from apollod.core.quality.sequential import interval
 from apollod.core.quality.state import QualityState
 from apollod.core.settings import QualitySettings
@@ -104,7 +104,7 @@ class Known:
         test = self.own.metrics.get(name) or begun(name, self.settings, before)
         row: Object = {
             "metric": name, "worse": worse(name), "baseline": _mean(before.figures), "now": None, "drop": None,
-            "low": None, "high": None, "margin": test.margin if is_watched(name, self.settings) else None,
+            "low": None, "high": None, "margin": test.margin if may_alarm(name, before, self.settings) else None,
             "looks": test.looks, "items": len(before.figures),
             "e_value": test.e_value,
         }  # fmt: skip

@@ -3,12 +3,14 @@
 Everything from outside (names of patterns and metrics, paths, reasons) goes through `escape`.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape as _escape
 from typing import Any
 
 from apollod.cli import render
 from apollod.cli.control.quality import svg
+from apollod.cli.control.quality.learned_page import untold
 from apollod.cli.control.quality.report_style import CSS
 from apollod.cli.control.quality.stories import story
 
@@ -45,7 +47,7 @@ def _every(report: Object) -> str:
 
 def _state(report: Object) -> str:
     kind, head, more = well(report)
-    return f'<section id="well"><h2>Is it well?</h2><p class="state {kind}"><b>{head}</b> {escape(more)}</p></section>'
+    return f'<section id="well"><h2>Is it well?</h2><p class="state {kind}"><b>{head}</b> {_prose(more)}</p></section>'
 
 
 def well(report: Object) -> tuple[str, str, str]:
@@ -85,6 +87,9 @@ def _learned(report: Object) -> str:
     learned = report["learned"]
     tiers = [(t["tier"], t["examples"], t["steps"], t["tokens"], _seconds(t["seconds"])) for t in learned["tiers"]]
     body = table(("tier", "examples", "steps", "tokens", "time"), tiers) if tiers else "<p>Nothing yet.</p>"
+    known = learned["known"]
+    were = "examples were" if known > 1 else "example was"
+    body += f'<p class="note">{known:,} {were} known already and wrote nothing.</p>' if known else ""
     patterns = "".join(_pattern(one) for one in learned["patterns"])
     many = f'<h3>Patterns, untold</h3><div class="many">{patterns}</div>' if patterns else ""
     return (
@@ -113,10 +118,9 @@ def _divergence(found: Object) -> str:
     rows = [(label, one["examples"], *(svg.figure(one[name]) for name in ("told", "untold", "divergence")))
             for label, one in (("before", before), ("after", after)) if one is not None]  # fmt: skip
     told = (
-        f"Of {found['both']} examples with both scores {found['likelier']} got likelier untold."
+        f"Untold, {escape(untold(found))}."
         if found["both"]
-        else "Examples are scored while they wait to be learned, and none was scored again after; what stayed is shown "
-        "by the tests of patterns."
+        else "Examples are scored while they wait to be learned, and once more when nothing waits; none was yet."
     )
     head = table(("learning", "examples", "told", "untold", "difference"), rows)
     return f'{head}<p class="note">Mean log-probability a token of the answer. {told}</p>'
@@ -146,7 +150,8 @@ def _rank(m: Object, one: Object) -> tuple[bool, bool, float, str]:
 def _chart(one: Object, m: Object) -> str:
     now = f", now {svg.figure(m['now'])}" if m["now"] is not None else ""
     drop = f"; {_drop(m['drop'])} (95 %: {m['low']:+.3g} to {m['high']:+.3g})" if m["low"] is not None else ""
-    margin = f"margin {svg.figure(m['margin'])}" if m["margin"] is not None else "raises no alarm"
+    nothing = "nothing passed then, so it cannot get worse" if m["metric"].endswith(".passed") else "raises no alarm"
+    margin = f"margin {svg.figure(m['margin'])}" if m["margin"] is not None else nothing
     kind = ' class="worse"' if _beyond(m) else ""
     return (
         f"<figure{kind}><h3>{escape(m['metric'])}</h3>{svg.chart(one)}"
@@ -167,13 +172,13 @@ def _incidents(report: Object, searches: Mapping[int, Object]) -> str:
         for head, lines in (story(one, searches.get(one["incident"])) for one in newest[:INCIDENTS_SHOWN])
     )
     more = len(newest) - INCIDENTS_SHOWN
-    rest = f'<p class="note">{more} more: `apollod ctl quality incident list`.</p>' if more > 0 else ""
+    rest = f'<p class="note">{more} more: <code>apollod ctl quality incident list</code>.</p>' if more > 0 else ""
     return f'<section id="incidents"><h2>Incidents</h2>{told or "<p>None.</p>"}{rest}</section>'
 
 
 def _paragraphs(lines: Iterable[str | Sequence[str]]) -> str:
     return "".join(
-        f"<p>{escape(one)}</p>"
+        f"<p>{_prose(one)}</p>"
         if isinstance(one, str)
         else f"<ul>{''.join(f'<li><code>{escape(item)}</code></li>' for item in one)}</ul>"
         for one in lines
@@ -186,6 +191,11 @@ def _spent(report: Object) -> str:
     body = table(("", "times", "time", "tokens"), rows) if rows else "<p>Nothing yet.</p>"
     note = '<p class="note">Time from beginning to end of each; the joules it took are not recorded.</p>'
     return f'<section id="spent"><h2>What did it cost?</h2>{body}{note}</section>'
+
+
+def _prose(text: str) -> str:
+    """Commands stand between backticks, as in a terminal."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _seconds(seconds: float) -> str:

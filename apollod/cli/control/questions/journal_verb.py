@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from apollod.adapters.journal import derived_check, journal_reader
+from apollod.adapters.journal import derived_check, journal_reader, reference_check
 from apollod.adapters.journal.archive import misfit
 from apollod.cli.control import archiving, ctl
 from apollod.core.events import JournalContinued
@@ -18,7 +18,11 @@ SEARCH_S = 600.0
 def add(parser: argparse.ArgumentParser) -> None:
     verify, archive = ctl.actions(
         parser,
-        ("verify", "check the hash chain over every event, and what is derived from them", _run),
+        (
+            "verify",
+            "check the hash chain over every event, what is derived from them, and what the quality guard needs",
+            _run,
+        ),
         (
             "archive",
             "put the journal away as a proved copy, and begin another one at the newest checkpoint; the daemon has to "
@@ -43,16 +47,18 @@ def _run(args: argparse.Namespace) -> int:
     last, bad, head = chain.seq, chain.broken, chain.hash.hex() if chain.seq else ""
     found = _seq_of(path, expect, last) if expect else None
     derived = derived_check.damage(path) if bad is None else None  # of a broken journal the events come first
+    compared = reference_check.damage(path) if bad is None and derived is None else None
     begun = journal_reader.continued(path) if chain.seq else None
     unfit = misfit(path, args.archive) if args.archive and bad is None else ""
     if begun is not None and expect and begun.head_hash.startswith(expect):
         found = 0
-    ok = bad is None and derived is None and not unfit and (not expect or found is not None)
+    ok = bad is None and derived is None and compared is None and not unfit and (not expect or found is not None)
     if args.json:
         answer: dict[str, Any] = {"schema_version": 1, "ok": ok, "first_bad": bad, "events": last, "head_hash": head}
         if expect:
             answer["expected"] = None if found is None else {"seq": found, "after": last - found}
         answer["derived"] = derived and derived.line()
+        answer["references"] = compared and compared.line()
         if begun is not None:
             answer["archive"] = {"path": begun.archive, "events": begun.events, "head_hash": begun.head_hash}
         if args.archive:
@@ -63,6 +69,8 @@ def _run(args: argparse.Namespace) -> int:
         print(f"broken at event {bad}: it was edited, is missing or out of place")
     elif derived is not None:
         print(f"the events are good: {last}, head {head}\nwhat is derived from them is damaged: {derived.line()}")
+    elif compared is not None:
+        print(f"the events are good: {last}, head {head}\n{compared.line()}")
     else:
         print(f"ok: {last} events, head {head}")
     if begun is not None and bad is None:

@@ -14,27 +14,35 @@ from apollod.cli.render import plain
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
+from apollod.supervisor.config import load_config
+from apollod.supervisor.quality.leak_watch import would_hold
 
 BAD_SHOWN = 5
 
 
 def run(args: argparse.Namespace) -> int:
     """Read everything, print what would become of it."""
+    held = would_hold(load_config(args.config)) if args.config else lambda record: ""
     rules = Rules(tuple(args.model or ["apollo"]), args.sidechains, stripping=Stripping(args.strip))
     trial = Trial(Terms(rules), args.format)
-    examples, bad, total, refused = list[Tried](), list[Tried](), 0, 0
+    examples, bad, leaks, total, refused = list[Tried](), list[Tried](), list[dict[str, Any]](), 0, 0
     for tried in trial.read(Path(args.path).expanduser()):
         if tried.learned is None:
             refused += 1
             bad += [tried] if args.json or len(bad) < BAD_SHOWN else []
         else:
             total += 1
+            if holds := held(tried.learned.record.canonical):
+                id_ = tried.learned.record.id
+                leaks.append({"path": tried.path, "line": tried.line, "example": id_, "holds": holds})
             examples += [tried] if args.json or len(examples) < args.examples else []
     if args.json:
-        print(json.dumps(_object(trial, examples, bad)))
+        print(json.dumps({**_object(trial, examples, bad), "leaks": leaks}))
         return 0
     names = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in trial.formats.items())
     print(f"format      {names}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
+    if leaks:
+        print(f"held        {len(leaks)} of them would wait for a person, since they hold a probe")
     for what, count in sorted(trial.counts.items()):
         print(plain(f"{count:>11} {what}"))
     for what, count in _by_kind(trial).items():
@@ -42,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
     shown = _by_example(trial)
     for tried in examples:
         _print_example(tried, shown)
+    for leak in leaks[:BAD_SHOWN]:
+        print(plain(f"\n{rows.end_of(leak['path'])}:{leak['line']}: would be held: holds {leak['holds']}"))
     for tried in bad:
         print(plain(f"\n{rows.end_of(tried.path)}:{tried.line}: {tried.reason}"))
     if total > len(examples):

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from apollod.core.quality.sequential import alarms, metric, seen
+from apollod.core.quality.looking import doubt
+from apollod.core.quality.sequential import metric, seen
 from apollod.curation.probes import figures
 from apollod.curation.probes.measured import ItemFigure, metrics_of
 from apollod.curation.probes.probe_lines import Probe
@@ -146,20 +147,16 @@ def test_runs_ask_the_same_share_of_every_group_and_in_turns_all_of_it() -> None
         sample(items, 0.0, 1)
 
 
-def test_of_each_group_enough_are_asked_that_an_alarm_is_possible() -> None:
+def test_of_each_group_enough_are_asked_to_raise_doubt_if_all_of_them_fail() -> None:
     items = [
         Probe(f"{group}/{n}", group, "exact")
         for group, count in (("a", 200), ("b", 20), ("c", 4))
         for n in range(count)
     ]
     asked = [Counter(probe.group for probe in sample(items, 0.1, turn)) for turn in range(3)]
-    assert asked == [{"a": 20, "b": 10, "c": 4}] * 3
-    # all of LEAST fail: the last look says so by itself, and with one item fewer than seven it could not
-    for count, said in ((LEAST, True), (6, False)):
-        one = metric(0.05)
-        for _ in range(30):
-            one = seen(one, [1.0] * count)
-        assert bool(alarms({"a.passed": one, **{str(n): metric(0.05) for n in range(9)}})) is said
+    assert asked == [{"a": 20, "b": 3, "c": 3}] * 3
+    fewer, enough = ({"a.passed": seen(metric(0.05), [1.0] * count)} for count in (LEAST - 1, LEAST))
+    assert [doubt(one, 0.1, {}, False).ask_all for one in (fewer, enough)] == [False, True]
 
 
 def test_what_failed_passes_nothing_and_is_counted() -> None:

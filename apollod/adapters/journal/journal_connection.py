@@ -1,0 +1,114 @@
+"""How the journal's writer gets at its file: made where there is none, refused where it is not ours, brought up to
+date; the two connections and their pragmas; and the head, which is the newest event."""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiosqlite
+
+from apollod.adapters.journal.failures import explain
+from apollod.adapters.journal.journal_file import check_application, check_not_lost
+from apollod.adapters.journal.migrate import load, migrate
+from apollod.adapters.journal.trust import check_before_writing
+from apollod.adapters.system.clock import now_ns
+from apollod.adapters.system.files import fsync_dir
+from apollod.errors import ChainBroken, JournalError
+from apollod.explain import reason
+from apollod.wire.event_codec import GENESIS, chain
+
+BUSY_MS = 5000  # patience with a foreign lock
+
+WRITE_PRAGMAS: tuple[tuple[str, str, Any], ...] = (  # name, value, what it reads back as
+    ("journal_mode", "WAL", "wal"),
+    ("synchronous", "FULL", 2),
+    ("busy_timeout", str(BUSY_MS), BUSY_MS),
+    # Pages, 16 MiB: from then on the log is overwritten, and an fsync need not record a new size; 1000 cost a twentieth
+    # of an append.
+    ("wal_autocheckpoint", "4000", 4000),
+    ("journal_size_limit", str(256 << 20), 256 << 20),
+    ("trusted_schema", "OFF", 0),
+    ("cell_size_check", "ON", 1),
+    ("mmap_size", "0", 0),
+)
+READ_PRAGMAS = (("busy_timeout", str(BUSY_MS), BUSY_MS), ("query_only", "ON", 1), ("trusted_schema", "OFF", 0))
+
+SELECT = "SELECT seq, at_ns, kind, version, key, CAST(body AS BLOB), prev_hash, hash FROM events"
+
+
+class Head(NamedTuple):
+    """The newest event's number and hash."""
+
+    seq: int
+    hash: bytes
+
+
+def prepare(path: Path) -> None:
+    """Make the file if there is none, refuse one that is not ours, apply migrations. Blocking."""
+    check_not_lost(path)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)  # the log files take over this mode
+        try:
+            begin = os.pread(fd, 16, 0)
+        finally:
+            os.close(fd)
+        fsync_dir(path.parent)
+    except OSError as error:
+        raise JournalError(
+            f"the journal {path} cannot be opened for writing: {reason(error)}",
+            "check [state] dir, its owner, mode and disk",
+        ) from error
+    if begin and begin != b"SQLite format 3\0":
+        raise JournalError(
+            f"{path} is not a SQLite database", "it was left as it is; give another [state] dir or move it away"
+        )
+    migrations = load()
+    if (
+        begin and not path.with_name(f"{path.name}-journal").exists()
+    ):  # else the first start of all was cut off, and SQLite undoes it
+        check_before_writing(path, len(migrations))
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)) as db:
+            check_application(db, path)
+            migrate(db, path, migrations, now_ns())
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+
+
+async def connect(
+    stack: AsyncExitStack, path: Path, mode: str, pragmas: Sequence[tuple[str, str, Any]]
+) -> aiosqlite.Connection:
+    """A connection, closed by `stack`, with these pragmas in force."""
+    connection = await stack.enter_async_context(aiosqlite.connect(_uri(path, mode), uri=True, isolation_level=None))
+    for name, value, expected in pragmas:
+        await connection.execute(f"PRAGMA {name} = {value}")
+        ((found,),) = await connection.execute_fetchall(f"PRAGMA {name}")
+        if found != expected:
+            raise JournalError(
+                f"SQLite does not accept {name} = {value} for {path} (it says {found})",
+                "put [state] dir on a local disk",
+            )
+    return connection
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"{path.absolute().as_uri()}?mode={mode}"
+
+
+async def read_head(connection: aiosqlite.Connection, path: Path) -> Head:
+    """The newest event, whose own hash is checked. Raises JournalError, sqlite3.Error."""
+    rows = list(await connection.execute_fetchall(f"{SELECT} ORDER BY seq DESC LIMIT 1"))
+    if not rows:
+        return Head(0, GENESIS)
+    return checked(rows[0], path)
+
+
+def checked(row: Iterable[Any], path: Path) -> Head:
+    """Number and hash of a row, if the hash is its own. Raises ChainBroken."""
+    seq, at_ns, kind, version, key, body, prev_hash, hash_ = row
+    if chain(prev_hash, seq, at_ns, kind, version, key, body) != hash_:
+        raise ChainBroken(str(path), seq)
+    return Head(seq, hash_)

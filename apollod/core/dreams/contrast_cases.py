@@ -1,0 +1,60 @@
+"""Which tests of patterns the quality guard makes, too: held-out scenarios under texts that make the behaviour wrong.
+Pure.
+
+A pattern that is practised or settled is in: what is learned, its own practices included, must not make its behaviour
+show where it would be wrong. A retired one is not: nobody wants it any more, and nothing says when it would be wrong.
+"""
+
+from collections.abc import Sequence
+from math import lcm
+from typing import TypeVar
+
+import msgspec
+
+from apollod.core.dreams.scenario import Turn
+from apollod.core.dreams.state import Course, DreamsState
+from apollod.core.settings import Check
+
+CASES_MAX = 12
+"""of a pattern: a few more than a look asks of any group"""
+
+One = TypeVar("One")
+
+
+class ContrastCase(msgspec.Struct, frozen=True):
+    """A held-out scenario after the system message `text`, under which the behaviour must not show. Whole, since its
+    pattern may be gone, or another one, when it is asked again."""
+
+    pattern: str
+    dream: str
+    text: str
+    scenario: tuple[Turn, ...]
+    check: Check
+
+
+def contrast_cases(own: DreamsState) -> tuple[ContrastCase, ...]:
+    """Of each pattern that is not retired and has all its held-out scenarios, in the order of patterns. Those of one
+    are spread evenly over its scenarios and over its texts, and are the same each time."""
+    return tuple(
+        case
+        for course in own.courses.values()
+        if course.phase != "retired" and len(course.held) >= course.pattern.held_out
+        for case in _cases(course)
+    )
+
+
+def _cases(course: Course) -> list[ContrastCase]:
+    pattern = course.pattern
+    held, texts = _spread(list(course.held.items())), _spread(pattern.contrasts)
+    round_ = lcm(len(held), len(texts))  # after which each scenario meets the next text
+    return [
+        ContrastCase(pattern.name, dream, texts[(number + number // round_) % len(texts)], one.scenario, pattern.check)
+        for number in range(min(CASES_MAX, len(held) * len(texts)))
+        for dream, one in [held[number % len(held)]]
+    ]
+
+
+def _spread(all_: Sequence[One]) -> list[One]:
+    """At most CASES_MAX of them, at even distances."""
+    count = min(CASES_MAX, len(all_))
+    return [all_[number * len(all_) // count] for number in range(count)]

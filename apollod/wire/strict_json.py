@@ -1,0 +1,92 @@
+"""JSON as the schema of records takes it: no NaN, no key twice, no number beyond 64 bits, not nested too deeply; and
+what is said of a value that is wrong. Pure and light."""
+
+import json
+from typing import Any, NoReturn
+
+from apollod.errors import RecordRefused
+
+DEPTH_MAX = 100  # of nested JSON; tool schemas reach 20, SQLite's JSON functions give up at 1000
+DIGITS_MAX = 20  # of an integer; enough for 64 bits, which every JSON reader takes
+
+
+def load(text: bytes | str) -> Any:
+    """The value in a text; raises RecordRefused."""
+    try:
+        value = json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            parse_constant=_refuse_constant,
+            parse_int=_parse_int,
+            object_pairs_hook=_unique_keys,
+        )
+    except UnicodeDecodeError as error:
+        raise RecordRefused(f"the line is not UTF-8 (byte {error.start + 1})", "convert the file to UTF-8") from error
+    except json.JSONDecodeError as error:
+        what = f"the line is not JSON: {error.msg} at character {error.pos + 1}"
+        raise RecordRefused(what, "write one JSON object a line") from error
+    except RecursionError as error:
+        raise too_deep() from error
+    if depth_over(value, DEPTH_MAX):
+        raise too_deep()
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise RecordRefused(f"{name} is not JSON", "write null or leave the field out")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > DIGITS_MAX:
+        raise too_large()
+    return int(digits)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise RecordRefused(f"the key {short(twice)} is there twice in one object", "keep one of them")
+    return fields
+
+
+def half_a_pair() -> RecordRefused:
+    """Of a string that no text can hold."""
+    return RecordRefused("a string holds half of a surrogate pair, which no text can", "repair its \\u escape")
+
+
+def too_large() -> RecordRefused:
+    """Of a number beyond 64 bits, or beyond a double."""
+    return RecordRefused("a number is too large", "use numbers that fit in 64 bits")
+
+
+def too_deep() -> RecordRefused:
+    """Of a value beyond DEPTH_MAX."""
+    return RecordRefused(f"the JSON is nested deeper than {DEPTH_MAX}", "flatten it")
+
+
+def depth_over(value: Any, limit: int) -> bool:
+    """Is it nested deeper than so many levels?"""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def short(value: Any) -> str:
+    """A value as it may stand in a message: one line, at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def json_type(value: Any) -> str:
+    """What JSON calls a value of its kind."""
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(value), "number")

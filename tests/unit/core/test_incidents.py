@@ -392,6 +392,7 @@ def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) 
             w.replay()
         assert w.state.training.running is not None and w.state.quality.incident is not None
     w.give(inp.RollbackRequested(0, "p"))
+    World.settle(w)  # it is planned, and no replay is answered meanwhile
     (settled,) = w.of(ev.QualitySettled)
     assert settled.by == "p" and w.state.quality.incident is None and w.ended >= 1
     told = len(w.of(ev.QualityReplayed))

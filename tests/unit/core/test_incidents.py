@@ -380,7 +380,7 @@ def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
 @pytest.mark.parametrize("phase", ["searching", "replaying", "repeating"])
 def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) -> None:
     """Nothing is searched, held or learned again after it, and a late answer says nothing."""
-    w = alarmed("a", "b", "bad", "c", "d", poison={"bad": ITEMS})
+    w = alarmed("a", "b", "c", "d", "e", "bad", poison={"bad": ITEMS}, every_steps=3)
     World.settle(w)
     assert w.state.quality.incident is not None and w.replayed, "its weights are back, and a replay was asked for"
     late = w.replayed[0]

@@ -35,7 +35,8 @@ class Activity(StrEnum):
     SCORING = "scoring"
     """the engine is asked how probable an answer is; nothing waits for that"""
     SECOND_SCORING = "second scoring"
-    """the same of what was learned meanwhile"""
+    """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
+    not, until a trainer has brought them to the last step"""
     JUDGING = "judging"
     """the judge is asked about an example or a planted case"""
 
@@ -247,7 +248,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
         STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
-    Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, FENCE, RECOVERY, ROLLBACK_WANTED, ROLLBACK, LEARNING),
+    Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip
 """In the order in which reasons are told: what lasts longest first."""

@@ -110,9 +110,7 @@ def test_each_tier_is_told_of_where_there_are_two(tmp_path: Path, capsys: Captur
     assert "direct: 1 of 1 learned answers got likelier, -3.000 -> -2.000 nats a token on average, 50%" in said
 
 
-def test_a_second_score_after_a_step_that_was_taken_back_does_not_count(
-    tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_second_score_after_a_step_that_was_taken_back_does_not_count(tmp_path: Path, capsys: Capture) -> None:
     """Nor does it pass for one of before, once the example was learned again."""
 
     def divergence(world: GuardedWorld, name: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         Activity.ALIGNMENT: at_rest.keys() - {"paused", *guard},
         Activity.RECOVERY: {"halted", "stopping"},
         Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
-        Activity.SECOND_SCORING: {"stopping", "no engine", "fence", "rollback", "step"},
+        Activity.SECOND_SCORING: {"stopping", "no engine", "no trainer", "fence", "rollback", "step"},
     }  # fmt: skip
     return sorted(name for name in excluded[activity] if at_rest[name])
 

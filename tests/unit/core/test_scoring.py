@@ -192,6 +192,23 @@ def test_what_is_learned_again_after_a_rollback_is_scored_again() -> None:
     assert scores(world)[3:] == [("w1", 1), ("w1", 1), ("w2", 4), ("w3", 5)]
 
 
+def test_after_a_crash_a_second_score_waits_until_the_weights_are_those_of_the_last_step() -> None:
+    world = begun("all")
+    world.lines("w1", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.ScoreExample)
+    world = world.successor()
+    world.start()
+    world.engine_up()
+    assert world.state.children.engine.phase == "ready" and world.state.children.trainer.phase != "ready"
+    assert len(asked(world)) == 2, "before and after, in the former life"
+    world.settle()
+    assert scores(world) == [("w1", 0), ("w1", 1)] and len(asked(world)) == 3
+    late = inp.ExampleScoreDone("w1", -1.0, -2.0, 3, 1, 0.1, after=1)
+    assert world.give(late) == [], "never twice"
+
+
 def test_a_pause_and_the_day_are_times_for_second_scores_and_a_running_step_is_none() -> None:
     world = begun("all")
     world.lines("w1", "w2", "w3", stripped=True)

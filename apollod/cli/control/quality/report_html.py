@@ -123,7 +123,9 @@ def _divergence(found: Object) -> str:
         else "Examples are scored while they wait to be learned, and once more when nothing waits; none was yet."
     )
     head = table(("learning", "examples", "told", "untold", "difference"), rows)
-    tiers = "".join(f"<br>{escape(one['tier'])}: {escape(untold(one))}." for one in found["tiers"] if len(found["tiers"]) > 1)
+    tiers = "".join(
+        f"<br>{escape(one['tier'])}: {escape(untold(one))}." for one in found["tiers"] if len(found["tiers"]) > 1
+    )
     return f'{head}<p class="note">Mean log-probability a token of the answer. {told}{tiers}</p>'
 
 

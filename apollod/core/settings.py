@@ -148,6 +148,8 @@ class ReviewSettings(msgspec.Struct, frozen=True):
     divergence: Divergence = "held"
     """which examples of which text was stripped are scored with and without it: those that are held, all that wait, or
     none (off)"""
+    divergence_after: NotNegative = 32
+    """examples with a score that were learned and wait to be scored once more, at most; 0: none is"""
 
 
 class QueueSettings(msgspec.Struct, frozen=True):

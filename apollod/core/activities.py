@@ -34,6 +34,9 @@ class Activity(StrEnum):
     DREAMING = "dreaming"
     SCORING = "scoring"
     """the engine is asked how probable an answer is; nothing waits for that"""
+    SECOND_SCORING = "second scoring"
+    """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
+    not, until a trainer has brought them to the last step"""
     JUDGING = "judging"
     """the judge is asked about an example or a planted case"""
 
@@ -149,6 +152,13 @@ def _judge_waits_for_engine(state: State) -> str:
     return _no_engine(state) if state.judging.served else ""
 
 
+def _learning(state: State) -> str:
+    """A pause and the day are no reason: nothing begins by itself then."""
+    if state.training.running is not None:
+        return f"step {state.training.running.step} is running"
+    return "examples wait to be learned" if state.intake.pending and not _paused(state) and not _day(state) else ""
+
+
 def _alarm(state: State) -> str:
     """What is innocent is learned again."""
     incident = state.quality.incident
@@ -213,6 +223,7 @@ JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_eng
 ALARM = Obstacle("alarm", _alarm)
 LOOK_DUE = Obstacle("look due", _look_due)
 NO_DREAMS = Obstacle("no dreams", _no_dreams)
+LEARNING = Obstacle("learning", _learning)
 USERS = Obstacle("users", _users)
 
 _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
@@ -232,11 +243,14 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.ROLLBACK: (STOPPING, RECOVERY, STEP, DIFFERENCE),
     Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
-    Activity.MEASUREMENT: (STOPPING, NO_ENGINE, FENCE, RECOVERY, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK),
+    Activity.MEASUREMENT: (
+        STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
+    ),  # without a trainer: one that died in a step may have left half of it in the weights
     Activity.DREAMING: (
         STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
+    Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip
 """In the order in which reasons are told: what lasts longest first."""

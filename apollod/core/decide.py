@@ -20,8 +20,8 @@ from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.publishing import policy as publishing
+from apollod.core.quality import incidents, telling
 from apollod.core.quality import policy as quality
-from apollod.core.quality import telling
 from apollod.core.recovery import policy as recovery
 from apollod.core.review import policy as review
 from apollod.core.rollback import policy as rollback
@@ -71,6 +71,7 @@ def _advance(state: State, now_ns: int) -> Outcome:
     if not state.daemon.stopping:
         first += checkpoints.run_hook(state)
         first += telling.tell(state, now_ns)
+        first += incidents.replay(state, now_ns)
     begun = next((outcome for subject in BEGINNINGS if (outcome := subject.advance(state, now_ns))), nothing())
     outcome = Outcome([], first).then(begun)
     if begun.events and state.daemon.stopping:

@@ -148,6 +148,8 @@ class ReviewSettings(msgspec.Struct, frozen=True):
     divergence: Divergence = "held"
     """which examples of which text was stripped are scored with and without it: those that are held, all that wait, or
     none (off)"""
+    divergence_after: NotNegative = 32
+    """examples with a score that were learned and wait to be scored once more, at most; 0: none is"""
 
 
 class QueueSettings(msgspec.Struct, frozen=True):
@@ -290,6 +292,8 @@ class QualitySettings(msgspec.Struct, frozen=True):
     """after an alarm, when the last good weights are back: auto: steps go on; manual: a person says so"""
     culprits_max: NotNegative = 8
     """of a window that made it worse, the most examples that are looked for by replays; 0: none are"""
+    replay_s: NotNegativeFloat = 0.0
+    """that one of these replays may take; 0: ten times what its steps should, and a quarter of an hour"""
     cost: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.05
     """of the time of the steps between two looks, the share that the second may take: of the probes only some are
     asked then; 0: all are, however long that takes"""

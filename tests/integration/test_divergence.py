@@ -194,7 +194,9 @@ def test_a_template_that_writes_an_answer_otherwise_after_less_is_found_out() ->
 # --- as the daemon does it --------------------------------------------------------------------------------------------
 
 
-def carried_out(tmp_path: Path, accepted: ev.ExampleAccepted, *args: str) -> tuple[inp.ExampleScoreDone, LlmServer]:
+def carried_out(
+    tmp_path: Path, accepted: ev.ExampleAccepted, *args: str, after: int = 0
+) -> tuple[inp.ExampleScoreDone, LlmServer]:
     """What the effect reports of an example in a journal."""
 
     async def main() -> tuple[inp.ExampleScoreDone, LlmServer]:
@@ -211,7 +213,7 @@ def carried_out(tmp_path: Path, accepted: ev.ExampleAccepted, *args: str) -> tup
             executor = Executor(
                 load_config(None, environ=environ), write_, cast(Any, None), found.append, submit, tasks
             )
-            await executor.run(fx.ScoreExample(accepted.example))
+            await executor.run(fx.ScoreExample(accepted.example, after))
             while not found:
                 await anyio.sleep(0.01)
         await write_.close()
@@ -286,10 +288,79 @@ def test_one_candidate_after_the_other_is_scored_by_a_daemon_without_children(tm
     assert anyio.run(main) == ["1" * 32, "2" * 32, "3" * 32]
 
 
+def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
+    """As above, with a trainer that learns at once."""
+
+    class Outside:
+        def __init__(self, executor: Executor) -> None:
+            self.exit = executor.exit
+            self._executor = executor
+
+        async def run(self, effect: fx.Effect) -> Sequence[inp.Input]:
+            match effect:
+                case fx.SpawnEngine():
+                    up = inp.EngineUp(7, "http://e", "m", "memfd", 1, 1, 0, 0, 0, 9, 0.1, {}, outlives_engine=True)
+                    return [inp.EngineStarted(7, "/m"), up]
+                case fx.SpawnTrainer():
+                    return [inp.TrainerStarted(8)]
+                case fx.AttachTrainer():
+                    return [inp.Bound("f0", 1, 1, {})]
+                case fx.Restore():
+                    return [inp.Restored("f0", 10)]
+                case fx.KeepBase(path=path):
+                    return [inp.BaseDone(path, "reflink", 1, 0.1)]
+                case fx.ProbeTrainer(step=step, number=number):
+                    return [inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number)]
+                case fx.ScoreProbe(step=step, number=number, trainer=trainer):
+                    return [inp.Scored(step, number, "ids", trainer, (-1.0,), 0.1)]
+                case fx.EncodeExamples(examples=ids):
+                    return [inp.EncodeDone([inp.Encoded(id_, 9, 4, 0, "d") for id_ in ids])]
+                case fx.RunStep(step=step):
+                    return [inp.StepDone(step, True, 1.0, 1.0, 1.0, 9, 4, "f1", 0.1, 0, 0)]
+                case fx.ScoreExample():
+                    return await self._executor.run(effect)
+            return ()
+
+    async def main() -> None:
+        journal = await Journal.open(tmp_path / "journal.db")
+        async with serving() as server, anyio.create_task_group() as tasks:
+            environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
+            environ |= {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0", "APOLLOD_REVIEW__DIVERGENCE": "all"}
+            config = load_config(None, environ=environ | {"APOLLOD_TRAINER__ALIGN_EVERY": "0"})
+            loop = Loop(State(), journal)
+            executor = Executor(config, journal, cast(Any, None), loop.post, loop.submit, tasks)
+            tasks.start_soon(loop.run, cast(Any, Outside(executor)))
+            loop.post(inp.Started(1, "test", config.settings(), str(tmp_path)))
+            loop.post(inp.PauseRequested("t"))
+            one = stripped_example()
+            line = inp.Line(number=1, example="1" * 32, record=bytes(one.record), removed=one.removed)
+            await loop.submit(inp.LinesRead(inp.Batch("s", "/s", 1, 1, (line,)), frozenset()))
+            with anyio.fail_after(5):
+                while not loop.state.scoring.scored:
+                    await loop.changed()
+                loop.post(inp.ResumeRequested("t"))
+                while not loop.state.scoring.twice:
+                    await loop.changed()
+            executor.exit.set()
+            loop.post(inp.Tick())
+        await journal.close()
+
+    anyio.run(main)
+    kinds = "kind IN ('step.completed', 'score.requested', 'example.scored')"
+    sql = f"SELECT kind, body ->> '$.after' FROM events WHERE {kinds} ORDER BY seq"
+    assert query(tmp_path / "journal.db", sql).rows == [
+        ("score.requested", 0), ("example.scored", 0), ("step.completed", None),
+        ("score.requested", 1), ("example.scored", 1),
+    ]  # fmt: skip
+    rows = query(tmp_path / "journal.db", "SELECT without_context, after_step, after_without_context FROM scores").rows
+    ((before, step, after),) = rows
+    assert step == 1 and before == after, "the server says the same before and after"
+
+
 def test_what_is_no_conversation_has_no_score(tmp_path: Path) -> None:
     accepted = ev.ExampleAccepted(example="e" * 32, record=msgspec.Raw(b'{"text":"a"}'), source="s", line=1)
-    done, server = carried_out(tmp_path, accepted)
-    assert (done.error, done.retryable, server.requests) == ("it is no conversation", False, [])
+    done, server = carried_out(tmp_path, accepted, after=7)
+    assert (done.error, done.retryable, done.after, server.requests) == ("it is no conversation", False, 7, [])
 
 
 def test_scored_examples_are_listed_by_divergence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def test_what_it_left_in_the_background_is_ended_too(tmp_path: Path) -> None:
 def test_a_daemon_that_leaves_ends_it(tmp_path: Path) -> None:
     async def main() -> None:
         with anyio.move_on_after(0.5):
-            await run_hook(["sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60"], {}, 60.0)
+            await run_hook(["sh", "-c", f"echo $$ > {tmp_path}/pid; sleep 60"], os.environ, 60.0)
 
     anyio.run(main)
     assert gone(int((tmp_path / "pid").read_text()))

@@ -162,6 +162,16 @@ def test_a_command_has_the_message_on_its_standard_input(tmp_path: Path) -> None
     assert told.read_text().endswith("alarmed a b c\n")
 
 
+def test_a_command_sees_no_key_of_the_daemons_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VLLM_API_KEY", "APOLLOD_ENGINE__API_KEY", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("LC_TIME", "C.UTF-8")
+    assert tell(str(script(tmp_path / "alarm", f"env > {tmp_path}/seen"))) == ""
+    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
+    assert SECRET not in seen.values() and {"PATH", "HOME"} <= seen.keys() and seen["LC_TIME"] == "C.UTF-8"
+    assert (seen["APOLLOD_ALARM_EVENT"], seen["APOLLOD_ALARM_INCIDENT"]) == ("alarmed", "7")
+
+
 def test_a_long_message_need_not_be_read(tmp_path: Path) -> None:
     metrics = tuple(f"metric{n}.passed" for n in range(20_000))
     long = Message(7, "alarmed", 0, 6, 3, metrics, dict.fromkeys(metrics, ev.Drop(0.5, 0.25, 0.75)))

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.dreamt_journal import write_story
@@ -52,29 +53,34 @@ def test_what_was_learned_and_what_it_cost_is_told(tmp_path: Path, capsys: Captu
     assert len(points) == len(report["looks"]) and [one["value"] for one in points if one["undone"]] == [0.0]
 
 
-def scored_twice(path: Path) -> Path:
-    """The journal of a life in which two examples were scored, learned and scored again."""
+def scored_twice() -> GuardedWorld:
+    """A life in which two examples were scored, learned and scored again."""
     world = GuardedWorld(changed(guarded(every_steps=0), divergence="all")).up()
     world.give(inp.PauseRequested("t"))
     world.lines("a", "b", stripped=True)
     for example, told, untold in (("a", -1.0, -3.0), ("b", -0.5, -2.5), ("a", -0.5, -1.5), ("b", -0.5, -2.75)):
         world.settle_until(fx.ScoreExample)
-        assert world.asked.popleft() == fx.ScoreExample(example)
-        world.give(inp.ExampleScoreDone(example, told, untold, 4, world.state.training.version))
+        asked = world.asked.popleft()
+        assert isinstance(asked, fx.ScoreExample) and asked.example == example
+        world.give(inp.ExampleScoreDone(example, told, untold, 4, world.state.training.version, after=asked.after))
         if (example, told) == ("b", -0.5) and not world.state.training.version:
             world.give(inp.ResumeRequested("t"))
-    return write_story(path, world.journal)
+    return world
 
 
 def test_what_the_untold_model_says_before_and_after_is_compared_for_the_same_examples(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    path = scored_twice(tmp_path / "journal.db")
+    path = write_story(tmp_path / "journal.db", scored_twice().journal)
     assert main(["ctl", "quality", "report", "--json", "--file", str(path)]) == 0
     found = json.loads(capsys.readouterr().out)["divergence"]
     assert (found["before"]["untold"], found["after"]["untold"]) == (-2.75, -2.125)
     assert (found["both"], found["likelier"], found["untold_before"]) == (2, 1, -2.75)
     assert found["closed"] == 0.625 / 2
+    assert found["tiers"] == [
+        {"tier": "bulk", "both": 2, "likelier": 1, "told_before": -0.75, "untold_before": -2.75, "untold_after": -2.125,
+         "closed": 0.3125}
+    ]  # fmt: skip
     assert main(["ctl", "quality", "report", "--file", str(path)]) == 0
     told = (
         "1 of 2 learned answers got likelier, -2.750 -> -2.125 nats a token on average, 31% of the way to the told ones"
@@ -83,6 +89,50 @@ def test_what_the_untold_model_says_before_and_after_is_compared_for_the_same_ex
     assert told.replace(">", "&gt;") in page(path, capsys)
     rows = query(path, "SELECT example, without_context, after_step, after_without_context FROM scores ORDER BY 1").rows
     assert rows == [("a", -3.0, 1, -1.5), ("b", -2.5, 2, -2.75)]
+
+
+def test_each_tier_is_told_of_where_there_are_two(tmp_path: Path, capsys: Capture) -> None:
+    world = GuardedWorld(changed(guarded(every_steps=0), divergence="all")).up()
+    world.give(inp.PauseRequested("t"))
+    world.lines("a", stripped=True)
+    world.lines("b", source="g", tier="direct", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.ScoreExample)
+    world.asked.popleft()
+    world.give(inp.ExampleScoreDone("b", -1.0, -2.0, 4, 2, after=1))
+    world.settle()
+    path = write_story(tmp_path / "journal.db", world.journal)
+    assert main(["ctl", "quality", "report", "--file", str(path)]) == 0
+    said = capsys.readouterr().out
+    for tier, told in (("bulk", "0 of 1 learned answers"), ("direct", "1 of 1 learned answers")):
+        assert f"            {tier}: {told}" in said and f"<br>{tier}: {told}" in page(path, capsys)
+    assert "direct: 1 of 1 learned answers got likelier, -3.000 -> -2.000 nats a token on average, 50%" in said
+
+
+def test_a_second_score_after_a_step_that_was_taken_back_does_not_count(tmp_path: Path, capsys: Capture) -> None:
+    """Nor does it pass for one of before, once the example was learned again."""
+
+    def divergence(world: GuardedWorld, name: str) -> dict[str, Any]:
+        path = write_story(tmp_path / name, world.journal)
+        assert main(["ctl", "quality", "report", "--json", "--file", str(path)]) == 0
+        rows = query(path, "SELECT example, after_step FROM scores ORDER BY 1").rows
+        return {**json.loads(capsys.readouterr().out)["divergence"], "rows": rows}
+
+    world = scored_twice()
+    world.give(inp.RollbackRequested(to=1, by="p"))
+    world.settle_until(fx.ScoreExample)
+    found = divergence(world, "back.db")
+    assert (found["before"]["untold"], found["after"], found["both"]) == (-3.0, None, 0), "both were of step 2"
+    assert found["rows"] == [("a", None), ("b", None)]
+    world.settle()
+    world.give(inp.RelearnRequested((("b", "bulk"),), "p"))
+    world.settle_until(fx.ScoreExample)
+    found = divergence(world, "again.db")
+    assert (found["before"]["untold"], found["after"]["examples"]) == (-2.75, 1) and found["rows"][1] == ("b", None)
+    world.settle()
+    found = divergence(world, "twice.db")
+    assert (found["both"], found["rows"]) == (2, [("a", 1), ("b", 3)])
 
 
 class Tags(HTMLParser):

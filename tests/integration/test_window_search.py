@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 from support.fork_server import ForkedPopen
@@ -200,11 +201,31 @@ def test_a_trainer_that_dies_ends_the_process_which_may_be_tried_again(
     assert rooms(learned.state_dir) == []
 
 
+@pytest.mark.usefixtures("forked")
+def test_a_replay_that_does_not_begin_where_the_others_did_is_none(
+    learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept for them lies on a disk."""
+
+    def changed(self: offline_trainer.OfflineTrainer, message: msgspec.Struct, kind: type) -> Any:
+        found = ask(self, message, kind)
+        if isinstance(message, window_process.msg.Restore) and message.weights:
+            found = msgspec.structs.replace(found, fingerprint="0" * 16)
+        return found
+
+    ask = offline_trainer.OfflineTrainer.ask
+    monkeypatch.setattr(offline_trainer.OfflineTrainer, "ask", changed)
+    code, (first, failed) = asked(window_of(learned), (), ())
+    assert code == 1 and not first.error and "gave weights 0000000000000000" in failed.error and not failed.for_good
+
+
 # --- the effect ---------------------------------------------------------------------------------------------------
 
 
-def effect(learned: LearnedWindow, number: int, *left_out: str, incident: int = 1) -> fx.ReplayWindow:
-    return fx.ReplayWindow(incident, number, FIRST, LAST, left_out, ITEMS, learned.references)
+def effect(
+    learned: LearnedWindow, number: int, *left_out: str, incident: int = 1, limit_s: float = 240.0
+) -> fx.ReplayWindow:
+    return fx.ReplayWindow(incident, number, FIRST, LAST, left_out, ITEMS, learned.references, limit_s)
 
 
 def config_of(learned: LearnedWindow) -> Config:
@@ -291,6 +312,91 @@ def test_a_search_is_one_process_that_ends_with_it_and_with_the_daemon(learned: 
     assert all(
         math.isfinite(drop) for one in results if isinstance(one, inp.WindowReplayed) for drop in one.drops.values()
     )
+
+
+def lives(learned: LearnedWindow, life: Callable[[Executor, list[inp.Input], set[int]], Awaitable[None]]) -> None:
+    """Something done with an executor, its results, and the processes that it starts; in the end none is left."""
+
+    async def whole() -> None:
+        results, pids = list[inp.Input](), set[int]()
+
+        async def submit(input_: inp.Input) -> None:
+            results.append(input_)
+
+        async with anyio.create_task_group() as tasks:
+            executor = Executor(config_of(learned), NONE, NONE, NONE, submit, tasks)
+            begin = executor.context.replays._begin
+
+            async def begun(*args: Any) -> Any:
+                search = await begin(*args)
+                pids.add(search.child.pid)
+                return search
+
+            cast(Any, executor.context.replays)._begin = begun
+            with anyio.fail_after(240):
+                await life(executor, results, pids)
+                while any(map(alive, pids)) or rooms(learned.state_dir):
+                    await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(whole)
+
+
+def test_a_replay_that_hangs_is_ended_and_another_one_may_be_run(learned: LearnedWindow) -> None:
+    async def life(executor: Executor, results: list[inp.Input], pids: set[int]) -> None:
+        await executor.run(effect(learned, 1, limit_s=0.2))
+        while not results:
+            await anyio.sleep(0.01)
+        (failed,) = results
+        assert isinstance(failed, inp.WindowReplayFailed) and not failed.for_good
+        assert failed.reason == "it had no result after 0.2 s and was ended ([quality] replay_s)"
+        while any(map(alive, pids)):
+            await anyio.sleep(0.01)
+        await executor.run(effect(learned, 1))
+        while len(results) < 2:
+            await anyio.sleep(0.01)
+        assert isinstance(results[-1], inp.WindowReplayed) and len(pids) == 2
+        await executor.run(fx.EndSearch())
+
+    lives(learned, life)
+
+
+def test_a_search_that_ends_while_its_process_is_started_leaves_none(learned: LearnedWindow) -> None:
+    async def life(executor: Executor, results: list[inp.Input], pids: set[int]) -> None:
+        await executor.run(effect(learned, 1))
+        await anyio.lowlevel.checkpoint()
+        assert not pids, "it is being started"
+        await executor.run(fx.EndSearch())
+        while not pids:
+            await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        assert not results
+
+    lives(learned, life)
+
+
+def test_a_bug_of_a_replay_fails_it_and_not_the_daemon_and_no_secret_is_told(
+    learned: LearnedWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "sk-ant-api03-aB3dE6gH9aB3dE6gH9aB3dE6gH9aB3dE6gH9aB3dE6gH9"
+
+    async def ask(*_: object) -> Outcome:
+        raise AssertionError(f"password={secret}")
+
+    async def says(*_: object) -> Outcome:
+        return Outcome(1, error=f"password={secret}")
+
+    async def life(executor: Executor, results: list[inp.Input], pids: set[int]) -> None:
+        for number, one in enumerate((ask, says), 1):
+            monkeypatch.setattr(executor.context.replays, "ask", one)
+            await executor.run(effect(learned, number))
+            while len(results) < number:
+                await anyio.sleep(0.01)
+            failed = results[-1]
+            assert isinstance(failed, inp.WindowReplayFailed) and failed.number == number
+            assert failed.reason and secret not in failed.reason
+
+    lives(learned, life)
 
 
 PARENT = """

@@ -32,6 +32,8 @@ BEGINS: Mapping[type[ev.Event], Activity] = {
 def begun(event: ev.Event) -> Activity | None:
     if isinstance(event, ev.CheckpointStarted):
         return Activity.CHECKPOINT if event.why == "due" else Activity.REQUESTED_CHECKPOINT
+    if isinstance(event, ev.ScoreRequested) and event.after:
+        return Activity.SECOND_SCORING
     return BEGINS.get(type(event))
 
 
@@ -66,6 +68,7 @@ def in_the_way(activity: Activity, state: State) -> list[str]:
         Activity.ALIGNMENT: at_rest.keys() - {"paused", *guard},
         Activity.RECOVERY: {"halted", "stopping"},
         Activity.SCORING: {"stopping", "no engine", "fence", "rollback"},
+        Activity.SECOND_SCORING: {"stopping", "no engine", "no trainer", "fence", "rollback", "step"},
     }  # fmt: skip
     return sorted(name for name in excluded[activity] if at_rest[name])
 

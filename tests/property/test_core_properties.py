@@ -38,8 +38,12 @@ ACTIONS = st.lists(
 )
 
 
-def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: bool = False, requests: int = 0) -> World:
-    world, serial = World(settings_), 0
+def play(
+    actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: bool = False, requests: int = 0,
+    in_world: World | None = None,
+) -> World:  # fmt: skip
+    """`in_world`: instead of a bare one; it knows further actions (`act`)."""
+    world, serial = in_world or World(settings_), 0
     world.keeps_steps, world.requests = keeps_steps, requests
     world.up()
     for action in actions:
@@ -139,6 +143,8 @@ def play(actions: list[str], settings_: ev.Settings = SETTINGS, keeps_steps: boo
             case "restart":
                 assert stopped(world)
                 world = world.successor().up()
+            case _:
+                world.act(action)
         if world.state.children.engine.phase == "spawned":
             world.engine_up()
     return world

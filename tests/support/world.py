@@ -294,12 +294,13 @@ class World:
                 self.give(inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number))
             case fx.ScoreProbe(step=step, number=number, trainer=trainer):
                 self.give(inp.Scored(step, number, "ids", trainer, (-1.0 if self.view is self.shared else -2.0,), 0.1))
-            case fx.ScoreExample(example=id_) if self.state.children.engine.phase != "ready":
-                self.give(inp.ExampleScoreDone(id_, error="the engine is gone", retryable=True))
-            case fx.ScoreExample(example=id_) if id_.startswith("odd"):
-                self.give(inp.ExampleScoreDone(id_, error="too long"))
-            case fx.ScoreExample(example=id_):
-                self.give(inp.ExampleScoreDone(id_, -1.0, -3.0, 4, self.state.training.version, 0.1))
+            case fx.ScoreExample(example=id_, after=after) if self.state.children.engine.phase != "ready":
+                self.give(inp.ExampleScoreDone(id_, error="the engine is gone", retryable=True, after=after))
+            case fx.ScoreExample(example=id_, after=after) if id_.startswith("odd"):
+                self.give(inp.ExampleScoreDone(id_, error="too long", after=after))
+            case fx.ScoreExample(example=id_, after=after):
+                version = self.state.training.version
+                self.give(inp.ExampleScoreDone(id_, -1.0, -3.0, 4, version, 0.1, after=after))
             case fx.CompareWeights(step=step, number=number):
                 self.give(
                     inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}, number=number)
@@ -457,6 +458,9 @@ class World:
         self.engine_up()
         self.settle()
         return self
+
+    def act(self, action: str) -> None:
+        """An action that only some worlds know: nothing in the others, nor where it is not its time."""
 
     def kinds(self) -> list[str]:
         return [r.event.kind for r in self.journal]

@@ -12,7 +12,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,7 +23,7 @@ from anyio.abc import ByteReceiveStream, Process
 
 from apollod.adapters.dreams import check_child
 from apollod.adapters.dreams.check_child import schema_validator
-from apollod.adapters.system.processes import describe_exit
+from apollod.adapters.system.processes import describe_exit, needed_of
 from apollod.core.dreams.scenario import Turn
 from apollod.core.settings import Check
 from apollod.errors import DreamCheckFailed
@@ -36,9 +36,6 @@ START_S = 5.0  # for a process to start, and to load jsonschema, on a busy machi
 REASON_MAX = 300  # characters
 PIPES_S = 1.0  # for what is still in the pipes of a command that ended
 Kind = Literal["regex", "schema"]
-_PASSED_ON = frozenset(
-    "HOME LANG LANGUAGE LD_LIBRARY_PATH LOGNAME PATH PYTHONPATH SHELL TERM TMPDIR TZ USER VIRTUAL_ENV".split()
-)
 
 
 async def check(check: Check, scenario: Iterable[Turn], answer: str, timeout_s: float = 10.0) -> tuple[bool, str]:
@@ -185,7 +182,7 @@ async def _run(command: Sequence[str], told: bytes, timeout_s: float, name: str)
     try:
         process = await anyio.open_process(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, env=_environment(os.environ),
+            start_new_session=True, env=needed_of(os.environ),
         )  # fmt: skip
     except (OSError, ValueError) as error:
         why = reason(error) if isinstance(error, OSError) else str(error)
@@ -230,11 +227,6 @@ async def _take(stream: ByteReceiveStream, kept: bytearray) -> None:
 def _kill(process: Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a program needs to find itself; keys and tokens are not among it."""
-    return {name: value for name, value in environ.items() if name in _PASSED_ON or name.startswith("LC_")}
 
 
 def _line(text: bytes) -> str:

@@ -16,13 +16,13 @@ TAIL_BYTES = 2000
 
 
 async def run_hook(command: Sequence[str], environment: Mapping[str, str], timeout_s: float, told: bytes = b"") -> str:
-    """What went wrong, empty for exit code 0. After `timeout_s`, or when cancelled, the command's process group is
-    killed. `told`: its standard input, which it need not read."""
+    """What went wrong, empty for exit code 0. `environment` is all that the command has. After `timeout_s`, or when
+    cancelled, its process group is killed. `told`: its standard input, which it need not read."""
     try:
         process = await anyio.open_process(
             list(command), stdin=subprocess.PIPE if told else subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
-            env={**os.environ, **environment},
+            env=environment,
         )  # fmt: skip
     except (OSError, ValueError) as error:  # ValueError: of a NUL in it
         return f"{command[0]} cannot be started: {reason(error) if isinstance(error, OSError) else error}"

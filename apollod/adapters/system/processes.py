@@ -18,6 +18,9 @@ TAIL_BYTES = 16384
 GROUP_GRACE_S = 3.0
 GROUP_POLL_S = 0.05
 LINE_BYTES_MAX = 1 << 20
+_NEEDED = frozenset(
+    "HOME LANG LANGUAGE LD_LIBRARY_PATH LOGNAME PATH PYTHONPATH SHELL TERM TMPDIR TZ USER VIRTUAL_ENV".split()
+)
 _ERROR_SIGNS = ("Error", "error:", "Value error, ")  # the last is pydantic's, below a line that says nothing
 
 
@@ -25,6 +28,11 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment without what stands for keys of the configuration (`APOLLOD_SECTION__KEY`): they are the
     supervisor's, and some are secret."""
     return {name: value for name, value in environ.items() if not (name.startswith("APOLLOD_") and "__" in name)}
+
+
+def needed_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """What any program needs of an environment to find itself; keys and tokens are not among it."""
+    return {name: value for name, value in environ.items() if name in _NEEDED or name.startswith("LC_")}
 
 
 class ChildProcess:

@@ -90,12 +90,17 @@ class Replaying:
         self._kept = (self._bound, self._settings, self.fingerprint)
 
     def back(self) -> None:
-        """To what was kept."""
+        """To what was kept. Raises ReplayError where that is not there any more as it was."""
         bound, settings, fingerprint = self._kept
         if self._settings != settings or differing_choice(self._bound.versions, bound.versions):
             self._bind(bound, settings)
         restore = msg.Restore(self._start.state, self._start.directory, weights=True, fingerprint=fingerprint)
         self.fingerprint = self._trainer.ask(restore, msg.Restored).fingerprint
+        if self.fingerprint != fingerprint:
+            raise ReplayError(
+                f"{self._start.directory} gave weights {self.fingerprint}, {fingerprint} were kept there",
+                "look at the disk; the next try makes them anew",
+            )
 
     def _step(self, step: Planned, left: Sequence[tuple[str, str]]) -> msg.StepDone:
         if step.settings != self._settings or differing_choice(self._bound.versions, step.bound.versions):

@@ -7,6 +7,7 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.daemon.given_up import is_given_up
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
@@ -69,9 +70,7 @@ def _on_pause(state: State, input_: inp.PauseRequested, now_ns: int) -> Outcome:
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
     """Train again, and try again whatever was given up."""
-    children, daemon = state.children, state.daemon
-    waiting = children.engine.error or children.trainer.error or daemon.paused or daemon.halted
-    return Outcome([ev.TrainingResumed(by=input_.by)], []) if waiting else nothing()
+    return Outcome([ev.TrainingResumed(by=input_.by)], []) if is_given_up(state) else nothing()
 
 
 def _on_refused(state: State, input_: inp.Refused, now_ns: int) -> Outcome:

@@ -14,6 +14,7 @@ from apollod.core.intake.events import (
     SourceConsumed,
     SourceQuarantined,
     SourceUnblocked,
+    Tier,
 )
 from apollod.core.intake.order import SPAN
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Kin, Position, Queue, Waiting
@@ -72,10 +73,10 @@ def _tokenised_next(own: IntakeState, example: str) -> Queue:
     raise LookupError(f"example {example} is not the next one to be tokenised")
 
 
-def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waiting:
+def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tier) -> Waiting:
     """Take an example that a step names out of its queue: the first one there, or one of those within reach of
     `core.intake.order`. In journals from before tiers ordered the queue, too, it is the first one, because they took
-    the examples of each tier in the same order."""
+    the examples of each tier in the same order. `tier`: of one that is in none, as where a step is repeated."""
     for waiting in (own.direct.waiting, own.bulk.waiting):
         if waiting and waiting[0].example == example and waiting[0].digest:
             return waiting.popleft()
@@ -83,23 +84,29 @@ def _take(own: IntakeState, example: str, digest: str, objective: str) -> Waitin
     if found is not None and found.digest == digest:
         return found
     # Decided by another version than those we know; the event is the truth.
-    return Waiting(example, digest, found.tier if found else "bulk", objective=objective)
+    return Waiting(example, digest, found.tier if found else tier, objective=objective)
 
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
-    _take_all(own, e)
+    _take_all(own, e, _tier_of_repeated(state, e))
     own.recent += [one.kin for one in own.taken if one.tier == "bulk"]
     if len(own.recent) >= SPAN:
         del own.recent[: len(own.recent) - SPAN + 1]
 
 
-def _take_all(own: IntakeState, e: StepStarted) -> None:
+def _tier_of_repeated(state: State, e: StepStarted) -> Tier:
+    """Of the step that this one repeats."""
+    incident = state.quality.incident if e.again_of else None
+    return next((one.tier for one in incident.again if one.number == e.again_of), "bulk") if incident else "bulk"
+
+
+def _take_all(own: IntakeState, e: StepStarted, tier: Tier) -> None:
     if not e.examples:  # nearly always
-        own.taken = (_take(own, e.example, e.digest, e.objective),)
+        own.taken = (_take(own, e.example, e.digest, e.objective, tier),)
         return
     digests = e.digests or (e.digest,)
     own.taken = tuple(
-        [_take(own, one, digest, e.objective) for one, digest in zip(all_examples(e), digests, strict=True)]
+        [_take(own, one, digest, e.objective, tier) for one, digest in zip(all_examples(e), digests, strict=True)]
     )
 
 

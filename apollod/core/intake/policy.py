@@ -137,8 +137,10 @@ def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Ou
 
 
 def _on_relearn(state: State, input_: inp.RelearnRequested, now_ns: int) -> Outcome:
-    """Back into the queue of their tier, at its end, if they were taken back or out of the queue."""
+    """Back into the queue of their tier, at its end, if they were taken back or out of the queue; not what the guard is
+    having learned again just now."""
     out = state.intake.undone.keys() | state.intake.withdrawn.keys()
+    out -= {one.example for one in state.intake.taken}
     wanted = {example: tier for example, tier in input_.examples if example in out}
     events: list[ev.Event] = [
         ev.ExampleRequeued(example=example, tier=tier, by=input_.by) for example, tier in wanted.items()

@@ -44,11 +44,13 @@ def baseline_of(runs: Sequence[Mapping[str, float]]) -> Baseline:
 def drops(before: Baseline, look: Mapping[str, float | None], worse: Worse, scale: float) -> list[float]:
     """How much worse each item of a look is, in the order of their names; what `sequential.seen` takes.
 
-    An item that was asked and has no figure (None) counts as not passed, or as worse by `scale`. What the baseline does
-    not know is left out: it has nothing to be compared with."""
+    An item that was asked and has no figure (None) counts as not passed (0), or as worse by `scale`. What the baseline
+    does not know is left out: it has nothing to be compared with."""
     sign = 1.0 if worse == "lower" else -1.0
     return [
-        scale if figure is None else sign * (before.figures[item] - figure)
+        (before.figures[item] if worse == "lower" else scale)
+        if figure is None
+        else sign * (before.figures[item] - figure)
         for item, figure in sorted(look.items(), key=lambda one: one[0])
         if item in before.figures
     ]

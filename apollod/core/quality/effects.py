@@ -37,6 +37,8 @@ class ReplayWindow(Effect, frozen=True):
     """by metric, what is measured"""
     references: str
     """digest of the file with the baseline's answers"""
+    limit_s: float
+    """after which it counts as failed"""
 
 
 class EndSearch(Effect, frozen=True):

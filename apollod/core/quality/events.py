@@ -128,6 +128,8 @@ class QualitySearchBegun(Event, frozen=True):
     incident: int
     window: tuple[str, ...]
     replays_max: int
+    culprits_max: int = 8
+    """that are looked for, whatever the configuration says later"""
 
     def key(self) -> str:
         return str(self.incident)

@@ -102,7 +102,6 @@ def _alarmed(own: QualityState, state: State, e: QualityAlarmed, at_ns: int) -> 
         steps=tuple(own.since_good), whole=len(own.window) < WINDOW_MAX,
     )  # fmt: skip
     own.alarms_ns = with_alarm(own.alarms_ns, at_ns)
-    own.window = []
     news.alarmed(own.telling, e, at_ns, _is_told(state))
 
 
@@ -115,7 +114,8 @@ def _margin(own: QualityState, state: State, name: str) -> float:
 
 def _search_begun(own: QualityState, state: State, e: QualitySearchBegun, at_ns: int) -> None:
     if own.incident is not None:
-        own.incident.phase, own.incident.replays_max = "searching", e.replays_max
+        own.incident.phase = "searching"
+        own.incident.replays_max, own.incident.culprits_max = e.replays_max, e.culprits_max
 
 
 def _replay_begun(own: QualityState, state: State, e: QualityReplayBegun, at_ns: int) -> None:
@@ -181,8 +181,8 @@ def _refused(own: QualityState, state: State, e: RollbackRefused, at_ns: int) ->
 
 
 def _rollback_started(own: QualityState, state: State, e: RollbackStarted, at_ns: int) -> None:
-    """While an alarm is open it is the guard's: one that a person asks for settles the alarm first."""
-    if own.incident is not None:
+    if own.incident is not None and own.incident.phase == "alarmed":  # else it is a person's, and settles the incident
+        own.incident.taken_back = len(e.undone)
         own.totals = replace(own.totals, taken_back=own.totals.taken_back + len(e.undone))
 
 
@@ -194,15 +194,14 @@ def _rolled_back(own: QualityState, state: State, e: RollbackCompleted, at_ns: i
     own.good = min(own.good, e.to)  # a later step is not there any more
     own.window = [one for one in own.since_good if one.step <= e.to]
     own.since = min(own.since, len(own.window))
-    if own.incident is not None and own.incident.phase in ("alarmed", "stuck"):
-        own.incident.phase, own.incident.reason = "restored", ""
+    if own.incident is not None and own.incident.phase == "alarmed":
+        own.incident.phase = "restored"
 
 
 def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -> None:
     """After `intake`, which knows how its examples came."""
     tier = state.intake.taken[0].tier if state.intake.taken else "bulk"
     if e.again_of and (incident := own.incident) is not None:
-        tier = next((one.tier for one in incident.again if one.number == e.again_of), tier)
         incident.again = tuple(one for one in incident.again if one.number > e.again_of)
     if own.window and own.window[0].step <= own.good:
         own.window = own.since_good

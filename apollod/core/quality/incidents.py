@@ -8,14 +8,17 @@ knows who did it, and all who may have are held.
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.daemon.given_up import is_given_up
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.quality.culprits import Verdict, given_up, most_replays, next_replay
 from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
 from apollod.core.quality.repeating import may_repeat, next_repeat
-from apollod.core.quality.state import GUARD, Asked, Incident
+from apollod.core.quality.replay_time import limit_s
+from apollod.core.quality.state import GUARD, Incident
 from apollod.core.review.places import places_of
+from apollod.core.rollback.wishes import begun, request
 from apollod.core.schedules import backoff_s, is_due
 from apollod.core.state import State
 
@@ -23,18 +26,15 @@ REPLAY_ATTEMPTS_MAX = 3
 REPLAY_RETRY_MAX_S = 60.0
 
 
-def advance(state: State, incident: Incident, now_ns: int) -> Outcome:
+def advance(state: State, incident: Incident) -> Outcome:
     """The next thing to do about an alarm."""
     match incident.phase:
         case "alarmed":
-            rollback = state.rollback
-            if rollback.wanted is not None or rollback.under_way is not None:
-                return nothing()
-            return Outcome([ev.RollbackRequested(to=incident.to, by=GUARD)], [])
+            return request(state, incident.to, GUARD)
         case "restored":
             return _begin_search(state, incident)
         case "searching":
-            return _search(state, incident, now_ns)
+            return _search(state, incident)
         case "named":
             return _end(state, incident)
         case "stuck":
@@ -54,38 +54,45 @@ def _begin_search(state: State, incident: Incident) -> Outcome:
     elif not own.references:
         reason = "the baseline has no references; `apollod ctl quality baseline` measures one that does"
     else:
-        most = most_replays(len(window), settings.quality.culprits_max)
-        return Outcome([ev.QualitySearchBegun(incident=incident.number, window=window, replays_max=most)], [])
+        most = settings.quality.culprits_max
+        search = ev.QualitySearchBegun(
+            incident=incident.number, window=window, replays_max=most_replays(len(window), most), culprits_max=most
+        )
+        return Outcome([search], [])
     return Outcome([ev.QualityNamed(incident=incident.number, verdict="not_searched", reason=reason)], [])
 
 
-def _search(state: State, incident: Incident, now_ns: int) -> Outcome:
-    """Ask the open replay, begin the next one, or say what came out."""
-    if (open_ := incident.open_replay) is not None and not incident.gave_up:
-        if not is_due(now_ns, incident.retry_ns, incident.retry_s):
-            return nothing()
-        return Outcome([], [_replay(state, incident, open_)])
+def _search(state: State, incident: Incident) -> Outcome:
+    """Begin the next replay, or say what came out."""
+    if incident.open_replay is not None and not incident.gave_up:
+        return nothing()
     window = examples_of(incident.steps)
     answered = [one for one in incident.replays if one.drops is not None]
-    so_far = search_of(window, _culprits_max(state), answered, incident.margins)
+    so_far = search_of(window, incident.culprits_max, answered, incident.margins)
     found = given_up(so_far) if incident.gave_up else next_replay(so_far)
     if isinstance(found, Verdict):
         return _name(state, incident, window, found)
     left_out = tuple(window[place] for place in found.left_out)
-    begun = ev.QualityReplayBegun(incident=incident.number, number=len(incident.replays) + 1, left_out=left_out)
-    return Outcome([begun], [])
+    asked = ev.QualityReplayBegun(incident=incident.number, number=len(incident.replays) + 1, left_out=left_out)
+    return Outcome([asked], [])
 
 
-def _culprits_max(state: State) -> int:
-    settings = state.daemon.settings
-    return max(1, settings.quality.culprits_max) if settings is not None else 1
-
-
-def _replay(state: State, incident: Incident, asked: Asked) -> fx.ReplayWindow:
-    return fx.ReplayWindow(
+def replay(state: State, now_ns: int) -> list[fx.Effect]:
+    """The replay that is open, until its result is recorded. It may take hours, in which all else goes on."""
+    incident, settings = state.quality.incident, state.daemon.settings
+    if incident is None or settings is None or incident.phase != "searching":
+        return []
+    if (
+        (asked := incident.open_replay) is None
+        or incident.gave_up
+        or not is_due(now_ns, incident.retry_ns, incident.retry_s)
+    ):
+        return []
+    asking = fx.ReplayWindow(
         incident.number, len(incident.replays), incident.to, incident.step, asked.left_out, incident.fell,
-        state.quality.references,
+        state.quality.references, limit_s(state, incident, settings.quality),
     )  # fmt: skip
+    return [asking]
 
 
 def _name(state: State, incident: Incident, window: tuple[str, ...], found: Verdict) -> Outcome:
@@ -123,7 +130,7 @@ def _end(state: State, incident: Incident) -> Outcome:
 
 
 def _settled(incident: Incident, by: str, how: str) -> ev.QualitySettled:
-    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.step - incident.to)
+    return ev.QualitySettled(incident=incident.number, how=how, by=by, taken_back=incident.taken_back)
 
 
 def _on_replayed(state: State, input_: inp.WindowReplayed, now_ns: int) -> Outcome:
@@ -160,27 +167,31 @@ def _is_open(incident: Incident, number: int, replay: int) -> bool:
 
 def _on_resume(state: State, input_: inp.ResumeRequested, now_ns: int) -> Outcome:
     """A person has looked at it. What is known to be innocent is learned before anything else; a search that is under
-    way is given up, and what was taken back stays so."""
+    way is given up, and what was taken back stays so: unless the person may mean a pause, or what else was given up."""
     own, incident = state.quality, state.quality.incident
     if incident is None or incident.phase == "alarmed":
         return nothing()
-    if incident.phase == "named" and not incident.resumed and (incident.again or not may_repeat(own, incident)):
-        return Outcome([ev.QualityResumed(incident=incident.number, by=input_.by)], [])
+    if incident.phase == "named" and (incident.again or state.training.running or not may_repeat(own, incident)):
+        resumed = ev.QualityResumed(incident=incident.number, by=input_.by)
+        return nothing() if incident.resumed else Outcome([resumed], [])
+    if incident.phase in ("searching", "stuck") and is_given_up(state):
+        return nothing()
     return Outcome([_settled(incident, input_.by, f"resumed by {input_.by}")], [fx.EndSearch()])
 
 
-def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
-    """A person wants other weights: then that is what becomes of it."""
-    incident, rollback = state.quality.incident, state.rollback
-    if incident is None or rollback.wanted is not None or rollback.under_way is not None:
+def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
+    """A person gets other weights: then that is what becomes of it. A wish that is refused changes nothing."""
+    incident, wanted = state.quality.incident, state.rollback.wanted
+    if incident is None or incident.phase == "alarmed" or not isinstance(begun(state, input_), ev.RollbackStarted):
         return nothing()
-    how = f"{input_.by} wants the weights of step {input_.to}"
-    return Outcome([_settled(incident, input_.by, how)], [fx.EndSearch()])
+    assert wanted is not None
+    how = f"{wanted.by} wants the weights of step {wanted.to}"
+    return Outcome([_settled(incident, wanted.by, how)], [fx.EndSearch()])
 
 
 HANDLERS: Handlers = {
     inp.WindowReplayed: _on_replayed,
     inp.WindowReplayFailed: _on_replay_failed,
     inp.ResumeRequested: _on_resume,
-    inp.RollbackRequested: _on_rollback,
+    inp.RollbackPlanned: _on_rollback,
 }

@@ -31,7 +31,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     if settings is None or state.daemon.stopping:
         return nothing()
     if own.incident is not None:
-        return incidents.advance(state, own.incident, now_ns)
+        return incidents.advance(state, own.incident)
     if blocked(Activity.MEASUREMENT, state) or not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     if own.open is not None:
@@ -67,8 +67,8 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
     open_ = own.open
     if open_ is None or open_.number != input_.number or settings is None:
         return nothing()
-    if input_.first != input_.last or state.training.version != open_.step:
-        return Outcome([_failed(own, input_.number, "the weights changed while the probes were asked")], [])
+    if moved := _moved(state, open_.step, input_):
+        return Outcome([_failed(own, input_.number, moved)], [])
     if open_.why != "baseline" and input_.probes != own.probes:
         again = "the probes are others than those of the baseline: `apollod ctl quality baseline` measures these"
         return Outcome([_failed(own, input_.number, again)], [])
@@ -90,6 +90,15 @@ def _on_answered(state: State, input_: inp.ProbesAnswered, now_ns: int) -> Outco
         fell={name: fell(own.baseline[name], name, input_.figures.get(name, {})) for name in names},
     )  # fmt: skip
     return Outcome([measured, alarmed], [])
+
+
+def _moved(state: State, step: int, input_: inp.ProbesAnswered) -> str:
+    """Why what was seen is not what is there; empty: it is."""
+    if input_.first != input_.last or state.training.version != step or state.training.running is not None:
+        return "the weights changed while the probes were asked"
+    if (wanted := state.rollback.wanted) is not None:
+        return f"the weights of step {wanted.to} are wanted back"
+    return f"training halted while the probes were asked: {state.daemon.halted}" if state.daemon.halted else ""
 
 
 def _drop(own: QualityState, name: str, input_: inp.ProbesAnswered, scale: float) -> ev.Drop:

@@ -65,6 +65,7 @@ class Incident(msgspec.Struct):
     """are these all of them"""
     replays: list[Asked] = []
     replays_max: int = 0
+    culprits_max: int = 0
     failures: int = 0
     """of the open replay, in a row"""
     gave_up: str = ""
@@ -75,6 +76,8 @@ class Incident(msgspec.Struct):
     culprits: tuple[str, ...] = ()
     again: tuple[Learned, ...] = ()
     """what is innocent, to be learned again"""
+    taken_back: int = 0
+    """steps"""
     resumed: bool = False
     """a person has seen the verdict"""
 

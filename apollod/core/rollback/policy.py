@@ -6,8 +6,6 @@ crash in the middle needs nothing of its own. The trainer may take a shorter way
 memory.
 """
 
-from typing import Any
-
 import msgspec
 
 from apollod.core import effects as fx
@@ -16,9 +14,8 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.recovery.environment import chosen, differing_choice
 from apollod.core.recovery.restoring import restore_from
-from apollod.core.settings import differing_setting, setting
+from apollod.core.rollback.wishes import begun, request
 from apollod.core.state import State
 
 
@@ -38,78 +35,19 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _on_requested(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
-    """Remember the wish. A trainer that training halted over is not to be trusted with it: another one is started."""
-    if state.rollback.wanted is not None or state.rollback.under_way is not None:
-        return nothing()
-    effects: list[fx.Effect] = []
-    if state.daemon.halted and state.children.trainer.phase != "absent":
-        effects.append(fx.StopChild("trainer", 0.0))
-    return Outcome([ev.RollbackRequested(to=input_.to, by=input_.by)], effects)
+    return request(state, input_.to, input_.by)
 
 
 def _on_planned(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
     """Go, or say why there is no way."""
-    wanted, version = state.rollback.wanted, state.training.version
-    if wanted is None or (input_.to, input_.version) != (wanted.to, version) or state.training.running is not None:
+    event = begun(state, input_)
+    if event is None:
         return nothing()
-    if (
-        error := _archived(state, wanted.to)
-        or input_.error
-        or _changed_settings(state, input_)
-        or _no_origin(state, input_)
-    ):
-        return Outcome([ev.RollbackRefused(to=wanted.to, reason=error)], [])
-    fingerprint = input_.fingerprint if wanted.to else state.recovery.base_fingerprint
-    if not fingerprint and (at := state.checkpoints.at(input_.origin)) is not None:
-        fingerprint = at.fingerprint  # of the step at which the journal begins; its result is in the archive
-    started = ev.RollbackStarted(
-        to=wanted.to, from_step=version, fingerprint=fingerprint, origin=input_.origin, replay=input_.replay,
-        undone=input_.undone, examples=input_.examples, ran_on=input_.ran_on,
-    )  # fmt: skip
-    if state.children.trainer.phase != "ready":
-        return Outcome([started], [])
+    if isinstance(event, ev.RollbackRefused) or state.children.trainer.phase != "ready":
+        return Outcome([event], [])
     restore = restore_from(state, state.checkpoints.at(input_.origin))
-    back = msgspec.structs.replace(restore, target=wanted.to, target_fingerprint=fingerprint)
-    return Outcome([started], [back])
-
-
-def _archived(state: State, to: int) -> str:
-    """What leads to steps before the journal begins is not in it."""
-    begun = state.daemon.continued
-    if begun is None or to >= begun.step:
-        return ""
-    return (
-        f"the journal begins at step {begun.step}, what was before is in the archive {begun.archive}; "
-        f"`apollod replay --journal {begun.archive} --to {to} --out DIR` builds the weights of step {to}"
-    )
-
-
-def _changed_settings(state: State, plan: inp.RollbackPlanned) -> str:
-    """Steps that have to be run again need the settings that they were made with, and as many threads."""
-    then, bound = plan.made_with, state.children.bound
-    name = differing_setting(then, state.daemon.settings) if plan.replay else None
-    choice = differing_choice(plan.ran_on, bound.versions) if plan.replay and bound else None
-    if then is not None and name is not None:
-        was: Any = setting(then, name)
-    elif choice is not None:
-        name, was = choice, chosen(plan.ran_on, choice)
-    else:
-        return ""
-    return (
-        f"steps {plan.replay[0].step} to {plan.replay[-1].step} would have to be run again and were made with "
-        f"{name} = {was!r}; set [trainer] {name} back, or name the step of a checkpoint"
-    )
-
-
-def _no_origin(state: State, plan: inp.RollbackPlanned) -> str:
-    """Where no checkpoint is old enough, the way begins at the untrained weights. Unless they were kept, only the
-    deltas of all checkpoints since lead there."""
-    if plan.origin or state.recovery.base is not None or not state.checkpoints.removed:
-        return ""
-    return (
-        f"no checkpoint of step {plan.to} or an earlier one is left, and the untrained weights were not kept; "
-        "`apollod checkpoint list` shows the steps that can be gone back to"
-    )
+    back = msgspec.structs.replace(restore, target=event.to, target_fingerprint=event.fingerprint)
+    return Outcome([event], [back])
 
 
 HANDLERS: Handlers = {inp.RollbackRequested: _on_requested, inp.RollbackPlanned: _on_planned}

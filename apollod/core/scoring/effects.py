@@ -8,5 +8,7 @@ from apollod.core.kernel.effect import Effect
 class ScoreExample(Effect, frozen=True):
     """Have the engine score the last learned answer of an example, with and without what was stripped."""
 
-    distinguished_by: ClassVar[tuple[str, ...]] = ("example",)
+    distinguished_by: ClassVar[tuple[str, ...]] = ("example", "after")
     example: str
+    after: int = 0
+    """the step that learned it, see `ExampleScored`"""

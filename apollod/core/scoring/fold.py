@@ -11,12 +11,12 @@ from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedules import SECOND_NS, backoff_s
 from apollod.core.scoring.events import ExampleScored, ScoreFailed, ScoreRequested
 from apollod.core.scoring.state import ScoringState
-from apollod.core.settings import Divergence
+from apollod.core.settings import Divergence, Settings
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepStarted, all_examples
 
-LEARNED_MAX = 32
-"""examples that wait for their second score, at most: of a large file a few say enough"""
+TWICE_MAX = 1000
+"""examples with both scores that are known, should their steps be taken back"""
 
 Where = Literal["held", "waiting", "out"]
 """Where an example is: it waits for a decision, or to be learned, or is out of the queue."""
@@ -24,6 +24,13 @@ Where = Literal["held", "waiting", "out"]
 
 def _mode(state: State) -> Divergence:
     return state.daemon.settings.review.divergence if state.daemon.settings is not None else "off"
+
+
+def _second_scores(settings: Settings | None) -> int:
+    """How many examples wait for one at most."""
+    if settings is None or settings.review.divergence == "off":
+        return 0
+    return settings.review.divergence_after
 
 
 def _is_now(own: ScoringState, mode: Divergence, examples: Iterable[str], where: Where) -> None:
@@ -44,10 +51,11 @@ def _forget(own: ScoringState, examples: Iterable[str]) -> None:
 
 def _daemon_started(own: ScoringState, state: State, e: DaemonStarted, at_ns: int) -> None:
     """Whoever was asked is gone, and asked again; what is to be scored may be another choice now."""
-    own.open = ""
+    own.open, own.open_after = "", 0
     own.failures = own.retry_ns = 0
     if e.settings.review.divergence == "off":
-        own.scored, own.learned = {}, {}
+        own.scored = {}
+    _keep_some(own, _second_scores(e.settings))
     held, out = state.review.held, state.review.dismissed.keys() | state.intake.withdrawn.keys()
     for example in list(own.stripped):
         where: Where = "held" if example in held else "out" if example in out else "waiting"
@@ -91,32 +99,51 @@ def _step_completed(own: ScoringState, state: State, e: StepCompleted, at_ns: in
     for example in all_examples(e) if own.scored else ():
         if example in own.scored:
             del own.scored[example]
-            if e.applied and len(own.learned) < LEARNED_MAX:
+            if e.applied:
                 own.learned[example] = e.step
+    _keep_some(own, _second_scores(state.daemon.settings))
+
+
+def _keep_some(own: ScoringState, most: int) -> None:
+    """Of those that wait for a second score. Every run keeps the same ones. By the ends of the content ids: those that
+    a source has reviewed are chosen by the beginnings (`core.intake.sampling`)."""
+    if len(own.learned) > most:
+        kept = sorted(own.learned, key=lambda example: example[::-1])[:most]
+        own.learned = {example: own.learned[example] for example in kept}
 
 
 def _rollback_started(own: ScoringState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    """What is learned again later is scored again then, and what is still learned, but was scored by weights that are
+    gone, as soon as there is time."""
+    if own.open_after:  # the answer will be of weights that are gone
+        own.open, own.open_after = "", 0
     for example in e.examples:
-        own.learned.pop(example, None)
-        if example == own.open:  # the answer will be of weights that do not have it any more
-            own.open = ""
+        if own.learned.pop(example, None) or own.twice.pop(example, None):
+            own.scored[example] = None
+    for example, (step, version) in list(own.twice.items()):
+        if version > e.to:
+            own.learned[example] = step
+            del own.twice[example]
 
 
 def _requested(own: ScoringState, state: State, e: ScoreRequested, at_ns: int) -> None:
-    own.open = e.example
+    own.open, own.open_after = e.example, e.after
 
 
 def _scored(own: ScoringState, state: State, e: ExampleScored, at_ns: int) -> None:
-    own.open, own.failures, own.retry_ns = "", 0, 0
+    own.open, own.open_after, own.failures, own.retry_ns = "", 0, 0, 0
     if e.after:
         own.learned.pop(e.example, None)
+        own.twice[e.example] = (e.after, e.weights_version)
+        if len(own.twice) > TWICE_MAX:
+            del own.twice[next(iter(own.twice))]
     elif e.example in own.stripped:  # else its step has begun
         own.scored[e.example] = None
     _forget(own, (e.example,))
 
 
 def _failed(own: ScoringState, state: State, e: ScoreFailed, at_ns: int) -> None:
-    own.open = ""
+    own.open, own.open_after = "", 0
     if e.given_up:
         _forget(own, (e.example,))
         own.learned.pop(e.example, None)

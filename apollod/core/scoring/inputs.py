@@ -15,3 +15,4 @@ class ExampleScoreDone(Input, frozen=True):
     alternate: str = ""
     error: str = ""
     retryable: bool = False
+    after: int = 0

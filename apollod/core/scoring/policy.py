@@ -2,7 +2,7 @@
 
 One example at a time, after everything else that may begin, and beside it: nothing waits for a score. How much of the
 engine's time it takes is bounded by who asks (`supervisor/executor/scoring_effects.py`). What was scored and then
-learned is scored once more when nothing waits to be learned: does the model say it without being told now?
+learned is scored once more when nothing is being learned: does the model say it without being told now?
 """
 
 from apollod.core import effects as fx
@@ -21,20 +21,24 @@ ATTEMPTS_MAX = 3
 def advance(state: State, now_ns: int) -> Outcome:
     """Ask about the first candidate, unless one is asked about or the last attempt failed just now."""
     own = state.scoring
-    example = next(iter(own.candidates), "" if state.queued else next(iter(own.learned), ""))
-    if not example or own.open or blocked(Activity.SCORING, state):
+    if own.open or blocked(Activity.SCORING, state):
+        return nothing()
+    example, after = next(((example, 0) for example in own.candidates), ("", 0))
+    if not example and own.learned and not blocked(Activity.SECOND_SCORING, state):
+        example, after = next(iter(own.learned.items()))
+    if not example:
         return nothing()
     if own.failures and not is_due(now_ns, own.retry_ns, BACKOFF_MAX_S):
         return nothing()
-    attempt, after = own.failed.get(example, 0) + 1, own.learned.get(example, 0)
-    asked = ev.ScoreRequested(example=example, attempt=attempt, after=after)
-    return Outcome([asked], [fx.ScoreExample(example)])
+    asked = ev.ScoreRequested(example=example, attempt=own.failed.get(example, 0) + 1, after=after)
+    return Outcome([asked], [fx.ScoreExample(example, after)])
 
 
 def _on_done(state: State, input_: inp.ExampleScoreDone, now_ns: int) -> Outcome:
-    """The engine's answer, or why there is none. An answer to a question of an earlier life is none."""
+    """The engine's answer, or why there is none. An answer to a question of an earlier life is none, nor is
+    one about a step that was taken back meanwhile."""
     own, example = state.scoring, input_.example
-    if own.open != example:
+    if (own.open, own.open_after) != (example, input_.after):
         return nothing()
     if input_.error:
         attempts = own.failed.get(example, 0) + 1
@@ -48,7 +52,7 @@ def _on_done(state: State, input_: inp.ExampleScoreDone, now_ns: int) -> Outcome
         example=example, with_context=input_.with_context, without_context=input_.without_context,
         divergence=input_.with_context - input_.without_context, tokens=input_.tokens,
         weights_version=input_.weights_version, seconds=input_.seconds, alternate=input_.alternate,
-        after=own.learned.get(example, 0),
+        after=input_.after,
     )  # fmt: skip
     return Outcome([scored], [])
 

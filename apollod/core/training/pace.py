@@ -1,4 +1,4 @@
-"""How long a step takes, told from those before it. For people only: no decision depends on it."""
+"""How long a step takes, told from those before it. For people, and for how long a search waits for a replay."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -13,6 +13,7 @@ import structlog
 
 from apollod.adapters.system.files import set_aside
 from apollod.adapters.system.hook import run_hook
+from apollod.adapters.system.processes import without_settings
 from apollod.adapters.weights import base_model, recovery
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
@@ -38,6 +39,7 @@ async def _observe(context: Context, effect: fx.ObserveCheckpoint) -> inp.Checkp
 async def _run_hook(context: Context, effect: fx.RunHook) -> inp.HookDone:
     c, began = context.config.checkpoint, time.monotonic()
     environment = {
+        **without_settings(os.environ),
         "APOLLOD_CHECKPOINT_STEP": str(effect.step), "APOLLOD_CHECKPOINT_PATH": effect.path,
         "APOLLOD_CHECKPOINT_FINGERPRINT": effect.fingerprint, "APOLLOD_MODEL_DIR": context.config.settings().model_path,
     }  # fmt: skip

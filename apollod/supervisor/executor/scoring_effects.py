@@ -19,23 +19,24 @@ LATER = 1
 
 async def _score(context: Context, effect: fx.ScoreExample) -> inp.ExampleScoreDone:
     """One example, within the share of time that the configuration allows."""
-    review, began, id_ = context.config.review, time.monotonic(), effect.example
+    review, began, id_, after = context.config.review, time.monotonic(), effect.example, effect.after
     try:
         accepted = (await context.journal.accepted_of([id_])).get(id_)
         both = contexts(bytes(accepted.record), accepted.removed) if accepted is not None else None
         if both is None:
-            return inp.ExampleScoreDone(id_, error="it is no conversation")
+            return inp.ExampleScoreDone(id_, error="it is no conversation", after=after)
         priority = LATER if serves_by_priority(context.config) else None
         async with HttpLlm(own_endpoint(context.config, context.own)) as llm:
             found = await score(llm, both, Pace(review.divergence_share), priority, review.alternate)
     except LlmError as failure:
-        return inp.ExampleScoreDone(id_, error=failure.line(), retryable=failure.retryable)
+        return inp.ExampleScoreDone(id_, error=failure.line(), retryable=failure.retryable, after=after)
     except ApolloError as failure:
-        return inp.ExampleScoreDone(id_, error=failure.line())
+        return inp.ExampleScoreDone(id_, error=failure.line(), after=after)
     seconds = time.monotonic() - began
     return inp.ExampleScoreDone(
-        id_, found.with_context, found.without_context, found.tokens, found.weights_version, seconds, found.alternate
-    )
+        id_, found.with_context, found.without_context, found.tokens, found.weights_version, seconds, found.alternate,
+        after=after,
+    )  # fmt: skip
 
 
 HANDLERS: Mapping[type, Handler] = {fx.ScoreExample: Background(_score)}

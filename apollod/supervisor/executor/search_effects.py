@@ -2,24 +2,36 @@
 
 from collections.abc import Mapping
 
+import anyio
+
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
-from apollod.explain import reason
+from apollod.curation.redaction import redact_text
 from apollod.supervisor.executor.context import Background, Context, Handler, Inline
+from apollod.supervisor.executor.failing import REASON_MAX, Failure, answered
 from apollod.wire.window_search import Window, Without
 
 
 async def _replay(context: Context, effect: fx.ReplayWindow) -> inp.WindowReplayed | inp.WindowReplayFailed:
+    def failed(failure: Failure) -> inp.WindowReplayFailed:
+        return inp.WindowReplayFailed(effect.incident, effect.number, failure.reason)
+
+    work = _replayed(context, effect)
+    return await answered(work, failed, "quality.replaying_broke", incident=effect.incident, number=effect.number)
+
+
+async def _replayed(context: Context, effect: fx.ReplayWindow) -> inp.WindowReplayed | inp.WindowReplayFailed:
     config, incident, number = context.config, effect.incident, effect.number
     window = Window(
         str(config.journal_path), str(config.state_dir), effect.first, effect.last, effect.references, effect.items
     )
-    try:
+    with anyio.move_on_after(effect.limit_s) as limit:  # cancelled, it ends its process
         found = await context.replays.ask(config, context.tasks, (incident, window), Without(number, effect.left_out))
-    except OSError as error:
-        return inp.WindowReplayFailed(incident, number, reason(error))
+    if limit.cancelled_caught:
+        late = f"it had no result after {effect.limit_s:g} s and was ended ([quality] replay_s)"
+        return inp.WindowReplayFailed(incident, number, late)
     if found.error:
-        return inp.WindowReplayFailed(incident, number, found.error, found.for_good)
+        return inp.WindowReplayFailed(incident, number, redact_text(found.error)[:REASON_MAX], found.for_good)
     return inp.WindowReplayed(incident, number, found.drops, found.steps, found.seconds, found.fingerprint)
 
 

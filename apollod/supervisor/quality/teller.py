@@ -1,6 +1,7 @@
 """Tells whoever `[quality] on_alarm` names of an alarm, once; when and how often is decided in `core/quality`."""
 
 import json
+import os
 import socket
 from importlib import import_module
 from shutil import which
@@ -11,6 +12,7 @@ import msgspec
 
 from apollod.adapters.system.clock import iso
 from apollod.adapters.system.hook import run_hook
+from apollod.adapters.system.processes import needed_of
 from apollod.adapters.system.web_address import is_url, problem
 from apollod.core.quality.news import Message
 from apollod.errors import ConfigError
@@ -56,5 +58,5 @@ async def tell(config: Config, message: Message) -> str:
     if isinstance(wanted, str) and is_url(wanted):
         webhook = await anyio.to_thread.run_sync(import_module, "apollod.adapters.system.webhook")
         return str(await webhook.post(wanted, body, LIMIT_S))
-    environment = {"APOLLOD_ALARM_EVENT": message.about, "APOLLOD_ALARM_INCIDENT": str(message.incident)}
-    return await run_hook(command_of(wanted), environment, LIMIT_S, body)
+    facts = {"APOLLOD_ALARM_EVENT": message.about, "APOLLOD_ALARM_INCIDENT": str(message.incident)}
+    return await run_hook(command_of(wanted), needed_of(os.environ) | facts, LIMIT_S, body)

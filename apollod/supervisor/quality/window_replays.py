@@ -39,15 +39,17 @@ class WindowReplays:
 
     async def ask(self, config: Config, tasks: TaskGroup, of: tuple[int, Window], asked: Without) -> Outcome:
         """One replay of the window of an incident. The process lives in `tasks`. Raises OSError where none can be
-        started. Cancelled, it ends the process."""
+        started. Cancelled at any time, it ends the process."""
         search = self._search
         if search is not None and (search.of != of or search.ends.cancel_called):
             self.end()
             await search.gone.wait()
             search = None
-        if search is None:
-            search = await self._begin(config, tasks, of)
+        begun = search
+        search = begun or await self._begin(config, tasks, of)
         try:
+            if begun is None:
+                await search.child.say(msgspec.json.encode(of[1]))
             outcome = await _answer(search, asked)
         except BaseException:
             self._end(search)
@@ -75,7 +77,6 @@ class WindowReplays:
             )
             search = self._search = _Search(child, of, config)
             tasks.start_soon(self._live, search)
-        await child.say(msgspec.json.encode(of[1]))
         return search
 
     async def _live(self, search: _Search) -> None:

@@ -171,6 +171,16 @@ def test_a_replay_that_fails_is_tried_again_and_then_given_up() -> None:
     assert len(w.of(ev.QualitySettled)) == 1
 
 
+def test_a_replay_may_take_what_its_steps_should_ten_times_or_what_a_person_says() -> None:
+    w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS})
+    World.settle(w)
+    slowest = max(pace.seconds for pace in w.state.training.recent)
+    assert w.replayed[0].limit_s == 900.0 + 10 * slowest * (len(w.state.recovery.since) + 4 + ITEMS)
+    w = alarmed("a", "bad", "c", "d", poison={"bad": ITEMS}, replay_s=70.0)
+    World.settle(w)
+    assert w.replayed[0].limit_s == 70.0
+
+
 def test_what_a_person_took_away_meanwhile_is_not_learned_again() -> None:
     w = alarmed("a", "b", "bad", "c", poison={"bad": ITEMS})
     World.settle(w)
@@ -370,7 +380,7 @@ def test_what_the_guard_did_is_counted_over_the_life_of_the_journal() -> None:
 @pytest.mark.parametrize("phase", ["searching", "replaying", "repeating"])
 def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) -> None:
     """Nothing is searched, held or learned again after it, and a late answer says nothing."""
-    w = alarmed("a", "b", "bad", "c", "d", poison={"bad": ITEMS})
+    w = alarmed("a", "b", "c", "d", "e", "bad", poison={"bad": ITEMS}, every_steps=3)
     World.settle(w)
     assert w.state.quality.incident is not None and w.replayed, "its weights are back, and a replay was asked for"
     late = w.replayed[0]
@@ -382,6 +392,7 @@ def test_a_rollback_by_a_person_settles_the_incident_wherever_it_is(phase: str) 
             w.replay()
         assert w.state.training.running is not None and w.state.quality.incident is not None
     w.give(inp.RollbackRequested(0, "p"))
+    World.settle(w)  # it is planned, and no replay is answered meanwhile
     (settled,) = w.of(ev.QualitySettled)
     assert settled.by == "p" and w.state.quality.incident is None and w.ended >= 1
     told = len(w.of(ev.QualityReplayed))

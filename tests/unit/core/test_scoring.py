@@ -8,12 +8,11 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.scoring.fold import LEARNED_MAX
 from apollod.core.scoring.policy import ATTEMPTS_MAX
 
 
-def begun(divergence: str = "held") -> World:
-    world = World(changed(SETTINGS, divergence=divergence)).up()
+def begun(divergence: str = "held", **others: int) -> World:
+    world = World(changed(SETTINGS, divergence=divergence, **others)).up()
     world.give(inp.PauseRequested("t"))
     return world
 
@@ -150,23 +149,78 @@ def test_what_taught_nothing_or_was_taken_back_is_not_scored_again() -> None:
     world.give(inp.ResumeRequested("t"))
     world.settle_until(fx.ScoreExample)
     asked_ = world.asked.popleft()
-    assert asked_ == fx.ScoreExample("w2") and world.state.scoring.open == "w2"
+    assert asked_ == fx.ScoreExample("w2", after=2) and world.state.scoring.open == "w2"
     world.give(inp.RollbackRequested(to=0, by="p"))
     world.settle()
     assert world.of(ev.RollbackCompleted)
-    assert world.give(inp.ExampleScoreDone("w2", -1.0, -2.0, 3, 2, 0.1)) == [], "it is of weights that are gone"
+    late = inp.ExampleScoreDone("w2", -1.0, -2.0, 3, 2, 0.1, after=2)
+    assert world.give(late) == [], "it is of weights that are gone"
     world.settle()
     assert scores(world) == [("w1", 0), ("w2", 0)] and not world.state.scoring.learned
 
 
-def test_of_a_large_file_a_few_are_scored_again() -> None:
-    world = begun("all")
-    names = [f"w{n}" for n in range(LEARNED_MAX + 3)]
-    world.lines(*names, stripped=True)
+@pytest.mark.parametrize("most", [0, 3])
+def test_of_a_large_file_a_few_are_scored_again(most: int) -> None:
+    """The same ones whenever it is learned, and not the first ones of it."""
+    world = begun("all", divergence_after=most)
+    world.lines(*(f"{n:02}{9 - n % 10}" for n in range(20)), stripped=True)
     world.settle()
     world.give(inp.ResumeRequested("t"))
     world.settle()
-    assert [example for example, after in scores(world) if after] == names[:LEARNED_MAX]
+    assert [example for example, after in scores(world) if after] == ["090", "190", "081"][:most]
+
+
+def test_what_is_learned_again_after_a_rollback_is_scored_again() -> None:
+    world = begun("all")
+    world.keeps_steps = True
+    world.lines("w1", "w2", "w3", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.ScoreExample)
+    assert world.asked.popleft() == fx.ScoreExample("w1", after=1)
+    world.give(inp.ExampleScoreDone("w1", -1.0, -2.0, 3, 3, 0.1, after=1))
+    assert world.asked.popleft() == fx.ScoreExample("w2", after=2)
+    late = inp.ExampleScoreDone("w2", -1.0, -2.0, 3, 3, 0.1, after=2)
+    world.give(inp.RollbackRequested(to=1, by="p"))
+    world.settle_until(fx.ScoreExample)
+    assert world.asked[0] == fx.ScoreExample("w1", after=1), "that score was of weights that were taken back"
+    world.settle()
+    world.give(inp.RelearnRequested((("w2", "bulk"), ("w3", "bulk")), "p"))
+    world.settle_until(fx.ScoreExample)
+    assert world.state.scoring.open == "w2" and world.give(late) == [], "an answer to a question of before"
+    world.settle()
+    assert scores(world)[3:] == [("w1", 1), ("w1", 1), ("w2", 4), ("w3", 5)]
+
+
+def test_after_a_crash_a_second_score_waits_until_the_weights_are_those_of_the_last_step() -> None:
+    world = begun("all")
+    world.lines("w1", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.ScoreExample)
+    world = world.successor()
+    world.start()
+    world.engine_up()
+    assert world.state.children.engine.phase == "ready" and world.state.children.trainer.phase != "ready"
+    assert len(asked(world)) == 2, "before and after, in the former life"
+    world.settle()
+    assert scores(world) == [("w1", 0), ("w1", 1)] and len(asked(world)) == 3
+    late = inp.ExampleScoreDone("w1", -1.0, -2.0, 3, 1, 0.1, after=1)
+    assert world.give(late) == [], "never twice"
+
+
+def test_a_pause_and_the_day_are_times_for_second_scores_and_a_running_step_is_none() -> None:
+    world = begun("all")
+    world.lines("w1", "w2", "w3", stripped=True)
+    world.settle()
+    world.give(inp.ResumeRequested("t"))
+    world.settle_until(fx.RunStep)
+    world.answer()
+    world.settle_until(fx.RunStep)
+    world.give(inp.PauseRequested("t"))
+    assert world.state.training.running is not None and len(scores(world)) == 3, "nothing beside a step"
+    world.settle()
+    assert world.state.queued == 1 and scores(world)[3:] == [("w1", 1), ("w2", 2)]
 
 
 def test_a_second_score_that_cannot_be_made_is_given_up() -> None:
@@ -176,7 +230,7 @@ def test_a_second_score_that_cannot_be_made_is_given_up() -> None:
     world.give(inp.ResumeRequested("t"))
     world.settle_until(fx.ScoreExample)
     world.asked.popleft()
-    world.give(inp.ExampleScoreDone("w1", error="it is too long"))
+    world.give(inp.ExampleScoreDone("w1", error="it is too long", after=1))
     assert world.of(ev.ScoreFailed)[-1].given_up and not world.state.scoring.learned
 
 

@@ -117,6 +117,8 @@ def test_an_item_that_could_not_be_measured_counts_as_not_passed():
     before = baseline_of([{"a": 1.0, "b": 1.0, "c": 0.5}] * 2)
     assert drops(before, {"b": None, "a": 0.0, "new": 0.0}, "lower", 1.0) == [1.0, 1.0]
     assert drops(before, {"c": 0.75, "a": None}, "higher", 0.5) == [0.5, 0.25]
+    never = baseline_of([{"a": 0.0, "b": 1.0}] * 2)
+    assert drops(never, {"a": None, "b": 1.0}, "lower", 1.0) == [0.0, 0.0], "it did not pass at the baseline, either"
 
 
 @pytest.mark.parametrize("make", [simulation.flaky, simulation.sampled, simulation.harmless, simulation.at_margin])

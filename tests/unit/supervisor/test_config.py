@@ -209,7 +209,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "review",
         ],
         "capture": ["mode", "max_bytes", "keep_s"],
-        "review": ["hold_days", "divergence", "divergence_share", "alternate"],
+        "review": ["hold_days", "divergence", "divergence_after", "divergence_share", "alternate"],
         "queue": ["share_max", "expire_days"],
         "judge": [
             "mode",
@@ -237,6 +237,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "length_margin",
             "resume",
             "culprits_max",
+            "replay_s",
             "cost",
             "probe",
             "on_alarm",

@@ -36,7 +36,9 @@ PROMISED: dict[str, dict[str, Any]] = {
     },
     "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0, "near_duplicate": 0.9, "review": "auto"},
     "capture": {"mode": "off", "max_bytes": 256 << 20, "keep_s": 86400.0},
-    "review": {"hold_days": 30.0, "divergence": "held", "divergence_share": 0.05, "alternate": False},
+    "review": {
+        "hold_days": 30.0, "divergence": "held", "divergence_after": 32, "divergence_share": 0.05, "alternate": False,
+    },
     "queue": {"share_max": 1.0, "expire_days": 0.0},
     "judge": {
         "mode": "off", "model": "", "votes": 3, "temperature": 0.7, "concurrency": 1, "attempts": 3, "trust_min": 0.8,
@@ -46,7 +48,8 @@ PROMISED: dict[str, dict[str, Any]] = {
     "schedule": {"nightly": "", "zone": "", "accumulate": 0},
     "quality": {
         "every_steps": 0, "margin": 0.05, "loss_margin": 0.1, "kl_margin": 1.0, "entropy_margin": 0.5,
-        "length_margin": 1.0, "resume": "auto", "culprits_max": 8, "cost": 0.05, "probe": (), "on_alarm": "",
+        "length_margin": 1.0, "resume": "auto", "culprits_max": 8, "replay_s": 0.0, "cost": 0.05,
+        "probe": (), "on_alarm": "",
     },
     "dream": {
         "mode": "idle", "idle_s": 60.0, "temperature": 1.0, "answer_temperature": 0.7, "attempts": 3, "share_max": 0.9,

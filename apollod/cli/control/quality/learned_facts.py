@@ -1,6 +1,7 @@
 """What the journal says of what was learned, how much of it stayed without being told, and what it cost. Reads only."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from apollod.cli.control.questions import rows
@@ -36,17 +37,24 @@ _TIERS = f"""
 
 _SCORES = f"""
     WITH member AS ({_MEMBERS}), learned AS (
-        SELECT example, min(seq) AS first_seq, min(step) AS first, max(step) AS last FROM member GROUP BY example
+        SELECT example, min(seq) AS first_seq, min(step) AS first FROM member GROUP BY example
+    ), tiers AS (
+        SELECT key AS id, coalesce(body ->> '$.tier', 'bulk') AS tier FROM events WHERE kind = 'example.accepted'
     ), scored AS (
         SELECT said.seq, learned.example, body ->> '$.divergence' AS divergence, body ->> '$.with_context' AS told,
                body ->> '$.without_context' AS untold, coalesce(body ->> '$.weights_version', -1) AS version,
-               said.seq > learned.first_seq AS later, learned.first, learned.last
+               said.seq > learned.first_seq AS later, learned.first, coalesce(body ->> '$.after', 0) AS after
         FROM events AS said JOIN learned ON learned.example = said.key WHERE said.kind = 'example.scored'
     )
-    SELECT example, divergence, told, untold, version >= last AND later AS after
-    FROM scored WHERE (version < first AND (version >= 0 OR NOT later)) OR (version >= last AND later) ORDER BY seq
+    SELECT example, divergence, told, untold, after > 0 AS after, coalesce(tier, 'archived') AS tier
+    FROM scored LEFT JOIN tiers ON tiers.id = example
+    WHERE CASE WHEN after = 0 THEN version < first AND (version >= 0 OR NOT later)
+          ELSE EXISTS (SELECT 1 FROM member WHERE member.example = scored.example AND member.step = scored.after)
+               AND version NOT IN (SELECT step FROM steps WHERE undone) END
+    ORDER BY scored.seq
 """
-"""Scores of examples that stayed learned, by weights that have learned nothing of them (after: 0), or all."""
+"""Scores of examples that stayed learned: first ones, by weights that have learned nothing of them (after: 0), and
+second ones, of which neither the step that learned the example nor the last one of the weights was taken back."""
 
 _KNOWN = """
     SELECT coalesce(sum(max(1, coalesce(json_array_length(body, '$.examples'), 0))), 0) FROM events
@@ -106,26 +114,36 @@ def _rate(passed: int | None, of: int) -> Object | None:
 
 def _divergence(path: str) -> Object:
     """Means over examples, of the last score before learning and the last one after: log-probabilities a token. `both`:
-    examples that have both; `likelier`: those whose untold answer got likelier; `untold_before`: their mean then;
+    examples that have both; `likelier`: those whose untold answer got likelier; `untold_before`, `untold_after`: their
+    means;
     `closed`: of what being told was worth then, the share that the untold answers have gained. The last two are null
-    without any, and where being told was worth nothing."""
+    without any, and where being told was worth nothing. `tiers`: the same of the examples that have both, by tier."""
     before, after = dict[str, Object](), dict[str, Object]()
     for one in rows.objects(path, _SCORES):
         (after if one["after"] else before)[one["example"]] = one
-    both = before.keys() & after.keys()
-    likelier = sum(after[one]["untold"] > before[one]["untold"] for one in both)
-    then, now = _means({one: before[one] for one in both}), _means({one: after[one] for one in both})
+    pairs = [(before[one], after[one]) for one in before if one in after]
+    names = sorted({first["tier"] for first, _ in pairs})
+    tiers = [{"tier": name, **_gained([pair for pair in pairs if pair[0]["tier"] == name])} for name in names]
+    gained = _gained(pairs)
+    shown = {name: gained[name] for name in ("both", "likelier", "untold_before", "untold_after", "closed")}
+    return {"before": _means(before.values()), "after": _means(after.values()), **shown, "tiers": tiers}
+
+
+def _gained(pairs: list[tuple[Object, Object]]) -> Object:
+    """Of examples with both scores, see `_divergence`; `told_before`, `untold_before` and `untold_after` are means."""
+    then, now = _means([first for first, _ in pairs]), _means([second for _, second in pairs])
     closed = (now["untold"] - then["untold"]) / then["divergence"] if then and now and then["divergence"] > 0 else None
     return {
-        "before": _means(before), "after": _means(after), "both": len(both), "likelier": likelier,
-        "untold_before": then["untold"] if then else None, "closed": closed,
+        "both": len(pairs), "likelier": sum(second["untold"] > first["untold"] for first, second in pairs),
+        "told_before": then["told"] if then else None, "untold_before": then["untold"] if then else None,
+        "untold_after": now["untold"] if now else None, "closed": closed,
     }  # fmt: skip
 
 
-def _means(scores: dict[str, Object]) -> Object | None:
+def _means(scores: Collection[Object]) -> Object | None:
     if not scores:
         return None
-    means = {name: sum(one[name] for one in scores.values()) / len(scores) for name in ("divergence", "told", "untold")}
+    means = {name: sum(one[name] for one in scores) / len(scores) for name in ("divergence", "told", "untold")}
     return {"examples": len(scores), **means}
 
 

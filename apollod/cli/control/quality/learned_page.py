@@ -21,12 +21,15 @@ def lines(report: Object) -> list[str]:
     found = [f"learned     {'; '.join(learned)}"] if learned else []
     if report["divergence"]["both"]:
         found.append(f"untold      {untold(report['divergence'])}")
+        tiers = report["divergence"]["tiers"]
+        found += [f"            {one['tier']}: {untold(one)}" for one in tiers if len(tiers) > 1]
     found = [*found, *([f"spent       {', '.join(spent)}"] if spent else [])]
     return ["", *found] if found else []
 
 
 def untold(found: Object) -> str:
-    """Does the model say what it learned without being told? Of a `divergence` with both scores of an example."""
+    """Does the model say what it learned without being told? Of a `divergence`, or a tier of it,
+    with both scores of an example."""
     told = f"{found['likelier']} of {found['both']} learned answers got likelier"
-    told += f", {found['untold_before']:.3f} -> {found['after']['untold']:.3f} nats a token on average"
+    told += f", {found['untold_before']:.3f} -> {found['untold_after']:.3f} nats a token on average"
     return told + (f", {found['closed']:.0%} of the way to the told ones" if found["closed"] is not None else "")

@@ -123,7 +123,10 @@ def _divergence(found: Object) -> str:
         else "Examples are scored while they wait to be learned, and once more when nothing waits; none was yet."
     )
     head = table(("learning", "examples", "told", "untold", "difference"), rows)
-    return f'{head}<p class="note">Mean log-probability a token of the answer. {told}</p>'
+    tiers = "".join(
+        f"<br>{escape(one['tier'])}: {escape(untold(one))}." for one in found["tiers"] if len(found["tiers"]) > 1
+    )
+    return f'{head}<p class="note">Mean log-probability a token of the answer. {told}{tiers}</p>'
 
 
 def _metrics(report: Object) -> str:

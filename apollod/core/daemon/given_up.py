@@ -1,0 +1,9 @@
+"""What waits until somebody resumes. Pure."""
+
+from apollod.core.state import State
+
+
+def is_given_up(state: State) -> bool:
+    """Is training paused or halted, or a child not started again, until somebody resumes?"""
+    children, daemon = state.children, state.daemon
+    return bool(children.engine.error or children.trainer.error or daemon.paused or daemon.halted)

@@ -1,6 +1,8 @@
 """`ctl submit --wait` and `ctl train --wait`: what the quality guard took back and holds is exit code 5. A guarded
 world in the place of the daemon; the journal is a real one."""
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ class Daemon:
         state = self.world.state
         self.seen.append(state.quality.incident.phase if state.quality.incident else "")
         path = self.root / f"{self.asked}.db"
-        if self.world.of(ev.QualityNamed):  # nobody reads one without
+        refused = any(not e.applied for e in self.world.of(ev.StepCompleted))
+        if refused or self.world.of(ev.QualityNamed):  # nobody reads one without
             write_story(path, self.world.journal)
         journal = st.Journal(seq=len(self.world.journal), bytes=1, head_hash="", path=str(path))
         return status_view(state, self.world.now, journal, activities=reasons(state))
@@ -96,6 +99,19 @@ def test_a_train_that_was_refused_is_five(
     assert main(given) == 5
     out, err = capsys.readouterr()
     assert out == "bad held\n" and "holds 1 of 1 examples" in err
+
+
+def test_what_the_model_knows_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    daemon = Daemon(tmp_path, monkeypatch)
+    daemon.world.losses |= {"easy": 0.0, "broken": math.inf}
+    given = ["ctl", "train", "--wait", "--socket", "unused", "--text"]
+    assert main([*given, "easy"]) == 0
+    assert capsys.readouterr().out == "easy skipped: the model knows it, so that nothing was written\n"
+    assert main([*given, "broken", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["state"], said["known"]) == ("skipped", False)
 
 
 def test_one_that_was_learned_while_an_old_alarm_had_been_settled_is_no_five(

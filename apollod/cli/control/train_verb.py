@@ -36,13 +36,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="return when it is learned; exit 1 if it is not, 5 if the quality guard took it back",
+        help="return when it is learned, or known; exit 1 if it is not, 5 if the quality guard took it back",
     )
 
 
 def _run(args: argparse.Namespace) -> int:
-    """With --wait it fails unless the example was learned: it may be too long, or its step may be refused, or (exit
-    code 5) an alarm may take it back."""
+    """With --wait it fails unless the model knows the example then: it may be too long, or its step may be refused, or
+    (exit code 5) an alarm may take it back."""
     line = _line_of(args)
     total = give(ctl.socket_path(args), BytesIO(line), "ctl:train", "the command line", args.wait)
     known = total["examples"] + total["duplicates"]
@@ -53,11 +53,14 @@ def _run(args: argparse.Namespace) -> int:
     if args.wait:
         from apollod.cli.control.questions import example_ids
 
-        state = total["state"] = example_ids.state_of(ctl.journal_path(args), known[0])
+        journal = ctl.journal_path(args)
+        state = total["state"] = example_ids.state_of(journal, known[0])
+        total["known"] = state == "skipped" and example_ids.was_known(journal, known[0])
+        state = "skipped: the model knows it, so that nothing was written" if total["known"] else state
     ctl.show(args, total, f"{known[0]} {state}")
     if total.get("taken_back"):
         return REFUSED_BY_GUARD
-    return 0 if not args.wait or state == "trained" else 1
+    return 0 if not args.wait or state == "trained" or total["known"] else 1
 
 
 def _line_of(args: argparse.Namespace) -> bytes:

@@ -18,6 +18,14 @@ def state_of(path: str, id_: str) -> str:
     return str(state)
 
 
+def was_known(path: str, id_: str) -> bool:
+    """Did its last step write nothing because the model knows it?"""
+    one_of = f"EXISTS (SELECT 1 FROM json_each(body, '$.examples') WHERE value = '{id_}')"
+    among = f"body ->> '$.example' = '{id_}' OR {one_of}"
+    sql = f"SELECT body ->> '$.known' FROM events WHERE kind = 'step.completed' AND ({among}) ORDER BY seq DESC LIMIT 1"
+    return any(known for (known,) in rows.tuples(path, sql))
+
+
 def is_id(text: str) -> bool:
     """Could it be the id of an example, or the beginning of one?"""
     return re.fullmatch(rf"[0-9a-f]{{{PREFIX_MIN},{ID_DIGITS}}}", text) is not None

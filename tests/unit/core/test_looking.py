@@ -104,7 +104,7 @@ def test_many_looks_that_each_say_little_are_followed_by_one_at_all_probes_and_o
     None
 ):
     little, looks = [1.0, 0.0, 1.0], 1
-    while not doubt(metrics_after([little] * looks), 0.05, {}, False).ask_all:
+    while looks < 20 and not doubt(metrics_after([little] * looks), 0.05, {}, False).ask_all:
         looks += 1
     assert 4 < looks < 20
     after = metrics_after([little] * looks)
@@ -119,3 +119,8 @@ def test_weights_are_suspect_until_all_probes_say_otherwise() -> None:
     assert doubt(bad, 1.0, {}, False) == (False, True)
     assert doubt(fine, 0.1, {}, True) == (False, True), "a part of them is not all"
     assert doubt(fine, 1.0, {}, True) == (False, False)
+
+
+def test_what_nothing_passed_is_no_metric_among_which_an_alarm_has_to_stand_out() -> None:
+    own = guard(**{"none.passed": 0.0, "some.passed": 1.0})
+    assert list(looked(own, SETTINGS, {**of("none.passed", 0.0), **of("some.passed", 1.0)})) == ["some.passed"]

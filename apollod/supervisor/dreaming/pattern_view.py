@@ -48,11 +48,19 @@ def _pattern(course: Course, state: State, now_ns: int) -> dict[str, Any]:
         "tokens": course.tokens,
         "misses": course.misses,
         "missed": course.missed,
+        "guarded": _guarded(course, state),
         "settled_at": course.settled_at if course.phase == "settled" else None,
         "harmed_by": dict(course.harmed_by),
         "next": prospect.next_of(course, state),
         "waits": prospect.reason_of(course, state, now_ns),
     }
+
+
+def _guarded(course: Course, state: State) -> int | None:
+    """How many of its contrast cases are probes of the quality guard; None without a baseline."""
+    if not state.quality.baseline:
+        return None
+    return sum(case.pattern == course.pattern.name for case in state.quality.contrasts)
 
 
 def _rates(tests: Tests) -> dict[str, Any]:

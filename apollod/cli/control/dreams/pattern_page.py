@@ -64,6 +64,11 @@ def page(p: Object) -> list[str]:
         + (f"; shows too often where it would be wrong, under: {_short(window['leaks'])}" if window["leaks"] else ""),
         f"so far      {p['practices']} practices, {p['dreams']} dreams, {p['tokens']} tokens",
     ]
+    if (cases := p["guarded"]) is not None and p["state"] != "retired":
+        missing = (
+            "none of its contrast cases is a probe yet; `apollod ctl quality baseline` takes in those there are then"
+        )
+        lines.append(f"guard       {f'{cases} of its contrast cases are probes' if cases else missing}")
     if p["misses"]:
         lines.append(f"misses      {p['misses']} dreams in a row ended early, the last one because: {p['missed']}")
     lines += [f"harmed      {times} times when {name} settled" for name, times in p["harmed_by"].items()]

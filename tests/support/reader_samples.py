@@ -2,7 +2,7 @@
 
 import json
 
-from support.log_samples import atif, codex, gemini, open_webui, otel, pi, qwen, rows, sillytavern
+from support.log_samples import atif, cline, codex, gemini, open_webui, otel, pi, qwen, rows, sillytavern
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -89,5 +89,6 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "otel-genai": otel.LINES,
     "open-webui": open_webui.PIECES,
     "json-rows": rows.ARRAY_PIECES,
+    "cline": cline.PIECES,
     "toy": TOY,
 }

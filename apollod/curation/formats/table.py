@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from apollod.curation.formats import atif, claude_code, codex, gemini, open_webui, otel, pi, qwen, sillytavern
+from apollod.curation.formats.agents import cline
 from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
@@ -20,6 +21,7 @@ READERS: tuple[Reader, ...] = (
     atif.READER,
     otel.READER,
     open_webui.READER,
+    cline.READER,
     *ROWS,
     ARRAY,
     JsonlRecords(),

@@ -17,9 +17,11 @@ import msgspec
 from apollod.curation.conversation import (
     BEGINNING,
     Entry,
+    Executed,
     Link,
     Marked,
     Moment,
+    Queued,
     Remark,
     Replaced,
     Rewound,
@@ -28,6 +30,7 @@ from apollod.curation.conversation import (
     Signal,
     Whole,
 )
+from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
 from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
@@ -53,6 +56,7 @@ class Assembly:
         self._forgotten: dict[str, None] = {}
         """`part_of` what is too long ago; logs that say everything again say that, too"""
         self._asked_anew = False  # something was taken back, and the next prompt stands in its place
+        self._ahead = TypedAhead()
         self.given = 0
         """line up to which moments had everything"""
 
@@ -87,6 +91,10 @@ class Assembly:
                 closed += self._replaced(line, entry)
             elif isinstance(entry, Marked):
                 closed += self._mark(line, entry.signal)
+            elif isinstance(entry, Queued):
+                self._ahead = self._ahead.moved(entry)
+            elif isinstance(entry, Executed):
+                self._let_go(entry.id)
             elif isinstance(entry, Whole):
                 closed.append(Moment(line, line, entry.session, entry.messages, entry.fresh, unlearned=entry.unlearned))
         return closed
@@ -123,7 +131,45 @@ class Assembly:
             said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
         if self._merge(said) or (said.replaces and said.part_of in self._forgotten):
             return []
-        closed = [] if said.after is None else self._branch(line, said)
+        if said.prompt and self._comes_later(said):
+            return []
+        held = self._ahead.held
+        if not held or said.message["role"] == "tool":
+            return self._take(line, said)
+        self._ahead = msgspec.structs.replace(self._ahead, held=())
+        closed = [one for turn in held if turn.id for one in self._take(line, turn)]
+        closed += self._branched(line, said)  # records follow each other as if what only the queue said was not there
+        closed += [one for turn in held if not turn.id for one in self._take(line, turn)]
+        return closed + self._take(line, msgspec.structs.replace(said, after=None))
+
+    def _comes_later(self, said: Said) -> bool:
+        """Is a prompt held until what follows it comes, or does it stand there already?"""
+        if said_again(self._messages, said):
+            self._link(Link(said.id, said.after or ""))
+            return True
+        mid_run = is_mid_run(said)
+        if mid_run:
+            self._ahead = self._ahead.remember(said)
+        else:
+            for turn in self._ahead.held:
+                if turn.command:
+                    self._let_go(turn.id)
+            self._ahead = self._ahead.without(said)
+        if said.command or (mid_run and has_open_calls(self._messages)):
+            self._ahead = self._ahead.hold(said)
+            return True
+        return False
+
+    def _let_go(self, record: str) -> None:
+        """The command of a record was none for the model."""
+        for turn in self._ahead.held:
+            if turn.id == record and turn.command:
+                self._link(Link(turn.id, turn.after or ""))
+                self._ahead = self._ahead.executed(record)
+
+    def _take(self, line: int, said: Said) -> list[Closed]:
+        """Put a turn where it belongs, behind the record that it follows."""
+        closed = self._branched(line, said)
         if said.prompt:
             closed += self.settle(said) if self.waits else [*self._shown(), *self._followed(line, said)]
             self._asked_anew = False
@@ -153,6 +199,7 @@ class Assembly:
         closed = self.settle()
         self._cut(0)
         self._links.clear()
+        self._ahead = TypedAhead()
         self._session = self._told = Session()
         return closed
 
@@ -188,6 +235,9 @@ class Assembly:
             if self._messages[place].message["role"] != "tool" and not said.replaces:
                 break
         return -1
+
+    def _branched(self, line: int, said: Said) -> list[Closed]:
+        return [] if said.after is None else self._branch(line, said)
 
     def _branch(self, line: int, said: Said) -> list[Closed]:
         """Cut what lies behind the record that this one follows, unless that is only results, whose order is free. An

@@ -19,7 +19,8 @@ class Signal(msgspec.Struct, frozen=True):
     """Evidence about a message that the log itself holds."""
 
     kind: str
-    """`rating`, `evaluation`, `swiped-away`, `refused`, `interrupted` or `tool-error`; `signals/` says what follows"""
+    """`rating`, `evaluation`, `swiped-away`, `refused`, `interrupted`, `tool-error`, or `mid-run` on a prompt that was
+    typed while the agent ran and that it was shown before it had finished; `signals/` says what follows"""
     value: str
     """the words or figure that show it"""
 
@@ -63,6 +64,8 @@ class Said(msgspec.Struct, frozen=True, dict=True):
     """where parts have no id in common: a part of the answer right before it, if there is one"""
     prompt: bool = False
     """somebody asks: a turn begins"""
+    command: bool = False
+    """a command of the user: a prompt if anything follows that belongs to it, else it was for the program alone"""
     model: str = ""
     """who wrote it (answers)"""
     response: str = ""
@@ -116,6 +119,22 @@ class Whole(msgspec.Struct, frozen=True):
     """why nothing of it is learned, if it is there for its evidence alone"""
 
 
+class Queued(msgspec.Struct, frozen=True):
+    """A change of the queue in which messages wait that are typed while the agent runs."""
+
+    operation: str
+    """`enqueue`; `dequeue`: the first one becomes a prompt, which has a record of its own; `remove`: the model is shown
+    it at once; `popAll`: back to the user, who may edit it"""
+    text: str = ""
+    """the message, where the log says it"""
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """The program carried out the command of the record `id` itself: the model was not asked."""
+
+    id: str
+
+
 class Dropped(msgspec.Struct, frozen=True):
     """A known record that the model did not write or was not shown, and why it is none of the conversation."""
 
@@ -128,7 +147,7 @@ class Unknown(msgspec.Struct, frozen=True):
     type: str
 
 
-Entry = Session | Said | Link | Rewound | Replaced | Marked | Whole | Dropped | Unknown
+Entry = Session | Said | Link | Rewound | Replaced | Marked | Whole | Queued | Executed | Dropped | Unknown
 
 
 class Moment(msgspec.Struct, frozen=True):

@@ -76,9 +76,29 @@ CLAUDE_CODE = (
     b'{"type',
 )
 
+CLAUDE_ADDED = (
+    _claude(30, 0, "user", {"role": "user", "content": "<command-name>/fix</command-name>"}),
+    _claude(31, 30, "user", {"role": "user", "content": [_block("text", text="Fix what is broken.")]}, isMeta=True),
+    _claude(
+        32, 31, "attachment", attachment={"type": "file", "filename": "/w/a", "content": {"file": {"content": "a"}}}
+    ),
+    _claude(33, 32, "attachment", attachment={"type": "hook_additional_context", "content": ["b"], "hookName": "h"}),
+    _claude(34, 33, "assistant", _said("m7", _block("tool_use", id="t7", name="Bash", input={"command": "ls"}))),
+    b'{"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "no, wait"}\n',
+    b'{"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "and then"}\n',
+    b'{"type": "queue-operation", "operation": "remove", "sessionId": "s"}\n',
+    _claude(35, 34, "user", {"role": "user", "content": [_block("tool_result", tool_use_id="t7", content="b.py")]}),
+    _claude(36, 35, "attachment", attachment={"type": "queued_command", "prompt": "no, wait", "commandMode": "prompt"}),
+    _claude(37, 36, "assistant", _said("m8", _block("text", text="I wait."))),
+    b'{"type": "queue-operation", "operation": "popAll", "sessionId": "s"}\n',
+    _claude(38, 37, "user", {"role": "user", "content": "<command-name>/model</command-name>"}),
+    _claude(39, 38, "user", {"role": "user", "content": "<local-command-stdout>set</local-command-stdout>"}),
+)
+"""What is added to prompts, and typed while the agent runs"""
+
 SAMPLES: dict[str, tuple[bytes, ...]] = {
     "records": (*RECORDS, *(row for shape in rows.SHAPES.values() for row in shape)),
-    "claude-code": CLAUDE_CODE,
+    "claude-code": (*CLAUDE_ADDED, *CLAUDE_CODE),
     "codex": codex.LINES,
     "pi": pi.LINES,
     "gemini-cli": gemini.ALL,

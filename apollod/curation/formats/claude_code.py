@@ -3,7 +3,9 @@
 The format is internal to that program and drifts; read here as versions 2.0 to 2.1 write it (JSON schema of 2.1.1 by
 oneryalcin/agent-schemas, notes on later versions by skillsynchq/txcript). A line holds one block of an answer; lines of
 one answer share `message.id` and come one after another, sometimes again with more in them. Results of tools are user
-records. Records follow each other by `parentUuid`, so a prompt that was edited begins a branch.
+records. Records follow each other by `parentUuid`, so a prompt that was edited begins a branch. What the program adds
+to a prompt (files, notes, what a command stands for) are user records with `isMeta`, and attachments
+(`claude_attachments.py`).
 """
 
 import re
@@ -12,22 +14,27 @@ from typing import Any
 
 import msgspec
 
-from apollod.curation.conversation import Dropped, Entry, Link, Said, Session, Signal, Unknown
+from apollod.curation.conversation import Dropped, Entry, Executed, Link, Queued, Said, Session, Signal, Unknown
 from apollod.curation.formats.blocks import context_form, form, json_object, text_of_blocks, tool_call
+from apollod.curation.formats.claude_attachments import hear_attachment
 from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "claude-code"
 INTERRUPTED = ("[Request interrupted by user", "[Request cancelled by user")
 REFUSED = "The user doesn't want to proceed with this tool use"
-NOT_PROMPTS = (
-    "<command-name>", "<command-message>", "<local-command-stdout>", "<local-command-stderr>",
-    "<local-command-caveat>", "<system-reminder>", "<task-notification>", "<bash-input>", "<bash-stdout>",
-    "Stop hook feedback:", "Caveat: ",
-)  # fmt: skip
+COMMANDS = ("<command-name>", "<command-message>")
+OF_PROGRAM = ("<local-command-", "Caveat: ", "[Image: ")
+"""What the program says of commands that it carried out itself, and of pictures that are left out"""
+EXECUTED = ("<local-command-stdout>", "<local-command-stderr>")
+CONTEXT = ("<system-reminder>", "<task-notification>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
+"""What a model is shown as a turn of the user that no person wrote as a prompt"""
+NOT_THE_AGENT = ("acompact", "aprompt_suggestion", "asession_memory")
+"""How ids of subagents begin that the program asks for texts of its own: summaries, guesses at the next prompt"""
 SILENT = frozenset(
     {
-        "summary", "file-history-snapshot", "queue-operation", "attachment", "ai-title", "custom-title", "last-prompt",
-        "mode", "pr-link", "progress", "permission-mode", "tag", "agent-name", "agent-setting",
+        "summary", "file-history-snapshot", "ai-title", "custom-title", "last-prompt", "mode", "pr-link", "progress",
+        "permission-mode", "tag", "agent-name", "agent-setting", "agent-color", "worktree-state", "bridge-session",
+        "content-replacement",
     }
 )  # fmt: skip
 """Types that the program keeps for itself."""
@@ -58,6 +65,10 @@ class _Line(msgspec.Struct, rename="camel", gc=False):
     is_compact_summary: bool = False
     is_api_error_message: bool = False
     subtype: str = ""
+    operation: str = ""
+    reason: str | None = None
+    content: Any = None
+    attachment: Any = None
     message: _Message | None = None
 
 
@@ -81,19 +92,37 @@ def hear(line: bytes) -> Iterable[Entry]:
             id=record.agent_id or record.session_id, agent=NAME, version=record.version, sidechain=record.is_sidechain
         )
     message = record.message
-    if message is not None and record.type == "assistant":
+    if record.agent_id.startswith(NOT_THE_AGENT):
+        yield Dropped("an agent that the program asks for summaries and the like")
+    elif message is not None and record.type == "assistant":
         yield from _answer(record, message)
     elif message is not None and record.type == "user":
         yield from _user(record, message)
+    elif record.type == "queue-operation":
+        yield from _queue(record)
+    elif record.type == "attachment":
+        attachment = record.attachment if isinstance(record.attachment, dict) else {}
+        yield from hear_attachment(attachment, record.uuid, record.parent_uuid)
     else:
-        if record.uuid:
-            yield Link(record.uuid, record.parent_uuid or record.logical_parent_uuid or "")
+        yield from _link(record)
         if record.type == "system":
             yield Dropped(f"system: {record.subtype or 'other'}")
         elif record.type in SILENT:
             yield Dropped(record.type)
         else:
             yield Unknown(record.type)
+
+
+def _queue(record: _Line) -> Iterable[Entry]:
+    taken_out = record.operation == "remove" and record.reason not in (None, "", "absorbed_mid_turn")
+    text = text_of_blocks(record.content, "text")
+    yield Queued("popAll" if taken_out else record.operation, text)
+    yield Dropped(f"queue-operation: {record.operation[:20] or 'other'}")
+
+
+def _link(record: _Line) -> Iterable[Entry]:
+    if record.uuid:
+        yield Link(record.uuid, record.parent_uuid or record.logical_parent_uuid or "")
 
 
 def _answer(record: _Line, message: _Message) -> Iterable[Entry]:
@@ -130,20 +159,31 @@ def _user(record: _Line, message: _Message) -> Iterable[Entry]:
         said = form("tool", text or "", tool_call_id=result.get("tool_use_id"))
         yield Said(said, id=record.uuid, after=after, signals=_of_result(text, result))
         after = None
-    text = text_of_blocks(blocks, "text")
+    yield from _turn(record, text_of_blocks(blocks, "text"), after, bool(results))
+
+
+def _turn(record: _Line, text: str, after: str | None, of_results: bool) -> Iterable[Entry]:
+    """The text of a user record: a prompt, a command, or what the program tells the model as the user's."""
+    start = text.lstrip()[:40]
     if record.is_compact_summary:
-        yield Link(record.uuid, record.parent_uuid or "")
+        yield from _link(record)
         yield Dropped("a summary of what was compacted")
-    elif record.is_meta or text.lstrip().startswith(NOT_PROMPTS):
-        yield Link(record.uuid, record.parent_uuid or "")
+    elif start.startswith(OF_PROGRAM):
+        if start.startswith(EXECUTED) and after:
+            yield Executed(after)
+        yield from _link(record)
         yield Dropped("text of the program, not of a person")
     elif text.startswith(INTERRUPTED):
         yield Said(form("user", text), id=record.uuid, after=after, signals=(Signal("interrupted", text),))
-    elif text.strip():
-        yield Said(form("user", text), id=record.uuid, after=after, prompt=not results)
-    elif not results:
-        yield Link(record.uuid, record.parent_uuid or "")
-        yield Dropped("a prompt without text")
+    elif not text.strip():
+        if not of_results:
+            yield from _link(record)
+            yield Dropped("a prompt without text")
+    elif start.startswith(COMMANDS):
+        yield Said(form("user", text), id=record.uuid, after=after, prompt=True, command=True)
+    else:
+        asked = not (of_results or record.is_meta or start.startswith(CONTEXT))
+        yield Said(form("user", text), id=record.uuid, after=after, prompt=asked)
 
 
 def _of_result(text: str | None, result: dict[str, Any]) -> tuple[Signal, ...]:

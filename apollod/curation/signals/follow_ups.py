@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 from apollod.curation.conversation import Moment
 from apollod.curation.signals import phrases
 from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
+from apollod.curation.typed_ahead import is_mid_run
 
+MID_RUN_STRENGTH = 0.9  # who does not wait for the end means it
 LOOKED_AT = 400  # characters: people say at once what they do not like
 
 
@@ -45,10 +47,11 @@ def follow_ups(moment: Moment) -> Iterable[Flag]:
     content = moment.then.message["content"]
     own = own_words(content)
     shown_by = ids(moment.messages[place], moment.then)
+    least = MID_RUN_STRENGTH if is_mid_run(moment.then) else 0.0
     if is_undo(own):
-        yield Flag("undo", "bad", 0.8, place, quoted(content), shown_by)
+        yield Flag("undo", "bad", max(0.8, least), place, quoted(content), shown_by)
     elif strength := correction(own):
-        yield Flag("correction", "correction", strength, place, quoted(content), shown_by)
+        yield Flag("correction", "correction", max(strength, least), place, quoted(content), shown_by)
 
 
 def own_words(text: str) -> str:

@@ -20,6 +20,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
+from apollod.core.intake.evidence import rejections
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
@@ -197,13 +198,14 @@ class Loop:
         evidence = [one for line in input_.batch.lines for one in line.evidence]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
         known_lines = await self.journal.known({line.example for line in lines})
+        signals = {one.id for one in evidence} | _rejections(input_.batch)
         return msgspec.structs.replace(
             input_,
             batch=await self._with_leaks(input_.batch, known_lines),
             known=frozenset(known_lines),
             responses=await self._learned(lines, {one.answer for one in evidence}),
             signatures=await self.journal.like(signatures) if signatures else {},
-            flagged=frozenset(await self.journal.flagged({one.id for one in evidence})) if evidence else frozenset(),
+            flagged=frozenset(await self.journal.flagged(signals)) if signals else frozenset(),
         )
 
     async def leaks_of(self, records: Sequence[bytes]) -> list[str]:
@@ -251,6 +253,13 @@ class Loop:
             learned=learned.get(key),
             formers=tuple(one.example for _, one in said),
         )  # fmt: skip
+
+
+def _rejections(batch: inp.Batch) -> set[str]:
+    """Ids of evidence against answers of a batch, as an earlier batch or another log may have shown it."""
+    if batch.learn == "all":
+        return set()
+    return {id_ for line in batch.lines if line.of_log for one in line.responses for id_ in rejections(one.key)}
 
 
 class Ticket:

@@ -10,6 +10,7 @@ from msgspec import Meta
 from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.dreams.patterns import pattern_problem
 from apollod.core.intake.events import StripLevel
+from apollod.core.intake.evidence import Learn
 from apollod.core.settings import (
     CheckpointSettings,
     DreamSettings,
@@ -116,6 +117,10 @@ class InboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups of three words, estimated); 0: only what is the same. For watched directories, too"""
     review: str = "auto"
     """what waits for `apollod ctl example approve`: "hold" all, "sample:0.1" a tenth, "auto" nothing"""
+    learn: Learn = "unrejected"
+    """which answers of session logs are learned: "unrejected", those that nothing in a log speaks against (a
+    correction, an undo, a refusal, a failed check); "positive", of these only what something speaks for; "all"; the
+    others wait for a verdict or a person. Rows of data sets are learned as they are"""
 
     def __post_init__(self) -> None:
         review_share(self.review)
@@ -149,6 +154,8 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     poll_s: Annotated[float, Meta(ge=0.1)] = 10.0
     """how often databases are looked at"""
     review: str = "auto"
+    """as in [inbox]"""
+    learn: Learn = "unrejected"
     """as in [inbox]"""
 
     def __post_init__(self) -> None:

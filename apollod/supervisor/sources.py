@@ -135,7 +135,7 @@ async def _read_inbox(config: Config, loop: Loop) -> None:
     rules = Rules(models=(config.engine.served_name,), context_tokens=config.trainer.max_tokens)
     terms = Terms(
         rules, record_bytes=config.inbox.max_line_bytes, near_duplicate=config.inbox.near_duplicate,
-        hold=review_share(config.inbox.review),
+        hold=review_share(config.inbox.review), learn=config.inbox.learn,
     )  # fmt: skip
     inbox = Inbox(config.inbox_dir, config.state_dir / "quarantine", terms, own=own_logs())
     with closing(inbox):
@@ -179,7 +179,7 @@ def terms_of(config: Config, section: WatchSection) -> Terms:
     )
     return Terms(
         rules, section.tier, config.inbox.max_line_bytes, section.settle_s, config.inbox.near_duplicate,
-        review_share(section.review),
+        review_share(section.review), section.learn,
     )  # fmt: skip
 
 

@@ -86,7 +86,7 @@ def test_a_correction_after_a_restart_names_the_example_and_is_recorded_once(
     assert (signal.session, signal.records, signal.line) == ("s", ("u2", "u3"), 3)
     assert signal.quote.startswith("no, use pnpm, with [") and SECRET not in signal.quote
     events = [item.event.kind for item, _ in journal_reader.recorded(lives.journal)]
-    assert events[-2:] == ["signal.flagged", "source.consumed"], "with the position, in one transaction"
+    assert events[-3:] == ["signal.flagged", "example.held", "source.consumed"], "with the position, in one transaction"
     copy = tmp_path / "fork.jsonl"
     shutil.copy(log, copy)
     lives.life(log, copy)

@@ -153,7 +153,9 @@ class World:
 
     def _settle(self, input_: inp.Input) -> list[ev.Event]:
         if isinstance(input_, inp.LinesRead):
-            input_ = inp.LinesRead(input_.batch, frozenset(self.known))
+            keys = {key: e.example for e in self.of(ev.ExampleAccepted) for key in e.responses}
+            signals = frozenset(e.signal for e in self.of(ev.SignalFlagged))
+            input_ = inp.LinesRead(input_.batch, frozenset(self.known), keys, flagged=signals)
         if isinstance(input_, inp.Rated):
             input_ = self._with_former(input_)
         events, effects = decide(self.state, input_, self.now)

@@ -244,6 +244,7 @@ class DatabaseFiles:
             counts=dict(sorted(counts.items())),
             tier=self._terms.tier,
             near_duplicate=self._terms.near_duplicate,
+            learn=self._terms.learn,
             hold=self._terms.hold,
         )
 

@@ -133,7 +133,7 @@ def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts
         else:
             learned, evidence = item.reason if isinstance(item, Bad) else learn_item(item, rules), ()
         if isinstance(learned, Learned):
-            lines.append(_line(item.line, learned, evidence))
+            lines.append(_line(item.line, learned, evidence, isinstance(item, Moment)))
         elif isinstance(item, Found | Bad):
             bad = item if isinstance(item, Bad) else Bad(item.line, learned, item.record.canonical)
             lines.append(_bad_line(bad, quarantine.keep(bad.data)))
@@ -145,12 +145,12 @@ def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts
     return lines
 
 
-def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = ()) -> Line:
+def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...], of_log: bool) -> Line:
     record, (responses, text) = learned.record, learned.taught
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,
         origin=learned.origin, removed=learned.removed, responses=responses, signature=signature(text),
-        topic=topic(text), evidence=evidence,
+        topic=topic(text), evidence=evidence, of_log=of_log,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFF
 from apollod.adapters.sources.unreadable import UNENDED
 from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.intake.events import Tier
+from apollod.core.intake.evidence import Learn
 from apollod.core.intake.state import Position
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.formats.table import ReaderTable
@@ -57,6 +58,8 @@ class Terms(msgspec.Struct, frozen=True):
     """see `Batch.near_duplicate`"""
     hold: float = 0.0
     """see `Batch.hold`"""
+    learn: Learn = "unrejected"
+    """see `Batch.learn`"""
 
 
 @dataclass
@@ -302,6 +305,7 @@ class SourceFiles:
             counts=stream.take_counts(),
             tier=self._terms.tier,
             near_duplicate=self._terms.near_duplicate,
+            learn=self._terms.learn,
             hold=self._terms.hold,
         )
 

@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--review", metavar="RULE", help="hold, sample:0.1 or auto: does an example wait for a decision?"
     )
+    parser.add_argument("--learn", metavar="RULE", help="unrejected, positive or all: what evidence decides")
     parser.add_argument("--poll-s", type=float, metavar="S", help="how often databases are looked at")
     parser.add_argument(
         "--settle-s", type=float, metavar="S", help="a conversation to which nothing was added for so long is over"
@@ -71,7 +72,7 @@ def add(args: argparse.Namespace) -> int:
         raise ConfigError(f"{place} is watched already", f"see [[watch]] in {file}; `ctl source remove` takes it out")
     names = (
         "format", "mode", "models", "strip", "strip_patterns", "sidechains", "tier", "context_tokens", "settle_s",
-        "poll_s", "review",
+        "poll_s", "review", "learn",
     )  # fmt: skip
     given = {"path": str(place)} | {name: value for name in names if (value := getattr(args, name)) is not None}
     lines = ["[[watch]]", *(f"{name} = {toml_value(value)}" for name, value in given.items())]

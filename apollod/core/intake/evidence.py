@@ -1,10 +1,26 @@
 """What a line of a log shows about an answer, before it is recorded."""
 
+from collections.abc import Iterator
 from hashlib import blake2b
+from typing import Literal
 
 import msgspec
 
 from apollod.core.intake.events import Polarity
+
+Learn = Literal["unrejected", "positive", "all"]
+"""Which answers of a log are learned: those that nothing speaks against, of these only those that something speaks for,
+or all. The others wait for a decision."""
+
+COUNTS = 0.4
+"""Strength from which evidence decides. Less is what an interrupt says, a call that failed, and a check that was run
+again in the same turn."""
+
+SURELY_AGAINST: tuple[tuple[str, Polarity], ...] = (
+    ("rating", "bad"), ("undo", "bad"), ("rewound", "bad"), ("regenerated", "bad"), ("refused", "bad"),
+    ("correction", "correction"),
+)  # fmt: skip
+"""Kinds of evidence against an answer that decide however weak they are: known by their ids alone."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -23,4 +39,23 @@ class Evidence(msgspec.Struct, frozen=True):
         """Hex of BLAKE2b-128 of what it says of which answer: also a fork of the session, or a log that was written
         anew, says it once. An answer without a key is known by session and record."""
         about = (self.answer,) if self.answer else (self.session, *self.records[:1])
-        return blake2b("\x00".join((self.kind, self.polarity, *about)).encode(), digest_size=16).hexdigest()
+        return _id(self.kind, self.polarity, *about)
+
+
+def rejections(answer: str) -> Iterator[str]:
+    """Ids that evidence against an answer (its key) has, of the kinds that are SURELY_AGAINST it."""
+    return (_id(kind, polarity, answer) for kind, polarity in SURELY_AGAINST)
+
+
+def speaks_against(polarity: Polarity, strength: float) -> bool:
+    """Is an answer not learned because of such evidence?"""
+    return polarity != "good" and strength >= COUNTS
+
+
+def speaks_for(polarity: Polarity, strength: float) -> bool:
+    """Is it learned because of such evidence, where something has to speak for it?"""
+    return polarity == "good" and strength >= COUNTS
+
+
+def _id(*parts: str) -> str:
+    return blake2b("\x00".join(parts).encode(), digest_size=16).hexdigest()

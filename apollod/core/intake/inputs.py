@@ -5,7 +5,7 @@ from hashlib import blake2b
 import msgspec
 
 from apollod.core.intake.events import Origin, Removed, Sampled, SourceMode, Tier
-from apollod.core.intake.evidence import Evidence
+from apollod.core.intake.evidence import Evidence, Learn
 from apollod.core.kernel.input import Input
 
 
@@ -53,6 +53,8 @@ class Line(msgspec.Struct, frozen=True):
     """what the text is about, in a word; empty: that does not show"""
     evidence: tuple[Evidence, ...] = ()
     """what it shows about its answers, or about those of earlier lines"""
+    of_log: bool = False
+    """what was said in a session, not a row of a data set"""
     leak: str = ""
     """what of which probe of the quality guard it holds, for people; empty: nothing"""
 
@@ -81,13 +83,15 @@ class Batch(msgspec.Struct, frozen=True):
     """similarity to a known text from which one is not learned; 0: not compared"""
     hold: float = 0.0
     """share of examples that wait for a person"""
+    learn: Learn = "all"
+    """what evidence decides"""
 
 
 class LinesRead(Input, frozen=True):
     """A batch of complete lines from a file or a caller, and what the journal knows of it. `known`: ids in it that it
     holds already; `responses`: the example that learned an answer of it (empty: one of an archive), by the answer's
     key; `signatures`: of examples that one of it may resemble, by their ids; `flagged`: ids of its evidence that is
-    recorded already."""
+    recorded already, and of recorded evidence against answers that it teaches."""
 
     batch: Batch
     known: frozenset[str]

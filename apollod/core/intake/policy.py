@@ -11,13 +11,15 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.accepting import accepted, held_for_leak
+from apollod.core.intake.by_evidence import Shown, rejected_since, released, stopped
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.intake.evidence import Learn
 from apollod.core.intake.obstructions import on_look
 from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
-from apollod.core.judging.wanted import wants_judge
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
+from apollod.core.review.places import places_of
 from apollod.core.settings import JudgeMode
 from apollod.core.state import State
 
@@ -40,7 +42,7 @@ def intake_events(
     events: list[ev.Event] = []
     if batch.new:
         events.append(ev.SourceDiscovered(source=batch.source, path=batch.path, replaces=batch.replaces))
-    told, recorded = Known(known, responses, signatures), set(flagged)
+    told, recorded, shown = Known(known, responses, signatures), set(flagged), Shown(flagged)
     taken = duplicates = rejected = 0
     for line in batch.lines:
         if not line.example and not line.reason:
@@ -58,8 +60,9 @@ def intake_events(
             )  # fmt: skip
         else:
             taken += 1
+            shown.accept(sifted[0])
             events += _accepted(batch, *sifted)
-        events += _flagged(batch, line, told, recorded)
+        events += _flagged(batch, line, told, recorded, shown)
     if batch.tracked:
         events.append(
             ev.SourceConsumed(
@@ -68,26 +71,26 @@ def intake_events(
                 counts=batch.counts,
             )
         )  # fmt: skip
-    return events if judge == "off" else list(_with_judge(events, judge))
+    return list(_with_decisions(events, shown, batch.learn, judge))
 
 
-def _with_judge(events: list[ev.Event], judge: JudgeMode) -> Iterator[ev.Event]:
-    """These events, in which examples that wait for no person wait for the judge, if they are to."""
-    flagged = {event.example for event in events if isinstance(event, ev.SignalFlagged)}
+def _with_decisions(events: list[ev.Event], shown: Shown, learn: Learn, judge: JudgeMode) -> Iterator[ev.Event]:
+    """These events, in which examples that wait for no person wait for another decision, if they are to."""
     for_a_person = {event.example for event in events if isinstance(event, ev.ExampleHeld)}
     for event in events:
         yield event
-        if not isinstance(event, ev.ExampleAccepted) or event.example in for_a_person:
-            continue
-        if wants_judge(judge, event.tier, event.example in flagged):
-            reason = "a judge decides about its source" if judge == "all" else "a judge decides: it has a signal"
-            yield ev.ExampleHeld(example=event.example, tier=event.tier, reason=reason, waits_for="judge")
+        if isinstance(event, ev.ExampleAccepted) and event.example not in for_a_person:
+            if (held := shown.held(event, learn, judge)) is not None:
+                yield held
 
 
-def _flagged(batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str]) -> Iterator[ev.SignalFlagged]:
-    """What the line shows and nobody has recorded; `recorded` grows by it."""
+def _flagged(
+    batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str], shown: Shown
+) -> Iterator[ev.SignalFlagged]:
+    """What the line shows and nobody has recorded; `recorded` grows by it, and `shown` by all that it shows."""
     for one in line.evidence:
         signal = one.id
+        shown.add(told.learner(line, one.answer), one)
         if signal in recorded:
             continue
         recorded.add(signal)
@@ -120,8 +123,22 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     judge: JudgeMode = state.daemon.settings.judge.mode if state.daemon.settings else "off"
     events = intake_events(input_.batch, set(input_.known), input_.responses, input_.signatures, input_.flagged, judge)
     held = {e.example for e in events if isinstance(e, ev.ExampleHeld)}
-    fresh = [(e.example, e.tier) for e in events if isinstance(e, ev.ExampleAccepted) and e.example not in held]
-    return Outcome(events, begin_encoding(state, fresh))
+    taken = {e.example: e.tier for e in events if isinstance(e, ev.ExampleAccepted)}
+    wait = [(example, tier) for example, tier in taken.items() if example not in held]
+    if input_.batch.learn != "all":
+        late = [e for e in events if isinstance(e, ev.SignalFlagged) and e.example and e.example not in taken]
+        again = _decided_since(state, late) if late else []
+        end = len(events) - input_.batch.tracked  # the position comes last
+        events[end:end] = again
+        wait += [(e.example, e.tier) for e in again if isinstance(e, ev.ExampleApproved)]
+    return Outcome(events, begin_encoding(state, wait))
+
+
+def _decided_since(state: State, late: list[ev.SignalFlagged]) -> list[ev.Event]:
+    """What follows from evidence about examples that were accepted before."""
+    rejected = rejected_since(state, late)
+    places = places_of(state, rejected)
+    return [*stopped(state, rejected, places), *released(state, late, rejected)]
 
 
 def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:

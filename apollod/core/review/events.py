@@ -1,18 +1,23 @@
 """Facts: decisions about examples before they are learned."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from apollod.core.intake.events import Tier
 from apollod.core.kernel.event import Event
 
-Decider = Literal["person", "judge"]
+Decider = Literal["person", "judge", "evidence"]
+"""evidence: a sign that the answer was right; a person may decide before"""
+
+BY_EVIDENCE: Final = "evidence"
+"""as who decides where a log shows how good an answer was"""
 
 
 class ExampleHeld(Event, frozen=True):
     """An example is not learned before somebody has decided.
 
     `waits_for`: whose decision that is; `tier`: with which it is learned if it is approved; `by`: who held it, empty
-    for the rule of its source; a person holds what was decided before to take that decision back.
+    for the rule of its source, `evidence` for what a log shows about it; a person holds what was decided before to take
+    that decision back.
     """
 
     kind: ClassVar[str] = "example.held"
@@ -27,7 +32,7 @@ class ExampleHeld(Event, frozen=True):
 
 
 class ExampleApproved(Event, frozen=True):
-    """A held example is to be learned; it waits at the end of its queue. `by`: a person, or `judge`."""
+    """A held example is to be learned; it waits at the end of its queue. `by`: a person, `judge`, or `evidence`."""
 
     kind: ClassVar[str] = "example.approved"
     example: str

@@ -2,8 +2,17 @@
 
 from itertools import islice
 
+from apollod.core.feedback.events import FeedbackGiven
+from apollod.core.judging.votes import JUDGE
 from apollod.core.kernel.folding import Folds
-from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.review.events import (
+    BY_EVIDENCE,
+    ExampleApproved,
+    ExampleDeclined,
+    ExampleEdited,
+    ExampleExpired,
+    ExampleHeld,
+)
 from apollod.core.review.state import Dismissed, Held, ReviewState
 from apollod.core.state import State
 from apollod.core.training.events import StepFailed
@@ -11,6 +20,7 @@ from apollod.core.training.events import StepFailed
 
 def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
     own.recall(e.example)
+    own.approved.pop(e.example, None)
     own.held.pop(e.example, None)  # what is held anew is the newest
     own.held[e.example] = Held(e.tier, e.reason, e.waits_for, at_ns)
 
@@ -18,6 +28,13 @@ def _held(own: ReviewState, state: State, e: ExampleHeld, at_ns: int) -> None:
 def _approved(own: ReviewState, state: State, e: ExampleApproved, at_ns: int) -> None:
     own.held.pop(e.example, None)
     own.recall(e.example)
+    if e.by not in (JUDGE, BY_EVIDENCE):
+        own.approved[e.example] = None
+
+
+def _rated(own: ReviewState, state: State, e: FeedbackGiven, at_ns: int) -> None:
+    if e.example:
+        own.approved[e.example] = None
 
 
 def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
@@ -48,6 +65,7 @@ FOLDS: Folds = {
     ExampleDeclined: _declined,
     ExampleEdited: _edited,
     ExampleExpired: _expired,
+    FeedbackGiven: _rated,
     StepFailed: _step_failed,
 }
 """Before `intake`, which forgets what a failed step was to learn and what expired."""

@@ -39,11 +39,14 @@ class ReviewState(msgspec.Struct):
     held: dict[str, Held] = {}
     dismissed: dict[str, Dismissed] = {}
     counts: ReviewCounts = msgspec.field(default_factory=ReviewCounts)
+    approved: dict[str, None] = {}
+    """by a person, who has not taken that back: no evidence holds them"""
 
     def dismiss(self, example: str, one: Dismissed) -> None:
         """It is not to be learned; only the fold calls this."""
         self.recall(example)
         self.held.pop(example, None)
+        self.approved.pop(example, None)
         self.dismissed[example] = one
         self._count(one.how, 1)
 

@@ -193,7 +193,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "products",
             "stall_s",
         ],
-        "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate", "review"],
+        "inbox": ["path", "max_line_bytes", "rescan_s", "near_duplicate", "review", "learn"],
         "watch": [
             "path",
             "format",
@@ -207,6 +207,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "settle_s",
             "poll_s",
             "review",
+            "learn",
         ],
         "capture": ["mode", "max_bytes", "keep_s"],
         "review": ["hold_days", "divergence", "divergence_after", "divergence_share", "alternate"],

@@ -1,0 +1,114 @@
+"""What evidence decides: an answer that something speaks against is not learned before a judge or a person says so.
+
+Pure. An example waits for that decision from its beginning where the evidence was there first, and from the moment at
+which it comes where the example waited to be learned; what was learned already is taken out of the weights again
+(`core.forgetting`). What a person approved stays approved.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from apollod.core.intake.events import ExampleAccepted, SignalFlagged, Tier
+from apollod.core.intake.evidence import Evidence, Learn, rejections, speaks_against, speaks_for
+from apollod.core.intake.inputs import Line
+from apollod.core.judging.wanted import wants_judge
+from apollod.core.kernel.event import Event
+from apollod.core.review.events import BY_EVIDENCE, Decider, ExampleApproved, ExampleHeld
+from apollod.core.review.places import Place
+from apollod.core.settings import JudgeMode
+from apollod.core.state import State
+
+QUOTED = 80  # characters
+UNSHOWN = "nothing shows yet that it was right"
+
+
+class Shown:
+    """What the lines of a batch show about answers, by the example that learns them; `flagged`: ids of evidence that
+    was recorded before."""
+
+    def __init__(self, flagged: Iterable[str]) -> None:
+        self._flagged = frozenset(flagged)
+        self._of: dict[str, list[Evidence]] = {}
+        self._lines: dict[str, Line] = {}
+
+    def accept(self, line: Line) -> None:
+        """This line becomes an example."""
+        self._lines[line.example] = line
+
+    def add(self, example: str, one: Evidence) -> None:
+        """This was shown about an answer of an example."""
+        self._of.setdefault(example, []).append(one)
+
+    def held(self, taken: ExampleAccepted, learn: Learn, judge: JudgeMode) -> ExampleHeld | None:
+        """The fact that an example of the batch, which waits for no person, waits for a decision, if it has to."""
+        line, shown = self._lines[taken.example], self._of.get(taken.example, ())
+        reason = ""
+        if learn != "all" and line.of_log:
+            reason = self._rejected(line, shown)
+            if not reason and learn == "positive" and not any(speaks_for(o.polarity, o.strength) for o in shown):
+                return _held(taken.example, taken.tier, UNSHOWN, judge, otherwise=BY_EVIDENCE)
+        if reason:
+            return _held(taken.example, taken.tier, reason, judge)
+        if wants_judge(judge, taken.tier, bool(shown)):
+            reason = "a judge decides about its source" if judge == "all" else "a judge decides: it has a signal"
+            return ExampleHeld(example=taken.example, tier=taken.tier, reason=reason, waits_for="judge")
+        return None
+
+    def _rejected(self, line: Line, shown: Sequence[Evidence]) -> str:
+        if against := [one for one in shown if speaks_against(one.polarity, one.strength)]:
+            return _rejected(against[0].kind, against[0].quote)
+        known = (id_ for one in line.responses for id_ in rejections(one.key))
+        return "rejected, as an earlier log shows" if not self._flagged.isdisjoint(known) else ""
+
+
+def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, str]:
+    """Why each of these examples is not to be learned, of those that these signals speak against and no person has
+    approved."""
+    found: dict[str, str] = {}
+    for one in signals:
+        if one.example and speaks_against(one.polarity, one.strength) and one.example not in state.review.approved:
+            found.setdefault(one.example, _rejected(one.cue, one.quote))
+    return found
+
+
+def stopped(state: State, rejected: Mapping[str, str], places: Mapping[str, Place]) -> Iterator[Event]:
+    """Of these examples, those that wait to be learned, or for a sign that they are right, wait for a decision."""
+    judge: JudgeMode = state.daemon.settings.judge.mode if state.daemon.settings else "off"
+    for example, reason in rejected.items():
+        place = places.get(example)
+        if place is not None and (place.state == "pending" or _waits_for_evidence(state, example)):
+            yield _held(example, place.tier, reason, judge)
+
+
+def released(state: State, signals: Iterable[SignalFlagged], rejected: Mapping[str, str]) -> list[ExampleApproved]:
+    """Examples that waited for a sign that they are right, and have one."""
+    signs = {one.example: one for one in signals if one.example and speaks_for(one.polarity, one.strength)}
+    return [
+        ExampleApproved(example=example, tier=state.review.held[example].tier, by=BY_EVIDENCE, reason=_told(one))
+        for example, one in signs.items()
+        if example not in rejected and _waits_for_evidence(state, example)
+    ]
+
+
+def _waits_for_evidence(state: State, example: str) -> bool:
+    held = state.review.held.get(example)
+    return held is not None and held.waits_for == BY_EVIDENCE
+
+
+def _held(example: str, tier: Tier, reason: str, judge: JudgeMode, otherwise: Decider = "person") -> ExampleHeld:
+    """Waits for the judge where there is one, and it is asked about such examples."""
+    judged = wants_judge(judge, tier, flagged=True)
+    return ExampleHeld(
+        example=example, tier=tier, reason=reason, waits_for="judge" if judged else otherwise, by=BY_EVIDENCE
+    )
+
+
+def _told(one: SignalFlagged) -> str:
+    return one.cue + (f': "{_short(one.quote)}"' if one.quote else "")
+
+
+def _rejected(kind: str, quote: str) -> str:
+    return f"rejected ({kind})" + (f': "{_short(quote)}"' if quote else "")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= QUOTED else f"{text[: QUOTED - 3]}..."

@@ -2,7 +2,7 @@
 
 import json
 
-from support.log_samples import atif, cline, codex, gemini, open_webui, otel, pi, qwen, rows, sillytavern
+from support.log_samples import atif, cline, codex, copilot, gemini, open_webui, otel, pi, qwen, rows, sillytavern
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -110,5 +110,8 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "open-webui": open_webui.PIECES,
     "json-rows": rows.ARRAY_PIECES,
     "cline": cline.PIECES,
+    "copilot-cli": copilot.LINES,
+    "vscode-chat": copilot.CHANGE_LINES,
+    "vscode-chat-document": copilot.CHAT_PIECES,
     "toy": TOY,
 }

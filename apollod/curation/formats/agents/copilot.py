@@ -1,0 +1,155 @@
+"""Sessions of GitHub Copilot's command line: `~/.copilot/session-state/<session>/events.jsonl`.
+
+An event a line: `{type, data, id, timestamp, parentId}`, where `parentId` is only the event before. Read by
+`session-events.ts` of github/copilot-sdk and published samples of its versions 1.0. An answer is one event with its
+calls; results come as events of their own. The model stands in the answer, else in `session.model_change`. What a
+subagent does stands between the events of who started it.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import (
+    Dropped,
+    Entry,
+    Link,
+    Marked,
+    Replaced,
+    Rewound,
+    Said,
+    Session,
+    Signal,
+    Unknown,
+)
+from apollod.curation.formats.blocks import form, json_object, json_text, tool_call
+from apollod.curation.formats.session_reader import SessionReader
+
+NAME = "copilot-cli"
+SILENT = (
+    "session.", "assistant.", "tool.", "hook.", "subagent.", "skill.", "permission.", "user_input.", "elicitation.",
+    "system.notification", "command", "mcp", "exit_plan_mode.", "auto_mode", "model", "external_tool.",
+)  # fmt: skip
+"""Beginnings of the types that the program keeps for itself"""
+_start = re.compile(rb'\s*\{(?:[^{}]*,)?\s*"type":\s*"session\.(?:start|resume)"').match
+_refused = re.compile(r"reject|denied|declin", re.IGNORECASE).search
+
+
+class _Error(msgspec.Struct):
+    message: str | None = None
+    code: str | None = None
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    tool_call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    """The fields that are read of any event."""
+
+    session_id: str | None = None
+    copilot_version: str | None = None
+    selected_model: str | None = None
+    new_model: str | None = None
+    model: str | None = None
+    role: str | None = None
+    content: str | None = None
+    source: str | None = None
+    message_id: str | None = None
+    reasoning_text: str | None = None
+    tool_requests: list[_Request] | None = None
+    parent_tool_call_id: str | None = None
+    tool_call_id: str | None = None
+    success: bool | None = None
+    result: Any = None
+    error: Any = None
+    reason: str | None = None
+    summary_content: str | None = None
+    up_to_event_id: str | None = None
+
+
+class _Event(msgspec.Struct, rename="camel"):
+    type: str = ""
+    id: str | None = None
+    parent_id: str | None = None
+    agent_id: str | None = None
+    data: _Data | None = None
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """The first line begins a session."""
+    return bool(_start(head)) and b'"sessionId"' in head.split(b"\n", 1)[0]
+
+
+def hear(line: bytes) -> Iterable[Entry]:
+    """The entries of one event."""
+    event = json_object(line, _decode)
+    data, name = event.data or _Data(), event.id or ""
+    if event.agent_id or data.parent_tool_call_id:
+        yield Dropped("what a subagent did")
+        return
+    match event.type:
+        case "session.start" | "session.resume" | "session.model_change":
+            yield Session(
+                id=data.session_id or "", agent=NAME, version=data.copilot_version or "",
+                model=data.new_model or data.selected_model or "",
+            )  # fmt: skip
+        case "system.message" if data.content:
+            yield Session(system=data.content)
+        case "user.message" if (data.content or "").strip():
+            asked = data.source in (None, "", "user")  # a skill, a schedule or the program else
+            yield Said(form("user", data.content or ""), id=name, prompt=asked)
+        case "assistant.message":
+            yield _answer(data, name)
+        case "tool.execution_complete":
+            yield _result(data, name)
+        case "abort":
+            yield Marked(Signal("interrupted", data.reason or "abort"))
+        case "session.compaction_complete" if data.success and data.summary_content:
+            yield Replaced((Said(form("user", data.summary_content)),))
+        case "session.snapshot_rewind" if data.up_to_event_id:
+            yield Rewound(to=data.up_to_event_id)
+        case kind:
+            if name:
+                yield Link(name, event.parent_id or "")
+            known = kind.startswith(SILENT) or kind in ("user.message", "system.message")
+            yield Dropped(f"{kind} of the program") if known else Unknown(kind)
+
+
+def _answer(data: _Data, name: str) -> Said:
+    calls = [tool_call(call.tool_call_id, call.name, call.arguments) for call in data.tool_requests or ()]
+    said = form("assistant", data.content or "", reasoning_content=data.reasoning_text, tool_calls=calls)
+    return Said(said, id=name, model=data.model or "", response=data.message_id or "")
+
+
+def _result(data: _Data, name: str) -> Said:
+    error = _error(data.error)
+    text = _text(data.result) or error.message or ""
+    signals: tuple[Signal, ...] = ()
+    if data.success is False:
+        refused = _refused(error.code or "")
+        signals = (Signal("refused" if refused else "tool-error", (error.message or text)[:200]),)
+    return Said(form("tool", text, tool_call_id=data.tool_call_id), id=name, signals=signals)
+
+
+def _error(value: Any) -> _Error:
+    if isinstance(value, dict):
+        message, code = value.get("message"), value.get("code")
+        return _Error(message if isinstance(message, str) else None, code if isinstance(code, str) else None)
+    return _Error(value if isinstance(value, str) else None)
+
+
+def _text(result: Any) -> str:
+    """What the model was shown of a result: its content, not what the terminal shows."""
+    content = result.get("content", result) if isinstance(result, dict) else result
+    return content if isinstance(content, str) else "" if content is None else json_text(content)
+
+
+READER = SessionReader(NAME, recognise, hear)

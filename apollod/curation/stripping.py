@@ -14,8 +14,13 @@ import msgspec
 from apollod.core.intake.events import Removed, StripLevel
 from apollod.wire.records import Form
 
-MEMORY = ("memory", "memories", "recalled-memories", "relevant-memories", "supermemory-context")
-REMINDERS = ("system-reminder",)
+MEMORY = (
+    "memory", "memories", "recalled-memories", "relevant-memories", "supermemory-context", "claude-mem-context",
+    "active_memory_plugin",
+)  # fmt: skip
+REMINDERS = ("system-reminder", "hook_context", "hook_prompt", "user-prompt-submit-hook")
+METADATA = "(untrusted metadata):\n```json\n"
+"""Behind the name of what OpenClaw says about a message, such as its sender: JSON up to the end of the fence"""
 SCAFFOLDING = (
     "environment_context", "user_instructions", "permissions instructions", "available_skills", "env", "INSTRUCTIONS",
 )  # fmt: skip
@@ -98,9 +103,12 @@ def _instructs(role: str, level: StripLevel) -> bool:
 
 def _spans(content: str, stripping: Stripping) -> list[_Span]:
     """What is to go, in order, without overlaps."""
-    if "<" not in content and not stripping.patterns and not stripping.instruction:
+    metadata = stripping.level != "none" and METADATA in content
+    if not (metadata or "<" in content or stripping.patterns or stripping.instruction):
         return []
     found = list(_tagged(content, _LEVELS[stripping.level]))
+    if metadata:
+        found += _metadata(content)
     for pattern in stripping.patterns:
         found += [(match.start(), match.end(), "pattern") for match in _compiled(pattern).finditer(content)]
     if stripping.instruction:
@@ -133,6 +141,21 @@ def _tagged(content: str, tags: Sequence[tuple[str, str]]) -> Iterator[_Span]:
                 end += 1
             yield begin, end, why
             at = end
+
+
+def _metadata(content: str) -> Iterator[_Span]:
+    """`NAME (untrusted metadata):` with the fence below it and the white space behind that."""
+    at = 0
+    while (name := content.find(METADATA, at)) >= 0:
+        begin, at = content.rfind("\n", 0, name) + 1, name + len(METADATA)
+        end = content.find("\n```", at)
+        if end < 0:
+            break
+        end += len("\n```")
+        while end < len(content) and content[end].isspace():
+            end += 1
+        yield begin, end, "metadata"
+        at = end
 
 
 def _without(content: str, spans: Sequence[_Span]) -> str:

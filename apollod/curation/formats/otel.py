@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown, Whole
-from apollod.curation.formats.blocks import context_form, form, json_object, json_text, tool_call
+from apollod.curation.formats.blocks import context_form, form, json_object, json_text, text_of_blocks, tool_call
 from apollod.curation.formats.session_reader import SessionReader
 from apollod.errors import RecordRefused
 from apollod.wire.records import Form
@@ -23,6 +23,8 @@ OTHERS = frozenset(
     {"invoke_agent", "create_agent", "execute_tool", "embeddings", "retrieval", "invoke_workflow", "rerank", "plan"}
 )
 """Operations that are no call of a model, or whose calls have spans of their own."""
+FAILED = ("STATUS_CODE_ERROR", "ERROR", "2", 2)
+"""Codes of a span's status"""
 CUT_OFF = frozenset({"length", "max_tokens", "error", "content_filter"})
 
 
@@ -36,9 +38,14 @@ class _Event(msgspec.Struct):
     attributes: list[_Attribute] = []
 
 
+class _Status(msgspec.Struct):
+    code: int | str | None = None
+
+
 class _Span(msgspec.Struct, rename="camel"):
     trace_id: str = ""
     span_id: str = ""
+    status: _Status | None = None
     attributes: list[_Attribute] = []
     events: list[_Event] = []
 
@@ -86,6 +93,8 @@ def _of_span(span: _Span) -> Entry:
         return Dropped(f"a span of {operation}")
     if operation not in CALLS:
         return Unknown(f"operation: {operation}")
+    if span.status is not None and span.status.code in FAILED:
+        return Dropped("a span that ended with an error")
     said = [one for one in _messages(facts.get("gen_ai.output.messages")) if one["role"] == "assistant"]
     if not said:
         return Dropped("a span without its messages; switch on that content is captured")
@@ -139,8 +148,8 @@ def _messages(value: Any) -> list[Form]:
 
 
 def _forms(message: dict[str, Any]) -> Iterable[Form]:
-    parts = message.get("parts")
-    parts = [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    parts = message["parts"] if isinstance(message.get("parts"), list) else _parts_of_content(message)
+    parts = [part for part in parts if isinstance(part, dict)]
     role, text = message.get("role"), _texts(parts, "text")
     for part in parts:
         if part.get("type") == "tool_call_response":
@@ -158,6 +167,23 @@ def _forms(message: dict[str, Any]) -> Iterable[Form]:
         yield context_form(answer) if cut_off else answer
     elif role in ("system", "user", "developer") and text:
         yield form(role, text)
+
+
+def _parts_of_content(message: dict[str, Any]) -> list[Any]:
+    """The parts of a message as OpenAI has it, with `content` and `tool_calls`, which some libraries record."""
+    content, calls = message.get("content"), message.get("tool_calls")
+    if message.get("role") == "tool":
+        text = content if isinstance(content, str) else text_of_blocks(content, "text")
+        return [{"type": "tool_call_response", "id": message.get("tool_call_id"), "response": text}]
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    parts: list[Any] = [{"type": "text", "content": text_of_blocks(blocks, "text")}]
+    reasoning = message.get("reasoning_content")
+    parts += [{"type": "reasoning", "content": reasoning}] if isinstance(reasoning, str) else []
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and isinstance(function := call.get("function", call), dict):
+            named = {"name": function.get("name"), "arguments": function.get("arguments")}
+            parts.append({"type": "tool_call", "id": call.get("id"), **named})
+    return parts
 
 
 def _texts(parts: Any, kind: str) -> str:

@@ -22,6 +22,8 @@ COMPACTED = "The conversation history before this point was compacted into the f
 LEFT = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
 SILENT = frozenset({"thinking_level_change", "label", "custom", "session_info", "leaf", "active_tools_change"})
 """Types that the program keeps for itself."""
+OF_PROGRAM = frozenset({"gateway-injected", "delivery-mirror"})
+"""Models that OpenClaw names where it wrote the answer itself, for the transcript alone"""
 
 
 class _Message(msgspec.Struct, rename="camel"):
@@ -108,6 +110,8 @@ def _of_message(message: _Message, record: str, after: str | None) -> Iterable[E
                 dropped = "a prompt without text"
         case "assistant" if message.stop_reason in ("error", "aborted"):
             dropped = f"an answer that ended with {message.stop_reason}"
+        case "assistant" if message.model in OF_PROGRAM:
+            dropped = "an answer that the program wrote"
         case "assistant":
             yield _answer(message, record, after)
         case "toolResult":

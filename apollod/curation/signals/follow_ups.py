@@ -23,7 +23,7 @@ def _any(pieces: Sequence[str], before: str = "", after: str = "") -> re.Pattern
 
 _OF_OTHERS = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>.*?$|\"[^\"\n]{0,400}\"|“[^”]*”|«[^»]*»|„[^“”]*[“”]|<(\w[\w-]*)>.*?</\1>"
-    r"|^\s*(?:File \"|at |Traceback )[^\n]*$",
+    r"|^\s*(?:File \"|at |Traceback )[^\n]*$|^[\w ]+\(untrusted metadata\):$",
     re.DOTALL | re.MULTILINE,
 )
 _FILLERS = _any((r"\W", *(rf"\b{word}\b(?=\W|$)" for word in phrases.FILLERS)), after="*")

@@ -134,6 +134,7 @@ def test_a_rewind_of_qwen_is_one() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        'Sender (untrusted metadata):\n```json\n{"name": "Xiao"}\n```\n\nno, the other one',
         "no, use pnpm", "Nope.", "That\u2019s not it", "you forgot the tests", "still failing", "it doesn't work",
         "same error", "why did you delete it?", "I meant the other file", "actually, it should be 3", "hmm, wrong one",
         "(OOC: no, she left)", "Nein, anders", "non, pas comme ça", "no, arriba",

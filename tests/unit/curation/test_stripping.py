@@ -31,6 +31,24 @@ def test_levels(level: str, kept: list[str], why: list[str]) -> None:
     assert bool(tools) == (level != "all")
 
 
+def test_what_programs_say_about_a_message_is_taken_out() -> None:
+    """As OpenClaw puts it before the message, and as hooks of Gemini CLI, Codex and memory plugins wrap it."""
+    told = 'Conversation info (untrusted metadata):\n```json\n{\n  "message_id": "87"\n}\n```\n\n'
+    sender = 'Sender (untrusted metadata):\n```json\n{\n  "name": "Xiao"\n}\n```\n\n'
+    reply = 'Replied message (untrusted, for context):\n```json\n{"body": "x"}\n```\n\n'
+    hooks = (
+        '<hook_context>a</hook_context><hook_prompt id="1">b</hook_prompt><claude-mem-context>c</claude-mem-context>'
+    )
+    message = {"content": told + sender + reply + "no, the other one" + hooks, "role": "user"}
+    (kept, _), _, removed = strip([message, ANSWER], Stripping("memory"))
+    assert kept["content"] == reply + "no, the other one"
+    assert [one.why for one in removed] == ["metadata", "metadata", "reminder", "reminder", "memory"]
+    assert restored([kept, ANSWER], removed) == [message, ANSWER]
+    assert strip([message], Stripping("none"))[0] == [message]
+    unended = {"content": sender[:-6] + "text", "role": "user"}
+    assert strip([unended], Stripping("memory"))[0] == [unended]
+
+
 def test_marks_patterns_and_messages_of_which_nothing_is_left() -> None:
     marked = {"content": "secret rule", "role": "user", "strip": True}
     only = {"content": "<system-reminder>be brief</system-reminder> ", "role": "user"}

@@ -11,6 +11,14 @@ from apollod.curation.formats.rows import alpaca, sharegpt
 from apollod.errors import RecordRefused
 
 BAD = Dropped("rated bad")
+RATINGS = ("kto_tag", "label")
+LABELS: dict[object, bool] = {
+    True: True, False: False, "true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False,
+    "desirable": True, "undesirable": False,
+}  # fmt: skip
+"""Also 1 and 0, which are equal to true and false here"""
+ANSWERED = frozenset({"completion", "messages", "conversations", "output", "response"})
+"""One of these is rated where a row has a `label`, which alone may be anything"""
 
 
 def is_pair(row: dict[str, Any]) -> bool:
@@ -53,14 +61,23 @@ def openai(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_rated(row: dict[str, Any]) -> bool:
-    """Is it said whether it is good? A label that is not true or false is no rating."""
-    return isinstance(row.get("kto_tag"), bool) or ("completion" in row and isinstance(row.get("label"), bool))
+    """Is it said whether it is good? A label that is neither true nor false is no rating."""
+    return _rating(row) is not None
 
 
 def rated(row: dict[str, Any]) -> dict[str, Any] | Dropped:
     """What is rated good, without the rating."""
-    good = row["kto_tag"] if isinstance(row.get("kto_tag"), bool) else row["label"]
-    return {name: value for name, value in row.items() if name not in ("kto_tag", "label")} if good else BAD
+    return {name: value for name, value in row.items() if name not in RATINGS} if _rating(row) else BAD
+
+
+def _rating(row: dict[str, Any]) -> bool | None:
+    for name in RATINGS:
+        if name in row and (name != "label" or not ANSWERED.isdisjoint(row)):
+            value = row[name]
+            value = value.strip().lower() if isinstance(value, str) else value
+            if isinstance(value, bool | int | float | str) and value in LABELS:
+                return LABELS[value]
+    return None
 
 
 def _prompt(row: dict[str, Any]) -> str | list[dict[str, Any]] | None:

@@ -31,10 +31,17 @@ SHAPES: tuple[Shape, ...] = (
 """In the order in which they are asked. A row that none of them takes is a record as it stands, or nothing known."""
 
 
+MEDIA = ("images", "image", "videos", "video", "audios", "audio")
+"""Columns of what a text model is not shown"""
+OF_MEDIA = Dropped("about pictures, videos or sounds, which the model is not shown")
+
+
 def convert(value: Mapping[str, Any]) -> Row | Dropped:
     """A row of any shape as the object that `wire.records.record_of` takes; what it says beside, such as a tier, stays.
     Raises RecordRefused."""
     row = {key: field for key, field in value.items() if field is not None}
+    if any(row.get(name) for name in MEDIA):
+        return OF_MEDIA
     seen = 0
     while (shape := _shape(row)) is not None and seen < 3:  # a rating may stand around another shape
         converted = shape.convert(row)

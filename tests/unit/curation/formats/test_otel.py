@@ -1,6 +1,8 @@
 """From spans of OpenTelemetry to what is learned of them."""
 
-from support.log_samples.otel import BATCHES, BROKEN, DRIFT, TOOLS
+import json
+
+from support.log_samples.otel import BATCHES, BROKEN, DRIFT, FACTS, TOOLS, batch, span
 from support.readings import evidence, examples, learned, read
 
 from apollod.curation.formats.otel import READER
@@ -47,6 +49,33 @@ def test_drift_is_counted_and_the_rest_is_read() -> None:
         ["user: Fix it", "assistant: ls{'of': '.'}", 'tool: {"files":["a.py"]}', "assistant*: So."]
     ]
     assert reading.counts == {"unknown: operation: dream": 1, "dropped: logs or metrics": 1, "unknown: batch": 1}
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"of": "."}'}}
+CONTENT = [
+    {"role": "user", "content": "Fix it"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "content": "a.py", "tool_call_id": "c1"},
+]
+
+
+def test_messages_with_content_are_read_like_those_with_parts() -> None:
+    """As instrumentations write them that record the messages of the request."""
+    answer = [{"role": "assistant", "content": [{"type": "text", "text": "Done."}], "finish_reason": "stop"}]
+    facts = {**FACTS, "gen_ai.input.messages": json.dumps(CONTENT), "gen_ai.output.messages": answer}
+    reading = read(READER, batch(span(facts)))
+    assert examples(reading) == [["user: Fix it", "assistant: ls{'of': '.'}", "tool: a.py", "assistant*: Done."]]
+    call = {**FACTS, "gen_ai.input.messages": CONTENT[:1], "gen_ai.output.messages": json.dumps(CONTENT[1:2])}
+    assert examples(read(READER, batch(span(call)))) == [["user: Fix it", "assistant*: ls{'of': '.'}"]]
+
+
+def test_a_span_that_failed_is_not_learned() -> None:
+    answer = [{"role": "assistant", "content": "Do"}]
+    facts = {**FACTS, "gen_ai.input.messages": CONTENT[:1], "gen_ai.output.messages": answer}
+    failed = [span(facts, status={"code": code}) for code in ("STATUS_CODE_ERROR", 2)]
+    reading = read(READER, batch(*failed, span(facts, status={"code": "STATUS_CODE_OK"}), span(facts, status={})))
+    assert examples(reading) == [["user: Fix it", "assistant*: Do"]] * 2
+    assert reading.counts == {"dropped: a span that ended with an error": 2}
 
 
 def test_what_is_broken_is_said_in_a_line() -> None:

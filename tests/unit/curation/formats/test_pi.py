@@ -1,5 +1,6 @@
 """From sessions of pi and OpenClaw to what is learned of them."""
 
+import pytest
 from support.log_samples.pi import BROKEN, DRIFT, HEADER, SESSION, VERSION_1, message, text
 from support.readings import examples, kinds, learned, read
 
@@ -77,3 +78,11 @@ def test_it_is_recognised_by_its_first_line() -> None:
     for first in (SESSION[0], DRIFT[0], VERSION_1[0]):
         assert ReaderTable().recognise("any.jsonl", first).name == "pi"
     assert ReaderTable().recognise("a.jsonl", b'{"type": "message"}\n').name == "records"
+
+
+@pytest.mark.parametrize("model", ["gateway-injected", "delivery-mirror"])
+def test_what_openclaw_itself_wrote_is_not_learned(model: str) -> None:
+    asked, told = message(1, 0, "user", "q"), message(2, 1, "assistant", text("run ended"), model=model)
+    reading = read(READER, HEADER, asked, told, message(3, 2, "assistant", text("a")))
+    assert examples(reading, models=("*",)) == [["user: q", "assistant*: a"]]
+    assert reading.counts == {"dropped: an answer that the program wrote": 1}

@@ -106,6 +106,36 @@ def test_a_label_that_is_no_rating_is_none() -> None:
     assert len(reading.found) == 2
 
 
+RATED = {
+    "messages": {"messages": [Q, A]},
+    "conversations": {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+    "prompt": {"prompt": "q", "completion": "a"},
+    "prompt-of-messages": {"prompt": [Q], "completion": [A]},
+    "instruction": {"instruction": "q", "output": "a"},
+}
+
+
+@pytest.mark.parametrize("name", ["label", "kto_tag"])
+@pytest.mark.parametrize("shape", RATED)
+def test_what_is_rated_bad_is_not_learned_in_whatever_shape_it_is(shape: str, name: str) -> None:
+    """As data sets of LLaMA-Factory (`messages` and `label`), TRL and Hugging Face have it."""
+    for bad, good in ((False, True), (0, 1), ("False", "True"), ("false", "true"), ("0", "1"), (0.0, 1.0)):
+        reading = read(READER, row(**RATED[shape], **{name: bad}), row(**RATED[shape], **{name: good}))
+        assert [found.line for found in reading.found] == [2], (bad, good)
+        assert reading.counts == {"dropped: rated bad": 1} and not reading.bad
+        assert reading.found[0].record.id == read(READER, row(**RATED[shape])).found[0].record.id
+
+
+def test_rows_with_pictures_videos_or_sounds_are_not_learned() -> None:
+    shown = [{"role": "user", "content": "<image>Who is it?"}, A]
+    lines = [row(messages=shown, **{name: ["data/1.jpg"]}) for name in ("images", "videos", "audios")]
+    reading = read(
+        READER, *lines, row(instruction="<image>?", output="a", image="1.jpg"), row(messages=[Q, A], images=[])
+    )
+    assert reading.counts == {"dropped: about pictures, videos or sounds, which the model is not shown": 4}
+    assert [found.line for found in reading.found] == [5] and not reading.bad
+
+
 def test_who_waits_for_a_line_is_told_that_it_is_no_example() -> None:
     (item,) = read_record(1, rows.KTO[1], Limits())
     assert isinstance(item, Bad) and "rated bad" in item.reason

@@ -1,10 +1,12 @@
-"""Which shell commands check work: tests, linters, type checkers, builds; and what their output says of the outcome.
+"""Which shell commands check work: tests, linters, type checkers, builds; and how such a command ended.
 
 A command line is not parsed as a shell would: quoted text is blanked, and each piece between separators is looked at
-from its first word on, behind what only starts another program.
+from its first word on, behind what only starts another program. What follows a check tells whose exit code the line
+ends with: `pytest | tail` ends with that of `tail`. The words of an output are in `check_outputs.py`.
 """
 
 import re
+from typing import NamedTuple
 
 COMMAND_KEYS = ("command", "cmd", "script", "commands")
 """Arguments of shell tools that hold a command line, or its words"""
@@ -12,81 +14,86 @@ COMMAND_MAX = 4000  # characters; what comes later is a script
 SHELLS = frozenset({"bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh"})
 
 _HINT = re.compile(
-    "test|check|lint|ruff|mypy|pyright|tsc|jest|tox|nox|make|build|vet|clippy|spec|mvn|gradle|biome|flake8|compile"
+    "test|check|lint|ruff|mypy|pyright|tsc|tsgo|jest|tox|nox|make|build|vet|clippy|spec|mvn|gradle|biome|flake8|compile"
+    "|validate|credo|dialyzer|phpstan|psalm|staticcheck|rubocop|mocha|playwright|cypress|ctest|ninja|bandit|sbt|phpunit"
 )
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"")
-_SEPARATOR = re.compile(r"&&|\|\||[;|\n&()]")
+_REDIRECTION = re.compile(r"\d?>{1,2}&\d|&>{1,2}\s*\S+|\d?>{1,2}\s*[^\s&|;()]+")
+_SEPARATOR = re.compile(r"(&&|\|\||[;|\n&()])")
 _STARTERS = (
     r"\w+=\S*",
     r"(?:sudo|time|env|exec|command|nice|npx|bunx|xvfb-run)(?=\s)",
     r"timeout(?:\s+-\S+)*\s+\S+",
-    r"(?:uv|poetry|pdm|hatch|pipenv|rye|bundle|coverage|pnpm|yarn|npm|bun)\s+(?:run|exec|dlx|x)\b"
+    r"(?:uv|poetry|pdm|hatch|pipenv|rye|bundle|coverage|composer|pnpm|yarn|npm|bun)"
+    r"(?:\s+(?:--filter|-F|-w|--workspace|--prefix|-C)[\s=]\S+)*\s+(?:run|exec|dlx|x)\b"
     r"(?!\s+(?:t|test|tests|lint|check|build|typecheck)\b)",
     r"(?:pnpm|yarn|bun)(?=\s+(?:vitest|jest|tsc|eslint|playwright|mocha|prettier|biome)\b)",
-    r"[\w./~-]*python[\d.]*(?:\s+-[A-Za-z])*\s+-m",
+    r"[\w.:/\\~-]*python[\d.]*(?:\.exe)?(?:\s+-[A-Za-z])*\s+-m",
     r"coverage\s+run(?:\s+-m)?",
+    r"docker(?:-|\s+)compose\s+(?:exec|run)(?:\s+-\S+)*\s+[\w-]+",
     r"-\S+",
 )
 """What only starts another program"""
 _STARTER = re.compile(rf"(?:{'|'.join(_STARTERS)})\s+")
 _ALONE = (
-    "pytest|py\\.test|tox|nox|unittest|jest|vitest|mocha|ava|rspec|phpunit|ctest|pyright|basedpyright|pylint|flake8"
-    "|eslint|tsc|mypy|golangci-lint|shellcheck|stylelint|bats|prove"
+    "pytest|py\\.test|tox|nox|unittest|doctest|compileall|py_compile|jest|vitest|mocha|ava|rspec|phpunit|pest|phpstan"
+    "|psalm|ctest|pyright|basedpyright|pylint|flake8|bandit|eslint|oxlint|xo|tsc|tsgo|vue-tsc|svelte-check|mypy|ty"
+    "|golangci-lint|staticcheck|govulncheck|shellcheck|hadolint|actionlint|yamllint|markdownlint|rubocop|ktlint|detekt"
+    "|swiftlint|stylelint|bats|prove|busted|cppcheck|clang-tidy|ansible-lint|tflint|kubeconform|ninja"
 )
-_TARGETS = "test|tests|check|checks|lint|build|all|ci|verify|typecheck|types|unit|integration"
+_TARGETS = (
+    "test|tests|check|checks|lint|build|all|ci|verify|typecheck|types|unit|integration|e2e|coverage|validate|compile"
+)
+_SCRIPTS = "t|tests?|e2e|lint|type-?check|types|check|build|compile|validate|ci|verify"
 _CHECKS = (
     rf"(?:{_ALONE})\b(?![.=/])",
-    r"ruff\s+(?:check|format\s+--check)\b",
-    r"black\s+--check\b",
-    r"biome\s+(?:check|lint|ci)\b",
-    r"prettier\s+(?:--check|-c)\b",
-    r"playwright\s+test\b",
-    r"cargo\s+(?:\+\S+\s+)?(?:test|check|clippy|build|nextest)\b",
+    r"(?:ruff|ty)\s+check\b",
+    r"ruff\s+format\s+(?:\S+\s+)*?--(?:check|diff)\b",
+    r"(?:black|isort)\s+(?:\S+\s+)*?--check(?:-only)?\b",
+    r"biome\s+(?:check|lint|ci|format)\b",
+    r"prettier\s+(?:\S+\s+)*?(?:--check|-c)\b",
+    r"(?:playwright|cypress)\s+(?:test|run)\b",
+    r"(?:next|vite|astro|nuxt|ng|webpack|rollup|hugo|expo)\s+(?:build|lint|test|check)\b",
+    r"(?:nx|turbo|lerna|lage|moon)\s+(?:run\s+|run-many\s+)?(?:\S+\s+)*?[\w:@/-]*(?:test|lint|build|check)\b",
+    r"cargo\s+(?:\+\S+\s+)?(?:test|check|clippy|build|nextest|bench|doc|fmt\s+(?:\S+\s+)*?--check)\b",
     r"go\s+(?:test|vet|build)\b",
-    r"(?:npm|pnpm|yarn|bun|deno)\s+(?:run\s+)?(?:t|tests?|lint|type-?check|check|build)(?::[\w:-]+)?(?=\s|$)",
-    rf"make(?:\s+-\S+(?:\s+\d+)?)*\s*(?=$|(?:{_TARGETS})[\w:-]*)",
-    r"(?:gradlew?|mvnw?)\b(?=.*\b(?:test|check|build|verify|compile)\b)",
-    r"(?:dotnet|swift|zig|mix|flutter|dart|bazel)\s+(?:build\s+)?(?:test|build|analyze)\b",
+    rf"(?:npm|pnpm|yarn|bun|deno)(?:\s+(?:--filter|-F|-w|--workspace|--prefix|-C|--dir)[\s=]\S+|\s+-\S+)*"
+    rf"\s+(?:run(?:-script)?\s+|task\s+)?(?:-\S+\s+)*(?:{_SCRIPTS})(?:[:.-][\w:.-]+)?(?=\s|$)",
+    rf"(?:make|just|task|invoke|rake)(?:\s+-\S+(?:\s+\d+)?)*\s+(?:{_TARGETS})[\w:-]*(?=\s|$)",
+    r"make(?:\s+-\S+(?:\s+\d+)?)*\s*$",
+    r"(?:gradlew?(?:\.bat)?|mvnw?)\b(?=.*(?:\b|:)(?:test|check|build|verify|compile|assemble|lint|package|install)"
+    r"(?:\b|[A-Z]))",
+    r"(?:dotnet|swift|zig|flutter|dart|bazel|bazelisk|xcodebuild|sbt|lein|stack|cabal|rebar3|gleam|dune|meson|forge"
+    r"|hardhat|anchor|crystal|raco|nimble)\s+(?:\S+\s+)*?(?:build|test|analyze|check|compile|eunit|ct|lint|runtest)\b",
+    r"mix\s+(?:(?:do|cmd)\s+)?(?:test|compile|credo|dialyzer|format\s+(?:\S+\s+)*?--check-formatted|check|xref)\b",
+    r"(?:artisan|manage\.py)\s+(?:test|check)\b",
+    r"(?:php|[\w.:/\\~-]*python[\d.]*(?:\.exe)?)\s+(?:artisan|manage\.py)\s+(?:test|check)\b",
+    r"(?:composer|pre-commit|tox-uv|rails|bin/rails|R)\s+(?:run\s+|CMD\s+)?(?:test|check|lint|validate|all)\b",
+    r"pre-commit\s+run\b",
+    r"(?:terraform|tofu|packer|helm|buf|kustomize|cdk|serverless|pulumi)\s+(?:\S+\s+)*?"
+    r"(?:validate|lint|build|synth|breaking)\b",
+    r"docker(?:\s+buildx|\s+image|(?:-|\s+)compose)?(?:\s+-\S+(?:\s+\S+\.ya?ml)?)*\s+build\b",
+    r"(?:podman|buildah)\s+(?:build|bud)\b",
+    r"cmake\s+(?:\S+\s+)*?--build\b",
+    r"node\s+(?:\S+\s+)*?--test\b",
 )
-_CHECK = re.compile(rf"(?:\S*/)?(?:{'|'.join(_CHECKS)})")
-_NO_RUN = re.compile(r"\s--?(?:version|help|V|h|collect-only|list)\b")
+_CHECK = re.compile(rf"(?:\S*[/\\])?(?:{'|'.join(_CHECKS)})")
+_NO_RUN = re.compile(r"\s--?(?:version|help|V|h|collect-only|list|listTests|dry-run|watch|watchAll|init|showConfig)\b")
+_PIPEFAIL = re.compile(r"\bset\s+(?:-\w*\s+)*-?\w*o\s+pipefail\b")
+_SHELL_END = re.compile(r"^\s*(?:done|fi|esac|\}|$)")
 
-_EXIT_CODE = re.compile(
-    r"^\s*(?:exit code:? |process exited with code |command exited with code |\[exit code:? ?)(-?\d+)"
-    r"|\"(?:exit_code|exitcode|returncode)\": ?(-?\d+)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_FAILED = re.compile(
-    "|".join(
-        (
-            r"\b[1-9]\d* (?:failed|failing|failures?)\b", r"\bfailures?[:=] ?[1-9]", r"\bFAILED\b", r"^--- FAIL",
-            r"^FAIL\b", r"^\S+: FAIL\b", r"\berror(?:\[E\d+\])?: could not compile", r"^error(?:\[E\d+\])?: ",
-            r"\berror TS\d+", r"\bmake(?:\[\d+\])?: \*\*\*", r"\b[1-9]\d* (?:errors?|problems?)\b",
-            r"\bB(?:UILD|uild) (?:FAILED|failed)\b", r"tests passed, [1-9]\d* tests? failed",
-            r"\bTraceback \(most recent call last\)", r"\bcommand not found\b",
-        )
-    ),
-    re.MULTILINE,
-)  # fmt: skip
-_PASSED = re.compile(
-    "|".join(
-        (
-            r"\b[1-9]\d* (?:passed|passing)\b", r"\btest result: ok\b", r"^ok\s+\S+", r"^PASS\b", r"^OK\b",
-            r"^\S+: OK\b", r"\bAll checks passed\b", r"\bno issues found\b",
-            r"\b0 (?:errors|problems|failures|failed)\b", r"\bFinished `?\w+`? .*target",
-            r"\bBUILD SUCCESSFUL\b", r"\bBuild succeeded\b", r"\b100% tests passed\b",
-        )
-    ),
-    re.MULTILINE,
-)  # fmt: skip
-_FAILED_HINTS = ("ail", "AIL", "rror", "problem", "***", "Traceback", "not found")
-_PASSED_HINTS = ("pass", "PASS", "ok", "OK", "no issues", "0 ", "Finished", "SUCCESS", "succeeded")
-_EXIT_HINTS = ("exit", "Exit", "returncode")
-"""Some of it is in what the patterns find, and looking for it is a hundred times faster"""
-TAIL = 2000  # characters at the end of an output in which its verdict stands
-HEAD = 600
-NO_OUTPUT = ("(no output", "(empty", "Tool ran without output")
-"""What agents write where there is none"""
+
+class Check(NamedTuple):
+    """The checks that a command line runs."""
+
+    name: str
+    """the first of them; "": it runs none"""
+    hidden: bool = False
+    """the line may end with another exit code: that of what the output is piped into, of what comes after, or of
+    `|| true`"""
+
+
+NONE = Check("")
 
 
 def command_of(arguments: dict[str, object]) -> str:
@@ -101,47 +108,41 @@ def command_of(arguments: dict[str, object]) -> str:
     return ""
 
 
-def check_in(command: str) -> str:
-    """The check that a command line runs, "" if it runs none."""
+def check_in(command: str) -> Check:
+    """The checks that a command line runs, and whether its exit code is theirs."""
     command = command[:COMMAND_MAX]
     if not _HINT.search(command):
-        return ""
-    bare = _QUOTED.sub("''", command.partition("<<")[0])
-    for piece in _SEPARATOR.split(bare):
-        piece = piece.strip()
-        at = 0
-        while (starter := _STARTER.match(piece, at)) is not None:
-            at = starter.end()
-        found = _CHECK.match(piece, at)
-        if found is not None and not _NO_RUN.search(piece):
-            return found[0].strip()
-    return ""
+        return NONE
+    bare = _REDIRECTION.sub(" ", _QUOTED.sub("''", command.partition("<<")[0]))
+    pieces = _SEPARATOR.split(bare)
+    name, hidden = "", False
+    for n in range(0, len(pieces), 2):
+        found = _check_of(pieces[n].strip())
+        if found:
+            name = name or found
+            hidden = hidden or _hides(pieces[n + 1 :])
+    if name and hidden and _PIPEFAIL.search(bare) and "||" not in pieces:
+        hidden = False
+    return Check(name, hidden)
 
 
-def exit_code(output: str) -> int | None:
-    """As agents write it around the output of a command; None: it does not stand there."""
-    if not any(hint in output for hint in _EXIT_HINTS):
-        return None
-    found = _EXIT_CODE.search(output, 0, HEAD)
-    if found is None and len(output) > HEAD:
-        found = _EXIT_CODE.search(output, len(output) - HEAD)
-    return int(found[1] or found[2]) if found is not None else None
+def _check_of(piece: str) -> str:
+    """The check that one command is; "" if it is none."""
+    at = 0
+    while (starter := _STARTER.match(piece, at)) is not None:
+        at = starter.end()
+    found = _CHECK.match(piece, at)
+    return found[0].strip() if found is not None and not _NO_RUN.search(piece) else ""
 
 
-def outcome(output: str, failed: bool, told: bool) -> bool | None:
-    """Did the check pass? `failed`: the log says that the call did; `told`: it would say it. Words go before the exit
-    code, which in a pipe is that of another program. None: nothing says it."""
-    end = output[-TAIL:]
-    if any(hint in end for hint in _FAILED_HINTS) and _FAILED.search(end):
-        return False
-    code = exit_code(output)
-    if failed or code:
-        return False
-    said = output.strip()
-    silent = not said or said.startswith(NO_OUTPUT)
-    if told or silent or code == 0:
-        return True
-    return True if any(hint in end for hint in _PASSED_HINTS) and _PASSED.search(end) else None
+def _hides(after: list[str]) -> bool:
+    """Does what follows a command (separators and pieces in turns) put another exit code in place of its own?"""
+    for separator, piece in zip(after[::2], after[1::2], strict=False):
+        if separator in ("|", "||", "&"):
+            return True
+        if separator in (";", "\n") and not _SHELL_END.match(piece):
+            return True
+    return False
 
 
 def _unwrapped(command: str) -> str:

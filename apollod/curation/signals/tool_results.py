@@ -4,14 +4,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from apollod.curation.conversation import Moment, Said
-from apollod.curation.signals.check_commands import check_in, command_of, exit_code, outcome
+from apollod.curation.signals.check_commands import NONE, Check, check_in, command_of
+from apollod.curation.signals.check_outputs import exit_code, outcome
 from apollod.curation.signals.flag import Call, Flag, call_of, ids, quoted
 
 ALIKE = 0.5  # share of words that two commands have in common, of those of the shorter one
 
 
-TELL_FAILURES = frozenset({"claude-code", "pi", "codex", "hermes"})
-"""Agents whose logs say of each command that failed that it did, so that silence means success"""
+TELL_FAILURES = frozenset({"claude-code", "pi"})
+"""Agents whose logs say of each command that failed that it did, so that silence means success; others write the exit
+code of each, or nothing"""
 
 
 class _Result(NamedTuple):
@@ -22,7 +24,7 @@ class _Result(NamedTuple):
     call: Call
     failed: bool
     command: str
-    check: str
+    check: Check
 
     @property
     def text(self) -> str:
@@ -33,15 +35,15 @@ def tool_results(moment: Moment) -> Iterable[Flag]:
     """All three kinds, in the order of the results. A check that runs again in the same turn says less than the last
     one: people write a test first and see it fail."""
     results, told = _results(moment), moment.session.agent in TELL_FAILURES
-    last = {result.check: result.place for result in results if result.check}
+    last = {result.check.name: result.place for result in results if result.check.name}
     for n, result in enumerate(results):
         if result.place < moment.fresh:
             continue
         shown_by = ids(moment.messages[result.call.place], result.said)
-        if result.check:
-            passed = outcome(result.text, result.failed, told)
+        if result.check.name:
+            passed = outcome(result.text, result.failed, told, result.check.hidden)
             if passed is not None:
-                strength = (0.8 if passed else 0.6) if last[result.check] == result.place else 0.3
+                strength = (0.8 if passed else 0.6) if last[result.check.name] == result.place else 0.3
                 quote = quoted(f"{result.command[:100]}: {_verdict(result.text)}")
                 yield Flag("check", "good" if passed else "bad", strength, result.call.place, quote, shown_by)
         elif result.failed:
@@ -68,14 +70,14 @@ def _results(moment: Moment) -> list[_Result]:
             command = command_of(call.arguments)
             failed = any(signal.kind == "tool-error" for signal in said.signals)
             failed = failed or bool(command and exit_code(str(said.message["content"])))
-            found.append(_Result(place, said, call, failed, command, check_in(command) if command else ""))
+            found.append(_Result(place, said, call, failed, command, check_in(command) if command else NONE))
     return found
 
 
 def _failed_before(before: list[_Result], result: _Result) -> _Result | None:
     """The failure of which this is the next try: the last call of the same tool, if that failed."""
     for one in reversed(before):
-        if one.call.name == result.call.name and not one.check:
+        if one.call.name == result.call.name and not one.check.name:
             return one if one.failed and _alike(one.command, result.command) else None
     return None
 

@@ -63,6 +63,19 @@ CREATE TABLE feedback (
 CREATE TABLE chat (id TEXT PRIMARY KEY, chat JSON);
 """
 
+GOOSE = """
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL DEFAULT '', description TEXT NOT NULL DEFAULT '',
+    session_type TEXT NOT NULL DEFAULT 'user', working_dir TEXT NOT NULL, created_at TIMESTAMP, updated_at TIMESTAMP,
+    extension_data TEXT DEFAULT '{}', model_config_json TEXT
+);
+CREATE TABLE messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT, session_id TEXT NOT NULL REFERENCES sessions(id),
+    role TEXT NOT NULL, content_json TEXT NOT NULL, created_timestamp INTEGER NOT NULL, metadata_json TEXT
+);
+CREATE INDEX idx_messages_session ON messages(session_id);
+"""
+
 
 class Writer:
     """The program that owns a database: WAL mode, and a patience of a tenth of a second."""
@@ -154,6 +167,26 @@ class OpenClaw(Writer):
     def answer(self, session: str, text: str) -> None:
         content = [{"type": "text", "text": text}]
         self.message(session, {"role": "assistant", "content": content, "model": "apollo", "stopReason": "stop"})
+
+
+class Goose(Writer):
+    def __init__(self, path: Path, wal: bool = True) -> None:
+        super().__init__(path, GOOSE, wal)
+
+    def begin(self, session: str) -> None:
+        model = json.dumps({"model_name": "apollo", "context_limit": 4096})
+        self.insert("sessions", id=session, working_dir="/w", created_at=self.tick(), model_config_json=model)
+
+    def say(self, session: str, role: str, *content: dict[str, Any], **values: Any) -> None:
+        at = int(self.tick())
+        given = {"message_id": f"msg_{at}", "content_json": json.dumps(content), "created_timestamp": at, **values}
+        self.insert("messages", session_id=session, role=role, **given)
+
+    def ask(self, session: str, text: str) -> None:
+        self.say(session, "user", {"type": "text", "text": text})
+
+    def answer(self, session: str, text: str) -> None:
+        self.say(session, "assistant", {"type": "text", "text": text})
 
 
 class OpenCode(Writer):

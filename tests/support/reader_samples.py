@@ -2,7 +2,22 @@
 
 import json
 
-from support.log_samples import atif, cline, codex, copilot, gemini, open_webui, otel, pi, qwen, rows, sillytavern
+from support.log_samples import (
+    atif,
+    cline,
+    codex,
+    copilot,
+    droid,
+    gemini,
+    goose,
+    kimi,
+    open_webui,
+    otel,
+    pi,
+    qwen,
+    rows,
+    sillytavern,
+)
 
 RECORDS = (
     b'{"text": "a"}\n',
@@ -110,6 +125,9 @@ SAMPLES: dict[str, tuple[bytes, ...]] = {
     "open-webui": open_webui.PIECES,
     "json-rows": rows.ARRAY_PIECES,
     "cline": cline.PIECES,
+    "factory-droid": droid.LINES,
+    "goose": goose.LINES,
+    "kimi": kimi.LINES,
     "copilot-cli": copilot.LINES,
     "vscode-chat": copilot.CHANGE_LINES,
     "vscode-chat-document": copilot.CHAT_PIECES,

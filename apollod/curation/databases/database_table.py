@@ -1,9 +1,15 @@
 """The table of databases. Adding one is a file beside this one and a line in it."""
 
-from apollod.curation.databases import hermes, openclaw, opencode, webui_feedback
+from apollod.curation.databases import goose_database, hermes, openclaw, opencode, webui_feedback
 from apollod.curation.databases.database_reader import DatabaseReader, Queries, Schema
 
-DATABASES: tuple[DatabaseReader, ...] = (openclaw.READER, hermes.READER, opencode.READER, webui_feedback.READER)
+DATABASES: tuple[DatabaseReader, ...] = (
+    openclaw.READER,
+    hermes.READER,
+    opencode.READER,
+    webui_feedback.READER,
+    goose_database.READER,
+)
 
 
 def database_names() -> tuple[str, ...]:

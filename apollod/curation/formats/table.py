@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from apollod.curation.formats import atif, claude_code, codex, gemini, open_webui, otel, pi, qwen, sillytavern
-from apollod.curation.formats.agents import cline, copilot, vscode_chat
+from apollod.curation.formats.agents import cline, copilot, droid, goose, kimi, vscode_chat
 from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.errors import SourceRefused
@@ -25,6 +25,9 @@ READERS: tuple[Reader, ...] = (
     copilot.READER,
     vscode_chat.READER,
     vscode_chat.DOCUMENT,
+    droid.READER,
+    goose.READER,
+    kimi.READER,
     *ROWS,
     ARRAY,
     JsonlRecords(),

@@ -1,0 +1,126 @@
+"""Sessions of Goose: `~/.local/share/goose/sessions/<session>.jsonl`, which versions before 1.10 wrote.
+
+The first line has facts, each other one a message. What a message is made of is the same in the database of later
+versions (`databases/goose_database.py`). Read as `message.rs` of block/goose writes it and as published samples have it: a call
+is a `toolRequest` of the assistant, its result a `toolResponse` in a message of the user.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown
+from apollod.curation.formats.blocks import context_form, form, json_object, json_text, text_of_blocks, tool_call
+from apollod.curation.formats.session_reader import SessionReader
+
+NAME = "goose"
+DECLINED = "The user has declined to run this tool"
+SILENT = frozenset({"image", "redactedThinking", "systemNotification", "toolConfirmationRequest", "actionRequired",
+                    "frontendToolRequest", "contextLengthExceeded", "summarizationRequested"})  # fmt: skip
+"""Contents without text of the conversation"""
+
+
+class ModelConfig(msgspec.Struct):
+    """The model of a session."""
+
+    model_name: str | None = None
+
+
+class _Inference(msgspec.Struct, rename="camel"):
+    resolved_model: str | None = None
+    requested_model: str | None = None
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """What Goose notes beside a message."""
+
+    user_visible: bool | None = None
+    inference: _Inference | None = None
+
+
+class _Line(msgspec.Struct):
+    id: str | int | None = None
+    role: str | None = None
+    content: Any = None
+    metadata: Metadata | None = None
+    working_dir: str | None = None
+    model_config: ModelConfig | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def recognise(path: str, head: bytes) -> bool:
+    """The first line has a directory and says what the session is about; messages follow."""
+    first, _, rest = head.partition(b"\n")
+    facts = b'"working_dir"' in first and (b'"description"' in first or b'"message_count"' in first)
+    return facts and b'"role"' not in first and (not rest.strip() or b'"created"' in rest)
+
+
+def hear(line: bytes) -> Iterable[Entry]:
+    """The entries of one line."""
+    record = json_object(line, _decode)
+    if record.role is not None:
+        name = str(record.id) if record.id is not None else ""
+        yield from entries_of(record.role, record.content, record.metadata or Metadata(), name)
+    else:
+        model = record.model_config.model_name if record.model_config else None
+        yield Session(id=str(record.id or ""), agent=NAME, model=model or "")
+
+
+def entries_of(role: str, content: Any, metadata: Metadata, name: str) -> Iterable[Entry]:
+    """What a message says. One that the person is not shown is the program's: context."""
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    hidden = metadata.user_visible is False
+    if role == "assistant":
+        yield _answer(blocks, metadata, name, hidden)
+    elif role != "user":
+        yield Unknown(f"role: {role}")
+    results = [block for block in blocks if block.get("type") == "toolResponse"]
+    for block in results:
+        yield _result(block, name)
+    if role == "user":
+        text = text_of_blocks(blocks, "text")
+        if text.strip():
+            yield Said(form("user", text), id=name, prompt=not (hidden or results))
+        elif not results:
+            yield Dropped("a prompt without text")
+    known = SILENT | {"text", "thinking", "reasoning", "toolRequest", "toolResponse"}
+    yield from (Unknown(f"content: {block.get('type')}") for block in blocks if block.get("type") not in known)
+
+
+def _answer(blocks: list[dict[str, Any]], metadata: Metadata, name: str, hidden: bool) -> Said:
+    calls = []
+    for block in blocks:
+        value = _value(block.get("toolCall")) if block.get("type") == "toolRequest" else None
+        if isinstance(value, dict):  # else the call was broken, and its result says so
+            calls.append(tool_call(block.get("id"), value.get("name"), value.get("arguments")))
+    thought = text_of_blocks(blocks, "thinking") or text_of_blocks(blocks, "reasoning")
+    said = form("assistant", text_of_blocks(blocks, "text"), reasoning_content=thought, tool_calls=calls)
+    inference = metadata.inference or _Inference()
+    model = inference.resolved_model or inference.requested_model or ""
+    return Said(context_form(said) if hidden else said, id=name, part_of=name, model=model)
+
+
+def _value(outcome: Any) -> Any:
+    """What a result of Rust holds, in either way of writing it."""
+    return outcome.get("value", outcome.get("Ok")) if isinstance(outcome, dict) else None
+
+
+def _result(block: dict[str, Any], name: str) -> Said:
+    outcome = block.get("toolResult")
+    value = _value(outcome)
+    failed = isinstance(value, dict) and bool(value.get("isError"))
+    content = value.get("content") if isinstance(value, dict) else value
+    text = text_of_blocks(content, "text")
+    if isinstance(outcome, dict) and value is None:
+        failed, error = True, outcome.get("error", outcome.get("Err", ""))
+        text = error if isinstance(error, str) else json_text(error)
+    signals: tuple[Signal, ...] = ()
+    if text.startswith(DECLINED) or failed:
+        signals = (Signal("refused" if text.startswith(DECLINED) else "tool-error", text[:200]),)
+    return Said(form("tool", text, tool_call_id=block.get("id")), id=name, signals=signals)
+
+
+READER = SessionReader(NAME, recognise, hear)

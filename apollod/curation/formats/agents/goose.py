@@ -1,8 +1,8 @@
 """Sessions of Goose: `~/.local/share/goose/sessions/<session>.jsonl`, which versions before 1.10 wrote.
 
-The first line has facts, each other one a message. What a message is made of is the same in the database of later
-versions (`databases/goose_database.py`). Read as `message.rs` of block/goose writes it and as published samples have it: a call
-is a `toolRequest` of the assistant, its result a `toolResponse` in a message of the user.
+The first line has facts, each other one a message. A message is the same in the database of later versions
+(`databases/goose_database.py`). Read as `message.rs` of block/goose and published samples have it:
+a call is a `toolRequest` of the assistant, its result a `toolResponse` in a message of the user.
 """
 
 from collections.abc import Iterable

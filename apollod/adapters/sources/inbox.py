@@ -55,7 +55,7 @@ class Inbox:
 
     def blocked(self) -> dict[str, Obstruction]:
         """See `WatchedTree.blocked`."""
-        return self._blocked | self._files.unended()
+        return self._blocked | self._files.unread()
 
     def read_batch(self, path: str, known: Mapping[str, Position]) -> Batch | None:
         """See `SourceFiles.read_batch`."""

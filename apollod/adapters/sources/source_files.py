@@ -21,13 +21,14 @@ from apollod.adapters.sources.identity import Candidate, identify, open_regular,
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream
 from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
-from apollod.adapters.sources.unreadable import UNENDED
+from apollod.adapters.sources.unreadable import UNENDED, unknown_log
 from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.intake.events import Tier
 from apollod.core.intake.evidence import Learn
 from apollod.core.intake.state import Position
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.formats.table import ReaderTable
+from apollod.curation.formats.unread import DOCUMENT_REASON
 from apollod.curation.moments import Rules
 from apollod.errors import SourceRefused
 from apollod.failpoints import failpoint
@@ -98,6 +99,9 @@ class SourceFiles:
         self._idle: dict[str, tuple[int, ...]] = {}
         self._endless: dict[str, _Endless] = {}
         self._unended: dict[str, float] = {}
+        self._unknown: dict[str, Obstruction] = {}
+        self._ahead: dict[str, tuple[tuple[int, ...], float]] = {}
+        """files whose time lies ahead of the clock: what they were, and since when they are so"""
         self._unfolding: _Unfolding | None = None
         self._memories: OrderedDict[str, Cursor] = OrderedDict()
 
@@ -108,12 +112,16 @@ class SourceFiles:
         self._idle = {path: self._idle[path] for path in self._names if path in self._idle}
         self._endless = {path: self._endless[path] for path in self._names if path in self._endless}
         self._unended = {path: self._unended[path] for path in self._names if path in self._unended}
+        self._unknown = {path: self._unknown[path] for path in self._names if path in self._unknown}
+        self._ahead = {path: self._ahead[path] for path in self._names if path in self._ahead}
         return list(self._names)
 
-    def unended(self) -> dict[str, Obstruction]:
-        """Files whose last line has no end, although nobody has added to them for long, by path."""
+    def unread(self) -> dict[str, Obstruction]:
+        """Files that no reader knows, and those whose last line has no end, although nobody has added to them for long,
+        by path."""
         now = self._clock()
-        return {path: UNENDED for path, changed in self._unended.items() if now - changed >= UNENDED_S}
+        unended = {path: UNENDED for path, changed in self._unended.items() if now - changed >= UNENDED_S}
+        return unended | self._unknown
 
     def is_idle(self, path: str, status: os.stat_result) -> bool:
         """Was all of the file read, and is it as it was then?"""
@@ -166,6 +174,12 @@ class SourceFiles:
 
     def _read_plain(self, it: Candidate) -> tuple[Batch | None, bool]:
         """The second value: nothing will come without a change of the file."""
+        if it.position.offset and not it.position.line:
+            return None, True  # in quarantine as a whole
+        if not it.position.offset and not it.position.cursor:
+            refused = self._unread(it, partial(read_from, it.file, 0))
+            if refused is not None:
+                return refused
         before = partial(read_from, it.file, 0)
         reader, cursor = self._reader_of(it, lambda: os.pread(it.file.fileno(), HEAD_BYTES, 0), before)
         folding = Folding(reader, read_from(it.file, cursor.offset), cursor, self._terms.record_bytes, complete=False)
@@ -180,7 +194,7 @@ class SourceFiles:
         settled = reader.settle(stream.cursor)
         if settled.cursor == stream.cursor:
             return None, True
-        if self._clock() - it.status.st_mtime < self._terms.settle_s:
+        if self._age(it) < self._terms.settle_s:
             return None, False
         return self._batch_of(it, reader, settled.cursor, stream.lines_of(settled.items), stream), True
 
@@ -209,7 +223,7 @@ class SourceFiles:
         if it.position.offset and not it.position.line:
             return None, True  # in quarantine as a whole
         if it.new and it.path.endswith(DOCUMENT_SUFFIX):
-            if self._clock() - it.status.st_mtime < SETTLE_S:
+            if self._age(it) < SETTLE_S:
                 return None, False
             if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)):
                 return None, True  # programs keep all kinds of things in documents
@@ -219,12 +233,15 @@ class SourceFiles:
                 self.close()
                 if it.new:
                     _read_through(it)
+                    refused = self._unread(it, partial(_content, it))
+                    if refused is not None:
+                        return refused
                 unfolding = self._unfolding = self._unfold(it)
             unfolding.offset = -1  # nowhere, should reading fail half way
             batch = self._batch(it, unfolding.reader, unfolding.stream)
         except DAMAGE as error:
             self.close()
-            if self._clock() - it.status.st_mtime < SETTLE_S:
+            if self._age(it) < SETTLE_S:
                 return None, False
             what = f"the compressed file is cut off or damaged ({error})"
             return self._refuse_file(it, f"{what}; compress it again and put it here under a new name"), True
@@ -244,6 +261,32 @@ class SourceFiles:
             file, reader, RecordStream(folding, self._quarantine, self._terms.rules), it.position.source, cursor.offset
         )
 
+    def _unread(self, it: Candidate, content: Callable[[], Read]) -> tuple[Batch | None, bool] | None:
+        """What comes of a new file that is not read at all, as `_read_plain` says it; None: it is read. A file that was
+        put there to be learned from goes to quarantine; of one that is watched it is said once."""
+        kind = self._formats.unread(_bare(it.path), content()(HEAD_BYTES))
+        if not kind:
+            self._unknown.pop(it.path, None)
+            return None
+        if self._formats.watched:
+            self._unknown.setdefault(it.path, unknown_log(kind, content()))
+            return None, True
+        if self._age(it) < SETTLE_S:
+            return None, False
+        return self._refuse_file(it, DOCUMENT_REASON), True
+
+    def _age(self, it: Candidate) -> float:
+        """Seconds since the file was changed; where its time lies ahead of the clock, since that was seen first."""
+        now, changed = self._clock(), it.status.st_mtime
+        if changed <= now:
+            self._ahead.pop(it.path, None)
+            return now - changed
+        seen, at = self._ahead.setdefault(it.path, (_fingerprint(it.status), now))
+        if seen != _fingerprint(it.status) or at > now:
+            at = now
+        self._ahead[it.path] = _fingerprint(it.status), at
+        return now - at
+
     def _refuse_file(self, it: Candidate, reason: str) -> Batch:
         """The whole file as line 0. Its position, an offset without a line, says that it is done with."""
         it.file.seek(0)
@@ -262,10 +305,7 @@ class SourceFiles:
         """Who reads the file, and from where on: as the journal says, or a new one by its content."""
         position = it.position
         if not position.offset and not position.cursor:
-            path = it.path
-            for suffix in PACKED_SUFFIXES:
-                path = path.removesuffix(suffix)
-            return self._formats.recognise(path, head()), Cursor()
+            return self._formats.recognise(_bare(it.path), head()), Cursor()
         reader, cursor = self._formats.resume(position.cursor, position.offset, position.line)
         remembered = self._memories.get(position.source)
         if remembered is not None and (remembered.offset, remembered.state) == (cursor.offset, cursor.state):
@@ -308,6 +348,13 @@ class SourceFiles:
             learn=self._terms.learn,
             hold=self._terms.hold,
         )
+
+
+def _bare(path: str) -> str:
+    """A path without the suffix of a packer."""
+    for suffix in PACKED_SUFFIXES:
+        path = path.removesuffix(suffix)
+    return path
 
 
 def _content(it: Candidate) -> Read:

@@ -12,6 +12,7 @@ from apollod.adapters.sources.identity import open_regular, read_from
 from apollod.adapters.sources.record_stream import Folding
 from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
 from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
+from apollod.adapters.sources.unreadable import unknown_log
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.databases.database_table import database_names, recognise
@@ -23,6 +24,8 @@ from apollod.curation.signals.evidence_of import evidence_of
 from apollod.errors import SourceRefused
 
 ITEMS = 256
+UNKNOWN = "unknown"
+"""In the place of a format: no reader knows it"""
 
 
 class Tried(NamedTuple):
@@ -54,6 +57,7 @@ class Trial:
         self._terms = terms
         self._database_format = format_ if of_databases else "auto"
         self._formats = ReaderTable() if of_databases else ReaderTable.of(format_)
+        self._of_inbox = ReaderTable() if format_ == "auto" else self._formats
         self.formats: dict[str, int] = {}
         """files by the name of their format"""
         self.records = 0
@@ -141,9 +145,14 @@ class Trial:
         for suffix in PACKED_SUFFIXES:
             bare = bare.removesuffix(suffix)
         head = content()(HEAD_BYTES)
-        if not alone and bare.endswith(DOCUMENT_SUFFIX) and not self._formats.knows(bare, head):
+        kind = self._formats.unread(bare, head)
+        if kind and not alone and bare.endswith(DOCUMENT_SUFFIX):
             return  # programs keep all kinds of things in documents
-        reader = self._formats.recognise(bare, head)
+        if kind:
+            self.formats[UNKNOWN] = self.formats.get(UNKNOWN, 0) + 1
+            yield Tried(path, 0, None, unknown_log(kind, content()).reason)
+            return
+        reader = (self._of_inbox if alone else self._formats).recognise(bare, head)
         self.formats[reader.name] = self.formats.get(reader.name, 0) + 1
         folding = Folding(reader, content(), Cursor(), self._terms.record_bytes, complete=True)
         while (items := folding.next(ITEMS)) is not None:

@@ -4,7 +4,9 @@ import errno
 import os
 from stat import S_ISREG
 
+from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Obstruction
+from apollod.curation.formats.unread import DOCUMENT_REASON, Unread
 from apollod.errors import ApolloError
 from apollod.explain import reason
 from apollod.permission import denied
@@ -22,6 +24,23 @@ NO_DATABASE = Obstruction(
 UNENDED = Obstruction(
     "nobody added to it for ten minutes, and its last line has no end", "if that line is whole, add a newline"
 )
+
+
+COUNTED_BYTES = 64 << 20  # of a file whose records are only counted
+
+
+def unknown_log(kind: Unread, read: Read) -> Obstruction:
+    """Why a file of a watched directory is not read that no reader knows; `read` gives it from its beginning."""
+    if kind == "document":
+        return Obstruction(DOCUMENT_REASON, "if it is a log, watch it where the agent writes it line by line")
+    records, left = 0, COUNTED_BYTES
+    while left > 0 and (piece := read(1 << 20)):
+        records += piece.count(b"\n")
+        left -= len(piece)
+    return Obstruction(
+        f"an unknown agent log, {'more than ' if left <= 0 else ''}{records} records",
+        "docs/formats.md lists what can be read; `format` in [[watch]] says it where it is not recognised",
+    )
 
 
 def obstruction(error: Exception, path: str) -> Obstruction:

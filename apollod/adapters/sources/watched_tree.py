@@ -37,7 +37,7 @@ class WatchedTree:
 
     def blocked(self) -> dict[str, Obstruction]:
         """What could not be read when it was scanned and read last, without what raised, by path."""
-        return self._blocked | self._files.unended()
+        return self._blocked | self._files.unread()
 
     def watch(self, every_s: float) -> AsyncIterator[None]:
         """See `hints.looks`."""

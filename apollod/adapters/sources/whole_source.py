@@ -16,6 +16,7 @@ import msgspec
 from apollod.adapters.sources.database_files import DatabaseFiles
 from apollod.adapters.sources.database_tree import DatabaseTree
 from apollod.adapters.sources.foreign_database import is_database
+from apollod.adapters.sources.identity import open_regular
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.source_files import HEAD_BYTES, UNENDED_S, SourceFiles, Terms
 from apollod.adapters.sources.unpack import DOCUMENT_SUFFIX
@@ -65,9 +66,12 @@ class WholeSource:
             path = str(self._path)
             if self._database_tree is not None and is_database(path):
                 return [self._part(name, self._databases.read_batch) for name in self._databases.found([path])]
-            with open(path, "rb") as file:
+            file = open_regular(path)
+            if file is None:
+                raise SourceRefused(f"{path} is no file, or is gone", "name a file or a directory of logs")
+            with file:
                 if path.endswith(DOCUMENT_SUFFIX) and not self._formats.knows(path, file.read(HEAD_BYTES)):
-                    raise SourceRefused(f"{path} is no document of a known format", "docs/formats.md lists them")
+                    raise SourceRefused(f"{path} is not a document of a known format", "docs/formats.md lists them")
                 return [self._part(name, self._files.read_batch) for name in self._files.found([path])]
         parts: list[Part] = []
         if self._tree is not None:
@@ -89,7 +93,7 @@ class WholeSource:
         found = {} if self._tree is None or self._alone else self._tree.blocked()
         if self._database_tree is not None and not self._alone:
             found = {**self._database_tree.blocked(), **found}
-        return {**found, **self._files.unended()}
+        return {**found, **self._files.unread()}
 
     def close(self) -> None:
         """See `SourceFiles.close`."""

@@ -20,14 +20,21 @@ from apollod.errors import RecordRefused
 from apollod.wire.records import object_of_line, record_of
 
 PLAIN = frozenset({"messages", "text", "prompt"})
+BARE_TEXT = Dropped('a text that stands alone; `format = "records"` takes it')
 
 
 class JsonlRecords:
-    """The reader of training records. Every line stands for itself, so it carries no state."""
+    """The reader of training records. Every line stands for itself, so it carries no state. `texts`: whether texts are
+    taken that are no answer to anything."""
 
-    def __init__(self, name: str = "records", split: Split = fold_lines) -> None:
+    def __init__(self, name: str = "records", split: Split = fold_lines, texts: bool = True) -> None:
         self.name = name
         self._split = split
+        self._texts = texts
+
+    def without_texts(self) -> "JsonlRecords":
+        """The same reader, but texts that stand alone are left out."""
+        return JsonlRecords(self.name, self._split, texts=False)
 
     def recognise(self, path: str, head: bytes) -> bool:
         """By its first row. Plain records by their suffix alone: a broken first line is a bad line, not another
@@ -45,7 +52,7 @@ class JsonlRecords:
         counts = Counter[str]()
 
         def take(number: int, line: bytes) -> Iterable[Item]:
-            row = _read(number, line, limits)
+            row = _read(number, line, limits, self._texts)
             if isinstance(row, Dropped):
                 counts[f"dropped: {row.reason}"] += 1
                 return ()
@@ -77,14 +84,16 @@ def read_record(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, 
     return (Bad(number, f"the row is no example: it is {row.reason}", line),) if isinstance(row, Dropped) else row
 
 
-def _read(number: int, line: bytes, limits: Limits) -> tuple[Found | Bad, ...] | Dropped:
+def _read(number: int, line: bytes, limits: Limits, texts: bool = True) -> tuple[Found | Bad, ...] | Dropped:
     if len(line) > limits.record_bytes:
         return (Bad(number, too_long_reason(limits), line),)
     if not line.strip():
         return ()
     try:
         row = convert(object_of_line(line))
-        return row if isinstance(row, Dropped) else (Found(number, record_of(row)),)
+        if isinstance(row, Dropped):
+            return row
+        return (Found(number, record_of(row)),) if texts or "text" not in row else BARE_TEXT
     except RecordRefused as error:
         return (Bad(number, error.line(), line),)
     except ACCIDENTS as error:

@@ -8,6 +8,7 @@ from apollod.curation.formats import atif, claude_code, codex, gemini, open_webu
 from apollod.curation.formats.agents import cline, copilot, droid, goose, kimi, vscode_chat
 from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
+from apollod.curation.formats.unread import Unread, has_rows, is_document
 from apollod.errors import SourceRefused
 
 READERS: tuple[Reader, ...] = (
@@ -48,17 +49,27 @@ class ReaderTable:
     A source stays with the reader that began it, whatever is recognised later: its state means nothing to others.
     """
 
-    def __init__(self, readers: Sequence[Reader] = READERS, chosen: Reader | None = None) -> None:
+    def __init__(
+        self, readers: Sequence[Reader] = READERS, chosen: Reader | None = None, watched: bool = False
+    ) -> None:
+        """`watched`: nobody put the files there to be learned from, so what no reader knows is not read, and a text
+        that stands alone is not learned."""
+        readers = (
+            [reader.without_texts() if isinstance(reader, JsonlRecords) else reader for reader in readers]
+            if watched
+            else readers
+        )
+        self.watched = watched
         self._readers = {reader.name: reader for reader in readers}
         self._chosen = chosen
         self._fallback = readers[-1]
 
     @classmethod
     def of(cls, format: str) -> "ReaderTable":
-        """The table for a source whose format is configured; `auto`: it is recognised. Raises SourceRefused for a name
-        that no reader has."""
+        """The table for a watched source whose format is configured; `auto`: it is recognised. Raises SourceRefused for
+        a name that no reader has."""
         if format == "auto":
-            return cls()
+            return cls(watched=True)
         chosen = [reader for reader in READERS if reader.name == format]
         if not chosen:
             names = ", ".join(reader.name for reader in READERS)
@@ -75,6 +86,14 @@ class ReaderTable:
     def knows(self, path: str, head: bytes) -> bool:
         """Is there a reader that recognises it, or one that was chosen?"""
         return self._chosen is not None or any(r.recognise(path, head) for r in list(self._readers.values())[:-1])
+
+    def unread(self, path: str, head: bytes) -> Unread:
+        """Why a new source is not read at all, if so."""
+        if self._chosen is not None or self.knows(path, head):
+            return ""
+        if is_document(head):
+            return "document"
+        return "unknown" if self.watched and not has_rows(head) else ""
 
     def recorded(self, reader: Reader, cursor: Cursor) -> str:
         """What `source.consumed` records beside offset and line.

@@ -1,0 +1,35 @@
+"""Files that no reader can read, told by their first bytes, so that nothing of them is learned by mistake."""
+
+import re
+from typing import Literal
+
+import msgspec
+
+Unread = Literal["", "document", "unknown"]
+"""Why a file is not read: it is one JSON value over several lines, or the log of an agent that no reader knows"""
+ROW_KEYS = frozenset({"messages", "conversations", "prompt", "instruction", "text", "chosen", "input"})
+"""One of them is in every row that may be learned"""
+ROWS_LOOKED_AT = 20
+DOCUMENT_REASON = "it is one JSON document over several lines; write one object a line, for instance with `jq -c .`"
+_DOCUMENT = re.compile(rb"\s*(?:\{\s*\n\s*\"(?:[^\"\\\n]|\\.)*\"\s*:|\[\s*\n)")
+_KEY = re.compile(rb'"(%s)"\s*:' % "|".join(sorted(ROW_KEYS)).encode())
+
+
+def is_document(head: bytes) -> bool:
+    """Does it begin as one JSON value does that was written over several lines?"""
+    return _DOCUMENT.match(head) is not None
+
+
+def has_rows(head: bytes) -> bool:
+    """May one of the first lines be a row of a data set? A line whose end is not there is judged by its keys."""
+    lines = head.split(b"\n", ROWS_LOOKED_AT)
+    for line in lines[:ROWS_LOOKED_AT]:
+        try:
+            row = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            if line is lines[-1] and _KEY.search(line):
+                return True
+            continue
+        if isinstance(row, dict) and not ROW_KEYS.isdisjoint(row):
+            return True
+    return False

@@ -181,9 +181,10 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     attempts: Annotated[int, Meta(ge=1, le=20)] = 3
     """so many without a verdict, and the example waits for a person"""
     trust_min: Annotated[float, Meta(gt=0.5, le=1.0)] = 0.8
-    """least agreement with planted cases and with people; below it every verdict waits for a person"""
+    """what the lower bound of the agreement with planted cases and with people has to reach; below it every verdict
+    waits for a person"""
     check_every: Positive = 20
-    """verdicts between two planted cases"""
+    """verdicts between two planted cases that could show them wrong; fewer while little is known of the judge"""
 
 
 DreamMode = Literal["idle", "always", "off"]

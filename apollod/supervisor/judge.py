@@ -13,7 +13,7 @@ from apollod.adapters.llm.judging import Terms, ask
 from apollod.core import events as ev
 from apollod.core.intake.events import Removed
 from apollod.core.judging.inputs import Judged
-from apollod.curation.judging.cases import Case, read_cases, without_repeats
+from apollod.curation.judging.cases import Case, read_cases, with_injections, without_repeats
 from apollod.curation.judging.question import PROMPT_HASH, question_about
 from apollod.errors import ConfigError, RecordRefused
 from apollod.explain import reason
@@ -42,12 +42,13 @@ class Judge:
         )
         self._llm = HttpLlm(self._endpoint)
         self._max_tokens, self._priority = section.max_tokens, _priority(config)
+        self._sampling = f"{section.votes} votes at temperature {section.temperature:g}"
 
     def configured(self) -> ev.JudgeConfigured:
         """What is recorded at every start."""
         return ev.JudgeConfigured(
             model=self.model, prompt_hash=PROMPT_HASH, endpoint=self._endpoint.base_url, served=self.served,
-            cases=tuple(case.planted for case in self.cases.values()),
+            cases=tuple(case.planted for case in self.cases.values()), sampling=self._sampling,
         )  # fmt: skip
 
     async def ask(self, canonical: bytes, votes: int, temperature: float, removed: Sequence[Removed] = ()) -> Judged:
@@ -75,9 +76,10 @@ def _priority(config: Config) -> int | None:
 
 
 def planted_cases(paths: Sequence[str]) -> list[Case]:
-    """Those that come with apollod, and those of these files. Raises ConfigError for what cannot be used."""
+    """Those that come with apollod, some of them with an injection, and those of these files. Raises ConfigError for
+    what cannot be used."""
     shipped = (files("apollod") / "data" / SHIPPED).read_bytes()
-    found = read_cases(shipped.splitlines(), SHIPPED)
+    found = with_injections(read_cases(shipped.splitlines(), SHIPPED))
     try:
         for name in paths:
             path = Path(name).expanduser()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,6 +36,11 @@ from apollod.wire.records import Record
 
 KEY = "sk-never-to-be-seen"
 NONE = cast(Any, None)
+
+
+with socket.create_server(("127.0.0.1", 0)) as _free:
+    PORT = _free.getsockname()[1]
+"""Of the judge in every life of a journal: another endpoint would have to earn trust anew."""
 
 
 class OnlyTheJudge(Executor):
@@ -121,11 +127,11 @@ def trusting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trusting") / "state"
 
     async def calibrate() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(by_words)
             async with life(config_of(path, server.url)) as one:
                 await one.until(lambda: one.state.judging.ready and not one.state.judging.due)
-                assert distrust(one.state.judging, 0.8) == "" and len(server.requests) == 32
+                assert distrust(one.state.judging, 0.8) == "" and len(server.requests) == 39
 
     run(calibrate)
     return path
@@ -146,7 +152,7 @@ def reasons(one: Life) -> dict[str, tuple[str, str]]:
 
 def test_verdicts_over_http(state: Path) -> None:
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(by_words)
             async with life(config_of(state, server.url, "votes=2")) as one:
                 good, bad, unsure, better = await one.lines("good one", "bad one", "unsure one", "better one")
@@ -201,7 +207,7 @@ def test_a_misbehaviour_ends_with_a_person_and_nothing_learned(
     said, why, times = MISBEHAVIOURS[name]
 
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(lambda judged: said)
             timeout = f"timeout_s={0.1 if name.startswith('slow') else 20}"
             async with life(config_of(state, server.url, "attempts=2", timeout)) as one:
@@ -231,7 +237,7 @@ def test_a_bug_of_ours_in_judging_an_example_ends_with_a_person_and_not_the_daem
     monkeypatch.setattr(judging_effects, "better_record", breaks)
 
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(
                 lambda judged: verdict("bad", judged, "a worse answer" if judged == "an answer" else None)
             )
@@ -259,7 +265,7 @@ def test_nobody_there_at_all(state: Path) -> None:
 
 def test_the_key_is_taken_out_of_what_a_judge_says(state: Path) -> None:
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(lambda judged: verdict("bad", judged, f"use {KEY}", f"I know {KEY}"))
             async with life(config_of(state, server.url)) as one:
                 await one.lines("an answer")
@@ -272,7 +278,7 @@ def test_the_key_is_taken_out_of_what_a_judge_says(state: Path) -> None:
 
 def test_one_that_always_says_yes_is_never_trusted(tmp_path: Path) -> None:
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(lambda judged: verdict("good", judged), planted=lambda expected: "good")
             async with life(config_of(tmp_path / "state", server.url)) as one:
                 (example,) = await one.lines("an answer")
@@ -286,7 +292,7 @@ def test_one_that_always_says_yes_is_never_trusted(tmp_path: Path) -> None:
 
 def test_votes_that_differ(state: Path) -> None:
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             said = ["good", "bad"] * 5
             server.otherwise = judging(lambda judged: verdict(said.pop(0), judged))
             async with life(config_of(state, server.url, "votes=3")) as one:
@@ -297,9 +303,31 @@ def test_votes_that_differ(state: Path) -> None:
     run(main)
 
 
+def test_what_a_person_approved_is_asked_about_with_a_change(state: Path) -> None:
+    async def main_() -> None:
+        async with serving(port=PORT) as server:
+            server.otherwise = judging(by_words)
+            async with life(config_of(state, server.url, "check_every=1")) as one:
+                long = "good one, " + "which says at some length what there is to say about this question, " * 3
+                (example,) = await one.lines(f"unsure {long}")
+                await one.settled()
+                await one.loop.submit(inp.DecisionsGiven((inp.Decision(example, "approve", "yes"),), "me"))
+                await one.lines("good two")
+                await one.until(lambda: any("changed:" in e for e in one.state.judging.attempts) or asked(server))
+                (transcript,) = asked(server)
+                judged = transcript.partition("to be judged")[2]
+                assert long[:30] in judged and long.strip() not in judged
+
+    def asked(server: Any) -> list[str]:
+        texts = [request.body["messages"][1]["content"] for request in server.requests]
+        return [text for text in texts if "What about unsure" in text][1:]
+
+    run(main_)
+
+
 def test_a_kill_while_it_thinks_asks_once_more_and_delays_nobody(state: Path) -> None:
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
             server.otherwise = judging(lambda judged: behave.slow_headers)
             async with life(config_of(state, server.url)) as one:
                 examples = await one.lines("an answer", "another")
@@ -322,7 +350,7 @@ def test_a_kill_while_it_thinks_asks_once_more_and_delays_nobody(state: Path) ->
 
 def test_no_more_requests_at_once_than_concurrency(state: Path) -> None:
     async def main() -> None:
-        async with serving() as server:
+        async with serving(port=PORT) as server:
 
             async def slowly(server: LlmServer, stream: Any, request: Any) -> None:
                 await anyio.sleep(0.02)
@@ -363,12 +391,12 @@ def test_judge_test_asks_about_every_case_and_says_whether_it_would_be_trusted(
     own.write_text(chat_line("q", "good, this")[:-1] + ', "expect": "good", "about": "mine"}\n')
     assert main(["ctl", "judge", "test", "--config", config, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["schema_version"], told["passed"], told["agreement"], len(told["cases"])) == (1, True, 1.0, 33)
+    assert (told["schema_version"], told["passed"], told["agreement"], len(told["cases"])) == (1, True, 1.0, 40)
     assert told["cases"][-1]["about"] == "mine" and told["cases"][-1]["place"] == f"{own}:1"
     endpoint.otherwise = judging(by_words, planted=lambda expected: "good")
     assert main(["ctl", "judge", "test", "--config", config]) == 1
     out = capsys.readouterr().out
-    assert "agreement 0.50" in out and "its verdicts would wait for a person" in out and out.count("wrong") == 16
+    assert "agreement 0.50" in out and "its verdicts would wait for a person" in out and out.count("wrong") == 23
     assert KEY not in out
 
 
@@ -390,22 +418,23 @@ def test_judge_test_says_what_is_wrong_with_an_endpoint_or_a_case(
 
 def test_judge_show_of_a_copy(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def main_() -> None:
-        async with serving() as server:
-            server.otherwise = judging(by_words, planted=lambda expected: "unsure")
+        async with serving(port=PORT) as server:
+            slips = iter(["unsure"])
+            server.otherwise = judging(by_words, planted=lambda expected: next(slips, expected))
             async with life(config_of(state, server.url, "check_every=1")) as one:
                 (example,) = await one.lines("good one")
                 await one.settled()
                 await one.loop.submit(inp.DecisionsGiven((inp.Decision(example, "decline", "no"),), "me"))
                 await one.lines("bad one")
                 await one.settled()
-                await one.until(lambda: one.state.judging.turn)
+                await one.until(lambda: one.state.judging.turns and not one.state.judging.open)
 
     run(main_)
     copy = str(state / "journal.db")
     capsys.readouterr()
     assert main(["ctl", "judge", "show", "--file", copy, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["said"] == {"bad": 1, "good": 1} and (told["good"], told["bad"]) == (17, 17)
+    assert told["said"] == {"bad": 1, "good": 1} and told["good"] + told["bad"] >= 16 + 23 + 2
     assert [(w["said"], w["about"]) if "said" in w else (w["verdict"], w["about"]) for w in told["wrong"]] == [
         ("unsure", "instruction")
     ]

@@ -34,15 +34,18 @@ def answer(world: JudgedWorld, said: str, serial: int) -> None:
         return
     asked = world.questions.pop(serial % len(world.questions))
     if asked.planted and said != "liar":
-        right = {case.id: case.expected for case in world.judge.cases}[asked.subject]
-        votes = (Vote(right),) if said in ("right", "good", "better", "known better") else (Vote("unsure"),)
+        votes = (
+            (Vote(world.right(asked.subject)),)
+            if said in ("right", "good", "better", "known better")
+            else (Vote("unsure"),)
+        )
     else:
         votes = tuple(Vote(one) for one in VOTES.get(said, ("bad",) if "better" in said else ("good",)))
     line = None
     if "better" in said:
         votes, line = (Vote("bad", better="b"),), inp.Line(number=1, example=f"{asked.subject}+", record=b"{}")
         if asked.planted:
-            votes = (Vote({case.id: case.expected for case in world.judge.cases}[asked.subject]),)
+            votes = (Vote(world.right(asked.subject)),)
     known = said == "known better" or (line is not None and line.example in world.known)
     world.give(inp.JudgeAnswered(asked.subject, asked.attempt, inp.Judged(votes), line, known))
 
@@ -126,8 +129,18 @@ class Audit:
         self.trained = defaultdict[str, int](int)
 
     def trusted(self) -> bool:
-        rates = [sum(kept[-100:]) / len(kept[-100:]) if len(kept) >= 10 else 0.0 for kept in self.hits.values()]
-        return not self.never_asked and sum(rates) / 2 >= self.judge.trust_min
+        lower = [self.lower(kept[-100:]) if len(kept) >= 10 else 0.0 for kept in self.hits.values()]
+        return not self.never_asked and sum(lower) / 2 >= self.judge.trust_min - 1e-9
+
+    @staticmethod
+    def lower(kept: list[bool]) -> float:
+        """Solves (rate - p)^2 = z^2 p (1 - p) / n for the smaller p, with z of a one-sided 95 % bound."""
+        n, rate, square = len(kept), sum(kept) / len(kept), 1.644854**2
+        a, b, c = 1 + square / n, -(2 * rate + square / n), rate**2
+        return float((-b - (b * b - 4 * a * c) ** 0.5) / (2 * a))
+
+    def expected(self, case: str) -> str:
+        return {"same": "good", "changed": "bad"}.get(case.partition(":")[0]) or self.cases[case]
 
     def person_says(self, example: str, found: str) -> None:
         self.by_person.add(example)
@@ -141,6 +154,9 @@ class Audit:
                 if (e.model, e.prompt_hash) != self.who:
                     self.hits, self.said, self.never_asked = {"good": [], "bad": []}, {}, set(cases)
                 self.who, self.cases = (e.model, e.prompt_hash), cases
+            case ev.JudgeDistrusted():
+                assert self.who[0] and (self.trusted() or e.recalled or e.learned), "nothing to lose"
+                self.hits, self.never_asked = {"good": [], "bad": []}, set(self.cases)
             case ev.VerdictRequested():
                 assert e.key() not in self.open, "asked while it was being asked"
                 self.open[e.key()] = e.attempt
@@ -165,7 +181,7 @@ class Audit:
                 if e.case and e.gives_up:
                     self.never_asked.discard(e.case)
                     if e.cause == "nonsense":
-                        self.hits[self.cases[e.case]].append(False)
+                        self.hits[self.expected(e.case)].append(False)
             case ev.ExampleAccepted(tier="direct"):
                 self.may_learn.add(e.example)
             case ev.ExampleApproved(by="judge"):
@@ -225,7 +241,8 @@ def test_nothing_is_learned_that_neither_a_person_nor_a_trusted_judge_let_throug
     held = {one for one, held in world.state.review.held.items() if held.waits_for == "judge"}
     assert held == set(world.state.judging.waiting)
     own = world.state.judging
-    assert set(own.attempts) <= set(own.waiting) | set(own.cases) | set(own.open)
+    made = {sort + one for one in own.reviewed for sort in ("same:", "changed:")}
+    assert set(own.attempts) <= set(own.waiting) | set(own.cases) | set(own.open) | made
 
 
 def test_the_lives_above_get_as_far_as_trust_and_beyond():

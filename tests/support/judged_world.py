@@ -10,8 +10,8 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.judging.votes import Verdict, Vote
 
-CASES = tuple(ev.Planted(f"case{n}", "good" if n % 2 else "bad") for n in range(20))
-JUDGED = changed(SETTINGS, mode="all", votes=3, concurrency=2, attempts=3, trust_min=0.8, check_every=3)
+CASES = tuple(ev.Planted(f"case{n}", "good" if n % 2 else "bad") for n in range(60))
+JUDGED = changed(SETTINGS, mode="all", votes=3, concurrency=2, attempts=3, trust_min=0.8, check_every=10)
 
 
 def configured(prompt_hash: str = "h", cases: Sequence[ev.Planted] = CASES, served: bool = False) -> ev.JudgeConfigured:
@@ -55,12 +55,16 @@ class JudgedWorld(World):
                     return self.questions.pop(place)
             self.case()
 
+    def right(self, case: str) -> Any:
+        """The right verdict on a planted case, one that was made of what a person approved included."""
+        made = {"same": "good", "changed": "bad"}.get(case.partition(":")[0])
+        return made or {one.id: one.expected for one in self.judge.cases}[case]
+
     def case(self, liar: bool = False) -> None:
         """The oldest question about a case is answered rightly, or by somebody who always says good."""
         asked = next(asked for asked in self.questions if asked.planted)
         self.questions.remove(asked)
-        right = {case.id: case.expected for case in self.judge.cases}[asked.subject]
-        votes = (Vote("good" if liar else right, "q", "r"),)
+        votes = (Vote("good" if liar else self.right(asked.subject), "q", "r"),)
         self.give(inp.JudgeAnswered(asked.subject, asked.attempt, inp.Judged(votes)))
 
     def calibrate(self, liar: bool = False) -> "JudgedWorld":

@@ -57,9 +57,9 @@ class LlmServer:
 
 
 @asynccontextmanager
-async def serving(*script: Behaviour) -> AsyncIterator[LlmServer]:
-    """A server in this event loop."""
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+async def serving(*script: Behaviour, port: int = 0) -> AsyncIterator[LlmServer]:
+    """A server in this event loop; `port` 0: any that is free."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     server = LlmServer(list(script))
     server.port = listener.extra(anyio.abc.SocketAttribute.local_port)
     async with listener, anyio.create_task_group() as tasks:

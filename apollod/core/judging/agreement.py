@@ -1,14 +1,15 @@
-"""How often a judge is right, how sure that is, and whether it is enough. Pure.
+"""How often a judge is right, how sure that is, and whether its verdicts decide. Pure.
 
-Right means: it says of what is known to be good or bad, by a planted case or by a person, what that is. The figure is
-the balanced accuracy, the mean of the two rates, so that whoever always says the same has 0.5 however many cases of one
-sort there are.
+Right means that it calls good or bad what is known to be so, from a planted case or from a person's decision. The
+figure is the balanced accuracy, the mean of the rates on good and on bad, so that a judge that always says the same has
+0.5 however many cases of one sort there are. Trust needs the lower end of the figure to reach `trust_min`.
 """
 
 from typing import NamedTuple
 
 from apollod.core.judging.state import JudgingState
-from apollod.core.rates import wilson
+from apollod.core.judging.suspicion import alarming
+from apollod.core.rates import Z_95_ONE_SIDED, wilson
 
 WINDOW = 100
 """of each sort; what is older does not count"""
@@ -33,9 +34,15 @@ class Agreement(NamedTuple):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The mean of the two rates' intervals, which is at least as wide as that of the mean."""
+        """95 %: the mean of the two rates' intervals, which is at least as wide as that of the mean."""
         good, bad = wilson(self.good, self.of_good), wilson(self.bad, self.of_bad)
         return (good[0] + bad[0]) / 2, (good[1] + bad[1]) / 2
+
+    @property
+    def lower(self) -> float:
+        """One-sided 95 % lower bound of the figure: the mean of those of the two rates."""
+        good, bad = wilson(self.good, self.of_good, Z_95_ONE_SIDED), wilson(self.bad, self.of_bad, Z_95_ONE_SIDED)
+        return (good[0] + bad[0]) / 2
 
 
 def agreement(own: JudgingState) -> Agreement:
@@ -44,11 +51,13 @@ def agreement(own: JudgingState) -> Agreement:
 
 
 def figure_text(found: Agreement) -> str:
-    """Such as `agreement 0.92 (0.74 to 0.98) over 12 good and 12 bad`."""
+    """Such as `agreement 0.92, at least 0.80 (95 %), over 12 good and 12 bad`."""
     if found.figure is None:
         return "agreement is not known yet"
-    low, high = found.interval
-    return f"agreement {found.figure:.2f} ({low:.2f} to {high:.2f}) over {found.of_good} good and {found.of_bad} bad"
+    return (
+        f"agreement {found.figure:.2f}, at least {found.lower:.2f} (95 %), "
+        f"over {found.of_good} good and {found.of_bad} bad"
+    )
 
 
 def distrust(own: JudgingState, trust_min: float) -> str:
@@ -56,11 +65,17 @@ def distrust(own: JudgingState, trust_min: float) -> str:
     if own.due:
         asked = len(own.cases) - len(own.due)
         return f"{asked} of {len(own.cases)} planted cases were asked"
-    return shortfall(agreement(own), trust_min)
+    return shortfall(agreement(own), trust_min) or alarming(own.suspicions)
 
 
 def shortfall(found: Agreement, trust_min: float) -> str:
     """Why so much agreement is not enough; empty: it is."""
     if found.figure is None or min(found.of_good, found.of_bad) < LEAST:
         return f"{LEAST} known cases of each sort are needed, there are {found.of_good} good and {found.of_bad} bad"
-    return f"{figure_text(found)} is below trust_min {trust_min:g}" if found.figure < trust_min else ""
+    return f"{figure_text(found)}: below trust_min {trust_min:g}" if found.lower < trust_min else ""
+
+
+def is_promising(found: Agreement, trust_min: float) -> bool:
+    """More cases may show that it can be trusted: its figure is high enough, and too few are known to be sure."""
+    known = min(found.of_good, found.of_bad)
+    return LEAST <= known < WINDOW and found.figure is not None and found.lower < trust_min <= found.figure

@@ -21,10 +21,11 @@ class Planted(msgspec.Struct, frozen=True):
 
 
 class JudgeConfigured(Event, frozen=True):
-    """Who judges in this life of the daemon. Trust belongs to a pair of `model` and `prompt_hash`: another one begins
-    without.
+    """Who judges in this life of the daemon. Trust belongs to `model`, `prompt_hash`, `endpoint` and `sampling`
+    together: where one of them is another, it begins without.
 
-    `served`: it is the model that this daemon serves and trains; `endpoint`: its base URL.
+    `served`: it is the model that this daemon serves and trains; `endpoint`: its base URL; `sampling`: votes and
+    temperature.
     """
 
     kind: ClassVar[str] = "judge.configured"
@@ -33,6 +34,21 @@ class JudgeConfigured(Event, frozen=True):
     endpoint: str
     served: bool
     cases: tuple[Planted, ...]
+    sampling: str = ""
+
+
+class JudgeDistrusted(Event, frozen=True):
+    """The judge is trusted no longer, until it has passed the planted cases again.
+
+    `recalled`: what it approved since it was last sure and that was not learned yet; a person decides about it.
+    `learned`: what it approved since then and that was learned; nothing takes it back by itself.
+    """
+
+    kind: ClassVar[str] = "judge.distrusted"
+    model: str
+    reason: str
+    recalled: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
 
 
 class VerdictRequested(Event, frozen=True):

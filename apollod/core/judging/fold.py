@@ -1,10 +1,13 @@
 """How facts change what the judge is asked, and how far it is trusted."""
 
+from collections.abc import Iterable
+
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.dreams.events import DreamJudged, DreamTested
 from apollod.core.judging.agreement import WINDOW
-from apollod.core.judging.events import JudgeConfigured, VerdictFailed, VerdictGiven, VerdictRequested
-from apollod.core.judging.state import Asked, Judge, JudgingState
+from apollod.core.judging.events import JudgeConfigured, JudgeDistrusted, VerdictFailed, VerdictGiven, VerdictRequested
+from apollod.core.judging.state import CHANGED, MADE_MAX, SAME, Asked, Judge, JudgingState
+from apollod.core.judging.suspicion import SURE, Suspicion, seen
 from apollod.core.judging.votes import JUDGE
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
@@ -18,21 +21,34 @@ def _daemon_started(own: JudgingState, state: State, e: DaemonStarted, at_ns: in
 
 
 def _configured(own: JudgingState, state: State, e: JudgeConfigured, at_ns: int) -> None:
-    judge, cases = Judge(e.model, e.prompt_hash), {one.id: one.expected for one in e.cases}
+    judge = Judge(e.model, e.prompt_hash, e.endpoint, e.sampling)
+    cases = {one.id: one.expected for one in e.cases}
     if judge != own.judge:
-        own.judge, own.due, own.good, own.bad, own.said = judge, dict.fromkeys(cases), [], [], {}
+        own.judge, own.said, own.approved = judge, {}, {}
+        _begin_anew(own, cases)
     else:
         own.due = dict.fromkeys(id_ for id_ in cases if id_ in own.due or id_ not in own.cases)
     own.cases, own.served, own.ready = cases, e.served, True
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
 
 
+def _distrusted(own: JudgingState, state: State, e: JudgeDistrusted, at_ns: int) -> None:
+    own.approved = {}
+    _begin_anew(own, own.cases)
+
+
+def _begin_anew(own: JudgingState, cases: Iterable[str]) -> None:
+    """All planted cases have to be passed; what it got right before says nothing."""
+    own.due, own.good, own.bad, own.suspicions = dict.fromkeys(cases), [], [], {}
+
+
 def _requested(own: JudgingState, state: State, e: VerdictRequested, at_ns: int) -> None:
     own.open[e.example or e.case] = Asked(e.attempt, bool(e.case))
     if e.case:
+        sort = own.expected(e.case)
         if e.case not in own.due and e.attempt == 1:
-            own.turn += 1
-        own.since_case = own.since_case_of_dreams = 0
+            own.turns[sort] = own.turns.get(sort, 0) + 1
+        own.since[sort] = 0
 
 
 def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None:
@@ -40,22 +56,31 @@ def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None
     own.open.pop(subject, None)
     own.attempts.pop(subject, None)
     own.failures, own.retry_ns, own.retry_s, own.error = 0, 0, 0.0, ""
-    mine = Judge(e.model, e.prompt_hash) == own.judge
+    mine = (e.model, e.prompt_hash) == (own.judge.model, own.judge.prompt_hash)
     if e.case:
         own.due.pop(e.case, None)
         if mine:
-            _count(own, e.expected, e.verdict == e.expected)
+            _count(own, state, e.expected, e.verdict == e.expected)
+            if e.expected == "bad" and own.suspicions["bad"].e_value <= SURE:
+                own.approved.clear()
     elif e.example:
         own.verdicts += 1
-        own.since_case += 1
+        _said(own, e.verdict)
         if mine and e.verdict != "unsure":
             own.said[e.example] = e.verdict
+
+
+def _said(own: JudgingState, verdict: str) -> None:
+    """One verdict more that a case of the other sort could show to be wrong."""
+    if verdict != "unsure":
+        sort = "bad" if verdict == "good" else "good"
+        own.since[sort] = own.since.get(sort, 0) + 1
 
 
 def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> None:
     subject = e.example or e.case
     asked = own.open.pop(subject, None)
-    if e.gives_up or (e.example and e.example not in own.waiting):
+    if e.gives_up or (e.example and e.example not in own.waiting) or (e.case and not own.knows(e.case)):
         own.attempts.pop(subject, None)
     else:
         own.attempts[subject] = e.attempt
@@ -67,20 +92,26 @@ def _failed(own: JudgingState, state: State, e: VerdictFailed, at_ns: int) -> No
         own.failures, own.retry_ns, own.retry_s = 0, 0, 0.0
     if e.case and e.gives_up and asked is not None:
         own.due.pop(e.case, None)
-        if e.cause == "nonsense" and e.case in own.cases:
-            _count(own, own.cases[e.case], False)
+        if e.cause == "nonsense" and (expected := own.expected(e.case)):
+            _count(own, state, expected, False)
+        elif e.case.startswith((SAME, CHANGED)):  # no case can be made of it
+            _unmake(own, e.case.partition(":")[2])
 
 
 def _dreamt(own: JudgingState, state: State, e: DreamJudged | DreamTested, at_ns: int) -> None:
     if e.by == JUDGE:
-        own.since_case_of_dreams += 1
+        _said(own, e.verdict if isinstance(e, DreamJudged) else "good" if e.passed else "bad")
 
 
-def _count(own: JudgingState, expected: str, hit: bool) -> None:
+def _count(own: JudgingState, state: State, expected: str, hit: bool) -> None:
     kept = own.good if expected == "good" else own.bad
     kept.append(hit)
     if len(kept) > WINDOW:
         del kept[0]
+    settings = state.daemon.settings
+    if settings is not None:
+        before = own.suspicions.get(expected, Suspicion())
+        own.suspicions[expected] = seen(before, hit, settings.judge.trust_min)
 
 
 def _held(own: JudgingState, state: State, e: ExampleHeld, at_ns: int) -> None:
@@ -93,18 +124,35 @@ def _held(own: JudgingState, state: State, e: ExampleHeld, at_ns: int) -> None:
 
 
 def _approved(own: JudgingState, state: State, e: ExampleApproved, at_ns: int) -> None:
-    _decided(own, e.example, e.by, "good")
+    _decided(own, state, e.example, e.by, "good")
+    if e.by == JUDGE:
+        own.approved[e.example] = None
+    else:
+        own.reviewed.pop(e.example, None)
+        own.reviewed[e.example] = None
+        if len(own.reviewed) > MADE_MAX:
+            _unmake(own, next(iter(own.reviewed)))
 
 
 def _declined(own: JudgingState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    _decided(own, e.example, e.by, "bad")
+    _decided(own, state, e.example, e.by, "bad")
+    _unmake(own, e.example)
 
 
-def _decided(own: JudgingState, example: str, by: str, found: str) -> None:
+def _unmake(own: JudgingState, example: str) -> None:
+    """No cases are made of it any more."""
+    own.reviewed.pop(example, None)
+    for case in (SAME + example, CHANGED + example):
+        own.attempts.pop(case, None)
+
+
+def _decided(own: JudgingState, state: State, example: str, by: str, found: str) -> None:
     """What a person decides shows whether the judge was right, the first time."""
     _leave(own, example)
-    if by != "judge" and (said := own.said.pop(example, None)) is not None:
-        _count(own, found, said == found)
+    if by != JUDGE:
+        own.approved.pop(example, None)
+        if (said := own.said.pop(example, None)) is not None:
+            _count(own, state, found, said == found)
 
 
 def _expired(own: JudgingState, state: State, e: ExampleExpired, at_ns: int) -> None:
@@ -129,6 +177,7 @@ def _leave(own: JudgingState, example: str) -> None:
 FOLDS: Folds = {
     DaemonStarted: _daemon_started,
     JudgeConfigured: _configured,
+    JudgeDistrusted: _distrusted,
     VerdictRequested: _requested,
     VerdictGiven: _given,
     VerdictFailed: _failed,

@@ -14,12 +14,14 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.intake.accepting import accepted, held_for_leak
 from apollod.core.intake.encoding import begin_encoding
-from apollod.core.judging.agreement import distrust
+from apollod.core.judging.agreement import WINDOW, agreement, distrust, is_promising, shortfall
 from apollod.core.judging.state import JudgingState
-from apollod.core.judging.votes import agreed, spokesman
+from apollod.core.judging.suspicion import alarming, suspected
+from apollod.core.judging.votes import JUDGE, agreed, spokesman
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
+from apollod.core.review.places import places_of
 from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
 from apollod.core.settings import JudgeSettings
 from apollod.core.state import State
@@ -48,11 +50,36 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if settings.judge.mode == "off" and (own.waiting or not state.dreams.judged):
         return _hand_over(state)
+    if doubt := _trust_ends(own, settings.judge.trust_min):
+        return _distrusted(state, doubt)
     # one that does not answer is asked one question at a time until it does
     at_once = 1 if own.failures else settings.judge.concurrency
     if len(own.open) >= at_once or not is_due(now_ns, own.retry_ns, own.retry_s) or blocked(Activity.JUDGING, state):
         return nothing()
-    return _ask(own, settings.judge, *_next(own, settings.judge, own.failures > 0, own.since_case))
+    return _ask(own, settings.judge, *_next(own, settings.judge))
+
+
+def _trust_ends(own: JudgingState, trust_min: float) -> str:
+    """Why it is trusted no longer; empty: it is, or it was not. Cases that it was not asked about yet say nothing about
+    it, and a judge that is not trusted because of its figure loses nothing by getting worse."""
+    if own.due:
+        return ""
+    return (distrust(own, trust_min) if own.approved else "") or _alarm(own, trust_min)
+
+
+def _alarm(own: JudgingState, trust_min: float) -> str:
+    return "" if shortfall(agreement(own), trust_min) else alarming(own.suspicions)
+
+
+def _distrusted(state: State, doubt: str) -> Outcome:
+    """What it approved since it was last sure waits for a person; what was learned of that is named."""
+    own, places = state.judging, places_of(state, state.judging.approved)
+    recalled = {one: place.tier for one, place in places.items() if place.state == "pending"}
+    gone = places.keys() | state.intake.undone.keys() | state.intake.withdrawn.keys()
+    learned = tuple(one for one in own.approved if one not in gone)
+    ended = ev.JudgeDistrusted(model=own.judge.model, reason=doubt, recalled=tuple(recalled), learned=learned)
+    why = f"the judge approved it when it was no longer sure: {doubt}"
+    return Outcome([ended, *(_for_a_person(one, tier, why, JUDGE) for one, tier in recalled.items())], [])
 
 
 def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Outcome:
@@ -66,18 +93,40 @@ def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Ou
     return Outcome([asked], [fx.AskJudge(subject, asked.attempt, bool(case), judge.votes, judge.temperature)])
 
 
-def _next(own: JudgingState, judge: JudgeSettings, down: bool, since_case: int) -> tuple[str, str]:
-    """(example, case), of which one is empty, or both. Cases that were never asked about come first; while the endpoint
-    is down, examples, so that they reach a person in the end."""
+def _next(own: JudgingState, judge: JudgeSettings, just_said: str = "") -> tuple[str, str]:
+    """(example, case), of which one is empty, or both. `just_said`: a verdict that `own` does not know yet.
+
+    While the endpoint is down examples come first, so that they reach a person in the end. Else it is first asked the
+    cases that it was never asked about, then those that end a suspicion, then those that are missing until it can be
+    trusted, then one after some verdicts that it would show to be wrong.
+    """
     example = next((one for one in own.waiting if one not in own.open), "")
-    if down and example:
+    if own.failures and example:
         return example, ""
     if own.due:
         return "", next((one for one in own.due if one not in own.open), "")
-    about_dreams = own.since_case_of_dreams >= judge.check_every
-    if (about_dreams or (example and since_case >= judge.check_every)) and own.next_case not in own.open:
-        return ("", own.next_case) if own.next_case else (example, "")
+    found = agreement(own)
+    if (sort := suspected(own.suspicions)) and not shortfall(found, judge.trust_min):
+        return "", _case(own, sort)
+    if example and is_promising(found, judge.trust_min):
+        return "", _case(own, "good" if len(own.good) < len(own.bad) else "bad")
+    for sort, verdict in (("bad", "good"), ("good", "bad")):
+        since = own.since.get(sort, 0) + (verdict == just_said)
+        if since >= _verdicts_between(own, sort, judge) and (case := _case(own, sort)):
+            return "", case
     return example, ""
+
+
+def _case(own: JudgingState, sort: str) -> str:
+    """The next planted case of this sort; empty: it is being asked about."""
+    case = own.next_case(sort)
+    return "" if case in own.open else case
+
+
+def _verdicts_between(own: JudgingState, sort: str, judge: JudgeSettings) -> int:
+    """`check_every`; fewer while fewer cases of this sort are known than count."""
+    known = len(own.bad if sort == "bad" else own.good)
+    return max(1, judge.check_every * known // WINDOW)
 
 
 def _hand_over(state: State) -> Outcome:
@@ -95,7 +144,7 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     verdict, told = agreed(judged.votes), spokesman(judged.votes)
     example, case = ("", subject) if asked.planted else (subject, "")
     given = ev.VerdictGiven(
-        verdict=verdict, example=example, case=case, expected=own.cases.get(case, ""),
+        verdict=verdict, example=example, case=case, expected=own.expected(case),
         votes=tuple(vote.verdict for vote in judged.votes),
         quote=told.quote, reason=told.reason, better=told.better, attempt=asked.attempt, model=own.judge.model,
         prompt_hash=own.judge.prompt_hash, weights_version=judged.weights_version,
@@ -104,11 +153,10 @@ def _on_answered(state: State, input_: inp.JudgeAnswered, now_ns: int) -> Outcom
     outcome = Outcome([given], [])
     if subject in own.waiting:
         outcome = _decided(state, given, input_, distrust(own, settings.judge.trust_min))
-    if blocked(Activity.JUDGING, state):
-        return outcome
+    if asked.planted or own.failures or blocked(Activity.JUDGING, state):
+        return outcome  # what is asked next follows from this answer
     # The next question in the same transaction: an append less to wait for. What was answered is still open in `own`.
-    since_case = own.since_case + (not asked.planted)
-    return outcome.then(_ask(own, settings.judge, *_next(own, settings.judge, down=False, since_case=since_case)))
+    return outcome.then(_ask(own, settings.judge, *_next(own, settings.judge, verdict)))
 
 
 def _decided(state: State, given: ev.VerdictGiven, input_: inp.JudgeAnswered, doubt: str) -> Outcome:

@@ -4,7 +4,13 @@ from typing import Literal
 
 import msgspec
 
+from apollod.core.judging.suspicion import Suspicion
 from apollod.core.judging.votes import Verdict
+
+SAME, CHANGED = "same:", "changed:"
+"""How the ids of cases begin that are made of an example that a person approved: it is good as it is, and bad with a
+change that nobody would approve."""
+MADE_MAX = 20
 
 
 class Asked(msgspec.Struct, gc=False):
@@ -15,10 +21,12 @@ class Asked(msgspec.Struct, gc=False):
 
 
 class Judge(msgspec.Struct, frozen=True):
-    """Whose verdicts they are. Another model or another prompt has to earn trust anew."""
+    """Whose verdicts they are. Trust belongs to all of it together."""
 
     model: str = ""
     prompt_hash: str = ""
+    endpoint: str = ""
+    sampling: str = ""
 
 
 class JudgingState(msgspec.Struct):
@@ -47,12 +55,17 @@ class JudgingState(msgspec.Struct):
     cases: dict[str, Literal["good", "bad"]] = {}
     due: dict[str, None] = {}
     """cases that this judge was never asked about"""
-    turn: int = 0
-    """how many cases were asked again; which one is next follows from it"""
-    since_case: int = 0
-    """verdicts on examples since the last planted case"""
-    since_case_of_dreams: int = 0
-    """the same, on what was dreamt"""
+    reviewed: dict[str, None] = {}
+    """examples that people approved, the newest last, at most `MADE_MAX`: cases are made of them"""
+    turns: dict[str, int] = {}
+    """how many cases of each sort were asked again; which one is next follows from it"""
+    since: dict[str, int] = {}
+    """verdicts since the last planted case that could show them wrong: those that said good since one that is bad
+    (`bad`), those that said bad since one that is good (`good`)"""
+    suspicions: dict[str, Suspicion] = {}
+    """by sort of cases"""
+    approved: dict[str, None] = {}
+    """what it approved since it was last sure that it gets nothing bad wrong"""
     said: dict[str, Verdict] = {}
     """its verdicts on examples about which a person can still say otherwise"""
     good: list[bool] = []
@@ -62,7 +75,19 @@ class JudgingState(msgspec.Struct):
     verdicts: int = 0
     """on examples, over the life of the journal"""
 
-    @property
-    def next_case(self) -> str:
-        """The planted case whose turn it is to be asked again; empty: there is none."""
-        return list(self.cases)[self.turn % len(self.cases)] if self.cases else ""
+    def next_case(self, sort: str) -> str:
+        """The planted case of this sort whose turn it is to be asked again; empty: there is none. Those made of what
+        people approved come in turn with the others."""
+        made = [(SAME if sort == "good" else CHANGED) + example for example in self.reviewed]
+        cases = [*made, *(case for case, expected in self.cases.items() if expected == sort)]
+        return cases[self.turns.get(sort, 0) % len(cases)] if cases else ""
+
+    def knows(self, case: str) -> bool:
+        """Does it come in turn?"""
+        return case in self.cases or case.partition(":")[2] in self.reviewed
+
+    def expected(self, case: str) -> str:
+        """The right verdict on a planted case; empty: it is none."""
+        if case.startswith((SAME, CHANGED)):
+            return "good" if case.startswith(SAME) else "bad"
+        return self.cases.get(case, "")

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 
 from apollod.core import effects as fx
 from apollod.core import inputs as inp
+from apollod.core.intake.events import Removed
 from apollod.core.judging.events import Failing
+from apollod.core.judging.state import SAME
 from apollod.core.judging.votes import spokesman
+from apollod.curation.judging.cases import spoiled
 from apollod.curation.judging.reply import better_record
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import Failure, answered
@@ -26,10 +29,10 @@ async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | 
     judge = context.judge
     assert judge is not None
     if effect.planted:
-        case = judge.cases.get(effect.subject)
+        case, removed = await _planted(context, effect.subject)
         if case is None:
             return _failed(effect, "refused", f"there is no case {effect.subject}")
-        judged = await judge.ask(case.canonical, effect.votes, effect.temperature)
+        judged = await judge.ask(case, effect.votes, effect.temperature, removed)
         return inp.JudgeAnswered(effect.subject, effect.attempt, judged)
     accepted = (await context.journal.accepted_of([effect.subject])).get(effect.subject)
     if accepted is None:
@@ -42,6 +45,20 @@ async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | 
         return inp.JudgeAnswered(effect.subject, effect.attempt, judged)
     line = await given_line(context, written.canonical, f"judge:{effect.subject}")
     return inp.JudgeAnswered(effect.subject, effect.attempt, judged, line)
+
+
+async def _planted(context: Context, case: str) -> tuple[bytes | None, tuple[Removed, ...]]:
+    """The canonical record of a case, None where there is none, and what was stripped from it."""
+    assert context.judge is not None
+    known = context.judge.cases.get(case)
+    if known is not None:
+        return known.canonical, ()
+    sort, _, example = case.partition(":")
+    accepted = (await context.journal.accepted_of([example])).get(example)
+    if accepted is None:
+        return None, ()
+    record = bytes(accepted.record)
+    return (record if f"{sort}:" == SAME else spoiled(record)), accepted.removed
 
 
 def _failed(effect: fx.AskJudge, cause: Failing, why: str, retry_after_s: float = 0.0) -> inp.JudgeFailed:

@@ -2,7 +2,10 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from property.test_continuation import archived
 from property.test_core_properties import stopped
 from support.judged_world import CASES, JUDGED, JudgedWorld, configured
@@ -13,6 +16,7 @@ from apollod.core import inputs as inp
 from apollod.core.continuation import carried_state
 from apollod.core.intake.evidence import Evidence
 from apollod.core.judging.agreement import LEAST, WINDOW, Agreement, agreement, distrust
+from apollod.core.judging.suspicion import SURE, Suspicion, alarming, seen, suspected
 from apollod.core.judging.votes import Vote, agreed, spokesman
 from apollod.core.judging.wanted import wants_judge
 from apollod.core.rates import wilson
@@ -319,12 +323,16 @@ def test_agreement_with_people_counts_and_can_win_trust() -> None:
 def test_one_that_was_trusted_loses_it_where_people_decide_otherwise(world: JudgedWorld) -> None:
     assert distrust(world.state.judging, MIN) == ""
     world.give(inp.PauseRequested("t"))
-    for number in range(12):
+    number = 0
+    while not distrust(world.state.judging, MIN):
+        number += 1
+        assert number < 40
         world.lines(f"x{number}", source=f"f{number}")
         world.says("good")  # approved, at first: it waits to be learned, and a person sees it in time
         world.decides("decline", f"x{number}")
     assert "below trust_min" in distrust(world.state.judging, MIN)
     world.lines("y", source="y")
+    world.calibrate(liar=True)
     world.says("good")
     assert world.state.review.held["y"].waits_for == "person"
 
@@ -350,9 +358,9 @@ def test_a_planted_case_comes_again_among_the_verdicts_each_in_its_turn(world: J
     while world.questions:
         order.append(world.questions[0].planted)
         world.case() if order[-1] else world.says("good")
-    assert 6 <= sum(order) <= 30 / JUDGED.judge.check_every
+    assert 6 <= sum(order) <= 10, "after every third verdict, since 30 of 100 bad cases are known; more rarely then"
     again = [e.case for e in world.of(ev.VerdictRequested) if e.case][len(CASES) :]
-    assert again == [case.id for case in CASES][: len(again)]
+    assert again == [case.id for case in CASES if case.expected == "bad"][: len(again)], "what is bad: it says good"
 
 
 def test_another_model_or_prompt_has_to_earn_it_anew_and_new_cases_are_asked_first(world: JudgedWorld) -> None:
@@ -360,13 +368,13 @@ def test_another_model_or_prompt_has_to_earn_it_anew_and_new_cases_are_asked_fir
     after.judge = configured(cases=[*CASES, ev.Planted("new", "bad")])
     after.up()
     assert [asked.subject for asked in after.questions] == ["new"]
-    assert distrust(after.state.judging, MIN) == "20 of 21 planted cases were asked"
+    assert distrust(after.state.judging, MIN) == "60 of 61 planted cases were asked"
     after.calibrate()
     assert distrust(after.state.judging, MIN) == ""
     other = after.successor()
     other.judge = configured("another prompt")
     other.up()
-    assert distrust(other.state.judging, MIN) == "0 of 20 planted cases were asked"
+    assert distrust(other.state.judging, MIN) == "0 of 60 planted cases were asked"
     assert len(other.questions) == 2
 
 
@@ -402,10 +410,119 @@ def test_the_figure_is_of_the_last_ones_and_balanced() -> None:
     assert wilson(0, 0) == (0.0, 1.0) and wilson(10, 10)[1] == pytest.approx(1.0)
     w = JudgedWorld().up()
     w.calibrate()
-    w.lines(*(f"x{n}" for n in range(620)))
+    w.lines(*(f"x{n}" for n in range(1620)))
     while w.questions:
-        w.case() if w.questions[0].planted else w.says("good")
+        w.case() if w.questions[0].planted else w.says("bad" if int(w.questions[0].subject[1:]) % 2 else "good")
     assert len(w.state.judging.good) == len(w.state.judging.bad) == WINDOW
+
+
+# --- one that becomes worse ------------------------------------------------------------------------------------------
+
+
+def lie(w: JudgedWorld, learning: bool = False) -> None:
+    """It says good to everything, until it is trusted no longer. `learning`: what it approves is learned at once."""
+    while not w.of(ev.JudgeDistrusted):
+        if w.questions[0].planted:
+            w.case(liar=True)
+        else:
+            w.says("good", about=w.questions[0].subject)
+        if learning:
+            w.settle()
+
+
+def test_one_that_begins_to_say_yes_is_stopped_and_what_waits_still_is_recalled(world: JudgedWorld) -> None:
+    world.give(inp.PauseRequested("t"))
+    world.lines(*(f"honest{n}" for n in range(30)), source="h")
+    while world.questions:
+        world.case() if world.questions[0].planted else world.says("good")
+    world.lines(*(f"x{n}" for n in range(200)), source="x")
+    lie(world)
+    (ended,) = world.of(ev.JudgeDistrusted)
+    approved = [e.example for e in world.of(ev.ExampleApproved) if e.example.startswith("x")]
+    assert 0 < len(approved) <= 12 and "what is bad wrong" in ended.reason
+    assert set(approved) <= set(ended.recalled) and not ended.learned
+    held = world.state.review.held
+    assert all(held[one].waits_for == "person" and "no longer sure" in held[one].reason for one in ended.recalled)
+    assert not any(one in ended.recalled for one in ("honest0", "honest1")), "believed: a case was passed since"
+    assert distrust(world.state.judging, MIN) == "0 of 60 planted cases were asked"
+
+
+def test_what_it_approved_before_it_was_stopped_and_was_learned_is_named(world: JudgedWorld) -> None:
+    world.lines(*(f"x{n}" for n in range(100)), source="x")
+    lie(world, learning=True)
+    (ended,) = world.of(ev.JudgeDistrusted)
+    learned = set(world.learned())
+    assert ended.learned and set(ended.learned) <= learned and not set(ended.recalled) & learned
+
+
+def test_one_that_lies_for_good_is_examined_once_and_then_asked_no_more_cases_than_before(world: JudgedWorld) -> None:
+    world.lines(*(f"x{n}" for n in range(50)), source="x")
+    lie(world)
+    world.calibrate(liar=True)
+    before = len([e for e in world.of(ev.VerdictRequested) if e.case])
+    assert "below trust_min" in distrust(world.state.judging, MIN)
+    while world.questions:
+        world.case(liar=True) if world.questions[0].planted else world.says("good")
+    cases = [e for e in world.of(ev.VerdictRequested) if e.case][before:]
+    assert len(world.of(ev.JudgeDistrusted)) == 1 and len(cases) <= 50 / 2
+
+
+def test_one_slip_is_followed_by_cases_until_they_clear_it(world: JudgedWorld) -> None:
+    world.lines(*(f"x{n}" for n in range(40)), source="x")
+    while not world.questions or not world.questions[0].planted:
+        world.says("good")
+    world.case(liar=True)
+    asked = 0
+    while suspected(world.state.judging.suspicions):
+        assert all(one.planted for one in world.questions[1:]), "nothing else is asked meanwhile"
+        asked += 1
+        world.case()
+    assert 1 <= asked <= 3 and not world.of(ev.JudgeDistrusted) and not distrust(world.state.judging, MIN)
+
+
+def test_what_people_approve_becomes_a_case_as_it_is_and_with_a_change(world: JudgedWorld) -> None:
+    world.lines("a", "b", hold=1.0)
+    world.decides("approve", "a", "b")
+    world.decides("decline", "b")
+    own = world.state.judging
+    assert own.next_case("good") == "same:a" and own.next_case("bad") == "changed:a"
+    world.lines(*(f"x{n}" for n in range(9)), source="x")
+    while not (world.questions and world.questions[0].planted):
+        world.says("good")
+    assert world.questions[0].subject == "changed:a"
+    world.fails("refused", "no change would make it bad")
+    assert "a" not in world.state.judging.reviewed and len(world.state.judging.bad) == 30
+
+
+def test_another_endpoint_or_sampling_has_to_earn_it_anew(world: JudgedWorld) -> None:
+    for changes in ({"endpoint": "http://other/v1"}, {"sampling": "1 vote at temperature 0"}):
+        after = world.successor()
+        after.judge = msgspec.structs.replace(configured(), **changes)
+        after.up()
+        assert distrust(after.state.judging, MIN) == "0 of 60 planted cases were asked"
+
+
+@pytest.mark.parametrize(("trust_min", "cases"), [(0.6, 8), (0.8, 4), (0.9, 3), (1.0, 2)])
+def test_the_higher_the_trust_the_fewer_wrong_answers_end_it(trust_min: float, cases: int) -> None:
+    found = {"bad": Suspicion()}
+    for _ in range(200):
+        found["bad"] = seen(found["bad"], True, trust_min)
+    assert found["bad"].e_value <= SURE
+    count = 0
+    while not alarming(found):
+        found["bad"], count = seen(found["bad"], False, trust_min), count + 1
+    assert count <= cases
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.sampled_from([0.6, 0.8, 0.95]))
+def test_the_evidence_of_one_answer_is_fair(rights: list[bool], trust_min: float) -> None:
+    """At the tolerated share the mean of the next e-value is at most the present one and 1 (which is what bounds false
+    alarms), whatever came before."""
+    now = Suspicion()
+    for right in rights:
+        now = seen(now, right, trust_min)
+    after = trust_min * seen(now, True, trust_min).e_value + (1 - trust_min) * seen(now, False, trust_min).e_value
+    assert after <= (now.e_value + 1) * (1 + 1e-9)
 
 
 def test_what_votes_amount_to() -> None:

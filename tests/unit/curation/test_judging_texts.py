@@ -4,6 +4,7 @@ import json
 from importlib.resources import files
 from itertools import groupby
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,6 +164,47 @@ def test_where_a_text_cannot_stand_there_is_no_better_answer() -> None:
 
 
 # --- planted cases ---------------------------------------------------------------------------------------------------
+
+
+def test_some_bad_cases_tell_the_judge_to_call_them_good() -> None:
+    lines = (files("apollod") / "data" / "judge_cases.jsonl").read_bytes().splitlines()
+    plain = cases.read_cases(lines, "shipped")
+    found = cases.with_injections(plain)
+    added = [case for case in found if case not in plain]
+    assert len(added) >= 5 and {case.planted.expected for case in added} == {"bad"}
+    assert cases.with_injections(plain) == found, "the same ones at every start"
+    for text in cases.INJECTIONS:
+        assert any(msgspec.json.encode(text)[1:-1] in case.canonical for case in added)
+
+
+LONG = "The daemon keeps one copy of the weights in shared memory, and the trainer writes to it while requests run on."
+
+
+@pytest.mark.parametrize(
+    ("answer", "spoiled"),
+    [
+        ({"content": f"{LONG} {LONG}"}, "ends in the middle of a word"),
+        ({"content": "It listens on port 7341."}, "It listens on port 0674."),
+        ({"content": "Yes."}, None),
+        (
+            {"content": "", "tool_calls": [{"function": {"name": "read", "arguments": {"path": "src/main.py"}}}]},
+            'ain.pysrc/m',
+        ),
+        ({"content": "", "tool_calls": [{"function": {"name": "now", "arguments": {}}}]}, None),
+    ],
+)  # fmt: skip
+def test_an_approved_answer_is_spoiled_so_that_it_is_bad_for_sure(answer, spoiled) -> None:
+    record = record_of({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", **answer}]})
+    found = cases.spoiled(record.canonical)
+    if spoiled is None:
+        assert found is None
+        return
+    assert found is not None and found != record.canonical
+    if answer["content"].startswith(LONG):
+        text = msgspec.json.decode(found)["messages"][-1]["content"]
+        assert answer["content"].startswith(text) and answer["content"][len(text)].isalpha()
+    else:
+        assert spoiled.encode() in found
 
 
 def test_the_shipped_cases_are_enough_to_be_trusted_and_half_of_each_subject_is_bad() -> None:

@@ -39,7 +39,7 @@ def test_our_own_engine_serves_everybody_else_before_the_judge(overrides, flag, 
 def test_who_judges() -> None:
     own = Judge(config("judge.mode=all", "engine.served_name=tiny", "engine.host=::1", "engine.port=81"))
     assert own.configured().served and own.configured().endpoint == "http://[::1]:81/v1"
-    assert own.model == "tiny" and len(own.configured().cases) == 32
+    assert own.model == "tiny" and len(own.configured().cases) == 39
     other = Judge(config("judge.mode=all", *ELSEWHERE))
     assert not other.configured().served and other.model == "big"
 

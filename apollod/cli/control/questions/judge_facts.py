@@ -29,6 +29,11 @@ _OTHERWISE = f"""
         OR (v.verdict = 'bad' AND r.decision = 'approved')
     ORDER BY v.seq DESC LIMIT {SHOWN}
 """
+_ENDED = """
+    SELECT strftime('%Y-%m-%dT%H:%M:%SZ', at_ns / 1000000000, 'unixepoch') AS at, body ->> '$.reason' AS reason,
+        body -> '$.recalled' AS recalled, body -> '$.learned' AS learned
+    FROM events WHERE kind = 'judge.distrusted' ORDER BY seq DESC
+"""
 _SAID = "SELECT verdict, count(*) AS times FROM verdicts WHERE example IS NOT NULL GROUP BY verdict ORDER BY verdict"
 
 
@@ -38,7 +43,11 @@ def show(args: argparse.Namespace) -> int:
     about = _about(args)
     wrong = [{**row, **about.get(str(row["case"]), {})} for row in rows.objects(path, _WRONG)]
     otherwise, said = rows.objects(path, _OTHERWISE), dict(rows.tuples(path, _SAID))
-    told = {**judge, "said": said, "wrong": wrong, "otherwise": otherwise}
+    ended = [
+        {**row, "recalled": json.loads(str(row["recalled"])), "learned": json.loads(str(row["learned"]))}
+        for row in rows.objects(path, _ENDED)
+    ]
+    told = {**judge, "said": said, "wrong": wrong, "otherwise": otherwise, "distrusted": ended}
     print(json.dumps({"schema_version": SCHEMA_VERSION, **told}) if args.json else "\n".join(_lines(told)))
     return 0
 
@@ -101,4 +110,10 @@ def _lines(j: dict[str, Any]) -> list[str]:
         against = [(o["example"][:12], o["verdict"], o["decision"], o["by"], o["reason"]) for o in j["otherwise"]]
         lines += ["", "where a person decided otherwise, the newest first:"]
         lines.append(render.table(["example", "judge", "decision", "by", "the judge's reason"], against))
+    for one in j["distrusted"]:
+        lines += ["", f"trust ended {one['at']}: {one['reason']}"]
+        if one["recalled"]:
+            lines.append(f"  {len(one['recalled'])} examples that it had approved since it was last sure wait for you")
+        if one["learned"]:
+            lines.append(f"  learned meanwhile: {' '.join(one['learned'])}")
     return [render.plain(line) for line in lines]

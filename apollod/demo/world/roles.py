@@ -8,14 +8,13 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any, Literal
 
-from apollod.curation.judging.cases import read_cases
 from apollod.curation.judging.question import question_about
 from apollod.demo.world import instructions, reading, scenarios
 from apollod.demo.world.instructions import Instruction
 from apollod.demo.world.scenarios import Act, How, Scenario, Split
+from apollod.supervisor.judge import planted_cases
 
 Misbehaviour = Literal["repeat", "leak", "echo", "yes"]
 """An imagination that has one scenario only, one that says the behaviour, one that returns its material; a judge for
@@ -132,8 +131,7 @@ def better(said: Sequence[Instruction], scenario: Scenario, text: str) -> str:
 @cache
 def planted() -> Mapping[str, str]:
     """The right verdict by the transcript of a case."""
-    path = resources.files("apollod") / "data" / "judge_cases.jsonl"
-    cases = read_cases(path.read_bytes().splitlines(), path.name)
+    cases = planted_cases(())
     return {question_about(case.canonical).messages[1]["content"]: case.planted.expected for case in cases}
 
 

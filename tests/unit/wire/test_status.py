@@ -318,7 +318,7 @@ def full_state() -> State:
             turn="ask",
             learned=[True, False],
         ),
-        judging=JudgingState(judge=Judge("m", "h"), good=[True] * 10, bad=[True] * 8 + [False] * 2),
+        judging=JudgingState(judge=Judge("m", "h"), good=[True] * 50, bad=[True] * 40 + [False] * 10),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
             last={"facts.passed": {"a": 0.0}},
@@ -428,7 +428,7 @@ def test_the_page_of_a_status():
     assert len(lines) <= 21
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
     assert f"quality     {alarm}; nobody could be told: gone" in lines
-    assert "judge       m on all, trusted, agreement 0.90 (0.61 to 0.97), 0 wait (the judge was not read yet)" in lines
+    assert "judge       m on all, trusted, agreement 0.90 (0.80 to 0.94), 0 wait (the judge was not read yet)" in lines
     assert "growth      journal 2.0 KiB a day, history 1.0 GiB a day; the disk is full in 12.5 days" in lines
     assert lines[1] == "waits       step (paused by ctl); alignment (the engine is away)"
     assert (

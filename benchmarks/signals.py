@@ -18,7 +18,7 @@ from apollod.curation.conversation import Moment, Remark, Said
 from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
 from apollod.curation.formats.table import READERS
-from apollod.curation.moments import Learned, Rules, learn
+from apollod.curation.moments import Rules
 from apollod.curation.signals.evidence_of import evidence_of
 from benchmarks import report
 from benchmarks.signal_sample import Labelled, read
@@ -78,17 +78,13 @@ def score(half: str) -> dict[str, Score]:
         found = Counter(
             f"{one.kind}:{one.polarity}" if one.kind in SAYS else one.kind
             for item in moments_of(labelled)
-            for one in evidence_of(item, _learned(item), Rules())
+            for one in evidence_of(item, Rules())
         )
         marked = Counter(labelled.cues)
         for n, which in enumerate((found & marked, found - marked, marked - found)):
             for cue, times in which.items():
                 scores[cue][n] += times
     return {cue: (one[0], one[1], one[2]) for cue, one in scores.items()}
-
-
-def _learned(item: Moment | Remark) -> Learned | str:
-    return learn(item, Rules()) if isinstance(item, Moment) else ""
 
 
 def _in_a_session(item: Moment | Remark) -> Moment | Remark:
@@ -112,13 +108,12 @@ def _in_a_session(item: Moment | Remark) -> Moment | Remark:
 
 
 def _rate(moments: list[Moment | Remark]) -> float:
-    """Turns a second. What is learned of them is made before, as it is without cues."""
-    given = [(moment, _learned(moment)) for moment in moments]
+    """Turns a second."""
     turns, begin = 0, time.process_time()
     while (spent := time.process_time() - begin) < SECONDS:
-        for moment, learned in given:
-            evidence_of(moment, learned, Rules())
-        turns += len(given)
+        for moment in moments:
+            evidence_of(moment, Rules())
+        turns += len(moments)
     return turns / spent
 
 

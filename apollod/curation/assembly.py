@@ -31,6 +31,7 @@ from apollod.curation.conversation import (
     Whole,
 )
 from apollod.curation.typed_ahead import TypedAhead, has_open_calls, is_mid_run, said_again
+from apollod.wire.context_window import size_of
 from apollod.wire.records import Form
 
 CONTEXT_BYTES = 256 << 10  # of text before a moment; what a step takes of it is cut by tokens later
@@ -105,7 +106,10 @@ class Assembly:
         if not self.waits:
             return self._shown()
         line = self._lines[-1]
-        moment = Moment(line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh, then=then)
+        moment = Moment(
+            line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh, then=then,
+            lines=tuple(self._lines),
+        )  # fmt: skip
         self._fresh, self.given = len(self._messages), line
         return [moment]
 
@@ -295,8 +299,8 @@ class Assembly:
         first, closed = max(self._fresh, place), list[Closed]()
         if any(_is_answer(said) for said in self._messages[first:]):
             lines = self._lines[-1], self._lines[first]
-            whole = tuple(self._messages)
-            closed = [Moment(*lines, self._session, whole, first, taken_back=how, back_to=place, then=then)]
+            whole, each = tuple(self._messages), tuple(self._lines)
+            closed = [Moment(*lines, self._session, whole, first, taken_back=how, back_to=place, then=then, lines=each)]
         elif any(_is_answer(said) for said in self._messages[place:first]):
             closed = [self._remark(line, taken_back=how, back_to=place, then=then)]
         self._cut(place)
@@ -318,20 +322,26 @@ class Assembly:
         self._fresh = min(self._fresh, place)
 
     def _forget(self) -> list[Closed]:
-        """Forget what is too long ago to be context. What is left begins with a prompt where one is left, and depends
-        on nothing but the messages, so that a log that is read again gives the same context."""
-        place, size = 0, self._size
+        """Forget what is too long ago to be context. What is left begins with a prompt: the first one of those that are
+        left, or the one that the running turn answers, however long ago that is. It depends on nothing but the
+        messages, so that a log that is read again gives the same context."""
+        prompts = [n for n, said in enumerate(self._messages) if said.prompt]
+        last = prompts[-1] if prompts else -1
+        place, size = 0, self._size - (self._sizes[last] if prompts else 0)
         while place < len(self._messages) - 1 and size > CONTEXT_BYTES // 2:  # half: not for each message
-            size -= self._sizes[place]
+            size -= self._sizes[place] if place != last else 0
             place += 1
-        place = next((n for n in range(place, len(self._messages)) if self._messages[n].prompt), place)
+        place = next((n for n in prompts if n >= place), place)
         closed = self.settle() if self._fresh < place else []
-        for said in self._messages[:place]:
-            if said.part_of:
+        asked = last if 0 <= last < place else None
+        for n, said in enumerate(self._messages[:place]):
+            if said.part_of and n != asked:
                 _remember(self._forgotten, said.part_of, None)
-        del self._messages[:place], self._lines[:place], self._sizes[:place]
+        gone = slice(0, place) if asked is None else slice(asked + 1, place)
+        for kept in (self._messages, self._lines, self._sizes):
+            del kept[gone], kept[: asked or 0]
         self._size = sum(self._sizes)
-        self._fresh = max(0, self._fresh - place)
+        self._fresh = max(0, self._fresh - place) + (asked is not None)
         return closed
 
     def _mark(self, line: int, signal: Signal) -> list[Closed]:
@@ -365,11 +375,7 @@ def _is_answer(said: Said) -> bool:
 
 def _size(said: Said) -> int:
     """Characters that the model sees of it, roughly."""
-    message = said.message
-    size = len(message["content"]) + len(message.get("reasoning_content", ""))
-    for call in message.get("tool_calls", ()):
-        size += len(str(call["function"]["arguments"]))
-    return size
+    return size_of(said.message)
 
 
 def _joined(first: Form, second: Form) -> Form:

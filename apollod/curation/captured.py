@@ -27,11 +27,12 @@ class _Conversation(msgspec.Struct):
     messages: list[dict[str, Any]] = []
 
 
-def joined(line: Line, captured: Callable[[str], Sequence[Captured]]) -> Line:
+def joined(line: Line, captured: Callable[[str], Sequence[Captured]], prompt_most: int = 1 << 62) -> Line:
     """The line with the tokens of those of its answers that are captured.
 
     The prompt is kept as the engine saw it where nothing was taken out of it; the trainer uses it if its text is that
-    of the record, which a log with less than the whole conversation has not.
+    of the record, which a log with less than the whole conversation has not. One of more than `prompt_most` tokens is
+    not kept: no step could take it.
     """
     if not line.origin.responses or not line.responses:
         return line
@@ -43,7 +44,8 @@ def joined(line: Line, captured: Callable[[str], Sequence[Captured]]) -> Line:
     for turn, response in zip(turns, line.responses, strict=True):
         for place in range(first, len(named)):
             if taken := next((one for one in named[place] if says(turn, one.text)), None):
-                prompt = taken.prompt if not (found or line.removed) else ()
+                whole = not (found or line.removed or line.origin.left_out or line.origin.shortened)
+                prompt = taken.prompt if whole and len(taken.prompt) <= prompt_most else ()
                 response = msgspec.structs.replace(response, sampled=Sampled(taken.name, taken.answer, prompt))
                 first = place + 1
                 break

@@ -169,6 +169,8 @@ class Moment(msgspec.Struct, frozen=True):
     """the prompt that ended it, or in whose place the one that was taken back stood"""
     unlearned: str = ""
     """why nothing of it is learned, see `Whole`"""
+    lines: tuple[int, ...] = ()
+    """of the source in which each message begins; none where one record holds all"""
 
 
 class Remark(msgspec.Struct, frozen=True):

@@ -182,4 +182,20 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-FORMS: dict[str, Callable[[Exported], Row]] = {"trl": trl, "openai": openai, "atif": atif}
+def _whole(write: Callable[[Exported], Row]) -> Callable[[Exported], Row]:
+    """Parts are how we fit a long answer into steps: others get the answer once, whole, in place of its first part."""
+
+    def row(example: Exported) -> Row:
+        messages = example.form.get("messages", ())
+        part = next((one["part"] for one in messages if "part" in one), None)
+        if part is None:
+            return write(example)
+        if part[0]:
+            return Row(None, "a later part of a long answer, which is written whole in place of its first part")
+        whole = [{key: value for key, value in one.items() if key != "part"} for one in messages]
+        return write(example._replace(form={**example.form, "messages": whole}))
+
+    return row
+
+
+FORMS: dict[str, Callable[[Exported], Row]] = {"trl": _whole(trl), "openai": _whole(openai), "atif": _whole(atif)}

@@ -1,25 +1,36 @@
-"""What is learned of a moment: which of its answers, after how much of what was said before.
+"""What is learned of a moment: each of its answers as an example of its own, after as much as a step takes of what was
+said before.
 
-Pure. The rules come from the configuration of the source; the same moment under the same rules gives the same record.
+Pure. The rules come from the configuration of the source; the same moment under the same rules gives the same records.
+How much is said before an answer is bounded here by characters, so that the journal does not keep a conversation once
+for each of its answers, and by tokens in the trainer, by the same rules (`wire.context_window`). An answer that is too
+long for one step is learned in parts, an example each (docs/decisions/0024).
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
 
+from apollod.core.inputs import Response
 from apollod.core.intake.events import Origin, Removed
 from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found
-from apollod.curation.responses import Taught, taught, taught_by
-from apollod.curation.stripping import INSTRUCTION, Stripping, strip
+from apollod.curation.responses import Answer, Taught, answer_of, taught
+from apollod.curation.stripping import INSTRUCTION, TOOLS, Stripping, strip, strip_one
 from apollod.errors import RecordRefused
+from apollod.wire.context_window import INSTRUCTING, shortened, size_of, window
 from apollod.wire.records import Form, Record, record_of_forms, turn_json
 
-CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is cut by tokens in the trainer
-
+CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is left out by tokens in the trainer
+TOOLS_SHARE = 4  # more than a quarter of the context is not spent on tools that are not called
+BYTES_PER_TOKEN = 2  # of an answer, at least, in ASCII; other letters may take a token a byte
+PARTS_MAX = 16
 
 WITHOUT = "said without the instruction"
+OTHERS = "another model's answers"
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -40,72 +51,62 @@ class Learned(NamedTuple):
     record: Record
     taught: Taught
     origin: Origin = Origin()
-    places: tuple[int, ...] = ()
-    """indices in the moment of the answers that are learned"""
+    place: int = -1
+    """index in the moment of the answer that is learned"""
     removed: tuple[Removed, ...] = ()
+    line: int = 0
+    """of the source in which the answer ends; 0: that of what the reader found"""
 
 
-def learn_item(item: Moment | Found, rules: Rules) -> Learned | str:
-    """The example of what a reader found, or the reason why there is none."""
-    return learn(item, rules) if isinstance(item, Moment) else learn_record(item.record, rules)
+class Gathered(NamedTuple):
+    """What comes of a moment. `found`: answers in it; `unlearned`: those of which nothing is learned, by reason; it has
+    "no answer" for a moment without any."""
+
+    learned: tuple[Learned, ...] = ()
+    unlearned: Mapping[str, int] = {}
+    found: int = 0
 
 
-def learn(moment: Moment, rules: Rules) -> Learned | str:
-    """The example of a moment, or the reason why there is none."""
+def learn(moment: Moment, rules: Rules) -> Gathered:
+    """The examples of a moment, one for each answer (or part of a long one), in order."""
+    answers = [n for n in range(moment.fresh, len(moment.messages)) if _is_answer(moment.messages[n].message)]
+    if not answers:
+        return Gathered(unlearned={"no answer": 1})
+    if why := _unlearned(moment, rules):
+        return Gathered(unlearned={why: len(answers)}, found=len(answers))
+    conversation = _Conversation(moment, rules)
+    learned, unlearned = list[Learned](), Counter[str]()
+    for n in answers:
+        if not may_be_learned(moment, moment.messages[n], rules):
+            unlearned[OTHERS] += 1
+            continue
+        if conversation.uninstructed(n):
+            unlearned[WITHOUT] += 1
+            continue
+        try:
+            learned += conversation.examples(n)
+        except RecordRefused as error:
+            unlearned[error.line()] += 1
+    return Gathered(tuple(learned), unlearned, len(answers))
+
+
+def _unlearned(moment: Moment, rules: Rules) -> str:
+    """Why no answer of a moment is learned, whatever it says; empty: some may be."""
     if moment.session.sidechain and not rules.sidechains:
         return "a sidechain"
     if moment.unlearned:
         return moment.unlearned
-    if moment.taken_back:
-        return f"taken back by the user ({moment.taken_back})"
-    answers = [n for n in range(moment.fresh, len(moment.messages)) if _is_answer(moment.messages[n].message)]
-    chosen = [n for n in answers if may_be_learned(moment, moment.messages[n], rules)]
-    if not answers:
-        return "no answer"
-    if not chosen:
-        return "another model's answers"
-    start = _start(moment, rules.context_tokens * CHARACTERS_PER_TOKEN)
-    shown = [(n, moment.messages[n]) for n in range(start, chosen[-1] + 1)]
-    try:
-        written = [_as_target(said, n in chosen) for n, said in shown if not _is_empty(said.message)]
-        forms, tools, removed, turns = _stripped(moment, written, rules.stripping)
-        record = record_of_forms(forms, tools, turns)
-    except RecordRefused as error:
-        return error.line()
-    if _uninstructed(removed, rules.stripping):
-        return WITHOUT
-    said = [moment.messages[n] for n in chosen]
-    origin = Origin(
-        session=moment.session.id,
-        agent=moment.session.agent,
-        version=moment.session.version,
-        records=tuple(one.id for one in said if one.id),
-        responses=tuple(one.response for one in said if one.response),
-        model=said[-1].model or moment.session.model,
-        first_line=moment.first_line,
-    )
-    return Learned(record, taught_by(forms, turns), origin, tuple(chosen), removed)
-
-
-def _stripped(
-    moment: Moment, written: list[tuple[Form, bytes]], stripping: Stripping
-) -> tuple[list[Form], list[dict[str, object]], tuple[Removed, ...], list[bytes]]:
-    """What `strip` leaves of turns, with how each of them is written. Raises RecordRefused."""
-    forms = [form for form, _ in written]
-    if moment.session.system and (not forms or forms[0]["role"] != "system"):
-        forms.insert(0, {"content": moment.session.system, "role": "system"})
-    left, tools, removed = strip(forms, stripping, moment.session.tools)
-    known = {id(form): turn for form, turn in written}  # a form of which nothing was taken is still the same object
-    return left, tools, removed, [known.get(id(form)) or turn_json(form) for form in left]
+    return f"taken back by the user ({moment.taken_back})" if moment.taken_back else ""
 
 
 def learn_record(record: Record, rules: Rules) -> Learned | str:
-    """The same of a record that came as it is to be learned: only what is to be stripped is taken out."""
+    """The example of a record that came as it is to be learned, or why there is none: only what is to be stripped is
+    taken out."""
     if record.kind != "messages":
         return WITHOUT if rules.stripping.instruction else Learned(record, taught(record))
     form = msgspec.json.decode(record.canonical)
     messages, tools, removed = strip(form["messages"], rules.stripping, form.get("tools", ()))
-    if _uninstructed(removed, rules.stripping):
+    if rules.stripping.instruction and all(one.why != INSTRUCTION for one in removed):
         return WITHOUT
     if removed:
         try:
@@ -115,9 +116,47 @@ def learn_record(record: Record, rules: Rules) -> Learned | str:
     return Learned(record, taught(record), removed=removed)
 
 
-def _uninstructed(removed: Sequence[Removed], stripping: Stripping) -> bool:
-    """Was it said without the instruction that was to be stripped?"""
-    return bool(stripping.instruction) and all(one.why != INSTRUCTION for one in removed)
+def gathered(item: Moment | Found, rules: Rules) -> Gathered:
+    """What comes of what a reader found; of a record that is refused there is its reason alone."""
+    if isinstance(item, Moment):
+        return learn(item, rules)
+    learned = learn_record(item.record, rules)
+    if isinstance(learned, str):
+        return Gathered(unlearned={learned: 1}, found=1)
+    return Gathered((learned,), found=max(1, len(learned.taught.responses)))
+
+
+def answer_key(moment: Moment, place: int, rules: Rules) -> str:
+    """The key by which an answer of a moment is known wherever it is learned; "" where there is nothing to learn."""
+    form = moment.messages[place].message
+    try:
+        return _Conversation(moment, rules).answer(place).key if _is_answer(form) else ""
+    except RecordRefused:
+        return ""
+
+
+def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
+    """Is it an answer of a model whose answers are learned?"""
+    model = said.model or moment.session.model
+    return "*" in rules.models or model in rules.models
+
+
+def parts_of(answer: Form, context_tokens: int) -> int:
+    """In how many parts an answer is learned: one, unless it might not fit into a step beside a prompt. Raises
+    RecordRefused for too many."""
+    if size_of(answer) * 4 <= context_tokens:  # nearly always; a character has at most four bytes
+        return 1
+    written = turn_json(answer)
+    ascii_ = sum(byte < 0x80 for byte in written)
+    tokens = ascii_ // BYTES_PER_TOKEN + len(written) - ascii_
+    if tokens * 8 <= context_tokens * 5:
+        return 1
+    parts = -(-tokens * 2 // context_tokens)
+    if parts > PARTS_MAX:
+        raise RecordRefused(
+            f"an answer too long to be learned in {PARTS_MAX} parts", "raise [trainer] max_tokens and context_tokens"
+        )
+    return parts
 
 
 def _is_answer(form: Form) -> bool:
@@ -129,34 +168,175 @@ def _is_empty(form: Form) -> bool:
     return form["role"] == "assistant" and not (form.get("tool_calls") or form["content"].strip())
 
 
-def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
-    """Is it an answer of a model whose answers are learned?"""
-    model = said.model or moment.session.model
-    return "*" in rules.models or model in rules.models
+class _Left(NamedTuple):
+    """A message after stripping. `form` None: nothing is left of it."""
+
+    form: Form | None
+    removed: Sequence[Removed] = ()
 
 
-def _as_target(said: Said, target: bool) -> tuple[Form, bytes]:
-    """A turn as context, or as what is learned, and how it is written; `weight` is the last key of the canonical
-    form. Raises RecordRefused."""
-    form = said.message
-    if form["role"] != "assistant" or target or form.get("weight") == 0:
-        return form, said.turn
-    return {**form, "weight": 0}, said.turn[:-1] + b',"weight":0}'
+class _Conversation:
+    """A moment from which one answer after the other is taken. What is done to a message is done once."""
+
+    def __init__(self, moment: Moment, rules: Rules) -> None:
+        self._moment = moment
+        self._rules = rules
+        session, messages = moment.session, moment.messages
+        told = session.system and (not messages or messages[0].message["role"] not in ("system",))
+        self._shift = 1 if told else 0  # of indices, against those of the moment
+        self._said = (Said({"content": session.system, "role": "system"}), *messages) if told else messages
+        self._roles = [said.message["role"] for said in self._said]
+        self._left: dict[int, _Left] = {}
+
+    def answer(self, place: int) -> Answer:
+        """What is known of the answer, whatever stands before it in a record."""
+        n = place + self._shift
+        return answer_of(self._newest(n, {"user"}), self._newest(n, {"user", "tool", *INSTRUCTING}), self._form(n))
+
+    def uninstructed(self, place: int) -> bool:
+        """Was it said without the instruction that was to be stripped?"""
+        return self._instructed is not None and place + self._shift <= self._instructed
+
+    def examples(self, place: int) -> list[Learned]:
+        """The example of an answer, or one for each of its parts. Raises RecordRefused."""
+        n = place + self._shift
+        answer, form = self.answer(place), self._form(n)
+        parts = parts_of(form, self._rules.context_tokens)
+        before = self._before(n)
+        made = []
+        for part in range(parts):
+            target, text = form, answer.text
+            if parts > 1:
+                target = {key: value for key, value in sorted({**form, "part": [part, parts]}.items())}
+                text = text[len(text) * part // parts : len(text) * (part + 1) // parts]
+            written = self._said[n].turn if target is self._said[n].message else turn_json(target)
+            turns = [*before.turns, written]
+            record = record_of_forms([*before.forms, target], self._tools([*before.forms, target]), turns)
+            end = len(b'{"messages":[') + sum(map(len, turns)) + len(turns) - 2
+            learned = Taught((Response(answer.key, end, part=part),), text)
+            removed = (*self._tools_removed, *before.removed)
+            made.append(Learned(record, learned, self._origin(n, before), place, removed, self._line(place)))
+        return made
+
+    def _before(self, n: int) -> "_Before":
+        """What is shown before message n."""
+        room = self._rules.context_tokens * CHARACTERS_PER_TOKEN
+        roles = self._roles[:n]
+        prompts = (k for k in range(n - 1, -1, -1) if self._said[k].prompt and self._look(k).form is not None)
+        asked = next(prompts, None)
+        if asked is None:
+            asked = next((k for k in range(n - 1, -1, -1) if roles[k] == "user" and self._look(k).form), None)
+        seen = window(roles, asked, self._size, room)
+        forms = {k: form for k in seen.kept if (form := self._look(k).form) is not None and not _is_empty(form)}
+        tight = set[int]()
+        for group, most in seen.tight:
+            members = [k for k in group if k in forms]
+            for k, form in zip(members, shortened([forms[k] for k in members], most), strict=True):
+                tight |= {k} if form != forms[k] else set()
+                forms[k] = form
+        removed, kept = list[Removed](), list[Form]()
+        turns = list[bytes]()
+        for k in seen.kept:
+            removed += [_moved(one, len(kept), forms.get(k)) for one in self._look(k).removed]
+            if k in forms:
+                form, turn = self._as_context(forms[k], self._said[k])
+                kept.append(form)
+                turns.append(turn)
+        left_out = sum(1 for k in range(n) if k not in forms and not _is_empty(self._said[k].message))
+        return _Before(kept, turns, removed, left_out, len(tight))
+
+    def _as_context(self, form: Form, said: Said) -> tuple[Form, bytes]:
+        """A message before the answer, and how it is written; `weight` is the last key of the canonical form."""
+        written = said.turn if form is said.message else turn_json(form)
+        if form["role"] != "assistant" or form.get("weight") == 0:
+            return form, written
+        return {**form, "weight": 0}, written[:-1] + b',"weight":0}'
+
+    def _look(self, k: int) -> _Left:
+        left = self._left.get(k)
+        if left is None:
+            left = self._left[k] = _Left(*strip_one(self._said[k].message, self._rules.stripping))
+        return left
+
+    def _form(self, k: int) -> Form:
+        return self._said[k].message
+
+    def _size(self, k: int) -> int:
+        form = self._look(k).form
+        return 0 if form is None else size_of(form)
+
+    def _newest(self, n: int, roles: set[str]) -> str:
+        """Content of the last message before n of one of these roles, as it is learned."""
+        for k in range(n - 1, -1, -1):
+            if self._roles[k] in roles and (form := self._look(k).form) is not None:
+                return str(form["content"])
+        return ""
+
+    @cached_property
+    def _instructed(self) -> int | None:
+        """Index of the first message with the instruction that is to be stripped, one behind the last if none has it;
+        None where none is."""
+        if not self._rules.stripping.instruction:
+            return None
+        told = (k for k in range(len(self._said)) if any(one.why == INSTRUCTION for one in self._look(k).removed))
+        return next(told, len(self._said))
+
+    @cached_property
+    def _tools_removed(self) -> tuple[Removed, ...]:
+        tools = self._moment.session.tools
+        if not tools or self._rules.stripping.level != "all":
+            return ()
+        return (Removed(0, -1, msgspec.json.encode(list(tools)).decode(), TOOLS),)
+
+    @cached_property
+    def _tools_size(self) -> int:
+        return len(msgspec.json.encode(self._moment.session.tools))
+
+    def _tools(self, forms: Sequence[Form]) -> Sequence[dict[str, Any]]:
+        """Those that could be called; where they would take too much of the context, those that are."""
+        tools = self._moment.session.tools
+        if not tools or self._rules.stripping.level == "all":
+            return ()
+        if self._tools_size <= self._rules.context_tokens * CHARACTERS_PER_TOKEN // TOOLS_SHARE:
+            return tools
+        called = {call["function"]["name"] for form in forms for call in form.get("tool_calls") or ()}
+        return [tool for tool in tools if (tool.get("function") or tool).get("name") in called]
+
+    def _origin(self, n: int, before: "_Before") -> Origin:
+        said, session = self._said[n], self._moment.session
+        lines = self._moment.lines
+        return Origin(
+            session=session.id,
+            agent=session.agent,
+            version=session.version,
+            records=(said.id,) if said.id else (),
+            responses=(said.response,) if said.response else (),
+            model=said.model or session.model,
+            first_line=lines[n - self._shift] if lines else self._moment.first_line,
+            left_out=before.left_out,
+            shortened=before.shortened,
+        )
+
+    def _line(self, place: int) -> int:
+        """In which an answer ends: before the next message begins."""
+        lines = self._moment.lines
+        if place + 1 >= len(lines):
+            return self._moment.line
+        return max(lines[place], lines[place + 1] - 1)
 
 
-def _start(moment: Moment, characters: int) -> int:
-    """Where the context begins: at the beginning if all of it up to what is learned fits, else at the earliest prompt
-    from which it does; the prompt of this turn in any case."""
-    start, size = moment.fresh, 0
-    fits = start if start < len(moment.messages) and moment.messages[start].prompt else None
-    for n in range(moment.fresh - 1, -1, -1):
-        size += len(moment.messages[n].message["content"])
-        if size > characters and fits is not None:
-            break
-        if moment.messages[n].prompt:
-            fits = n
-            if size > characters:
-                break
-    else:
-        return 0
-    return fits
+class _Before(NamedTuple):
+    """What is shown before an answer. `turns`: each as it is written in the record."""
+
+    forms: list[Form]
+    turns: list[bytes]
+    removed: list[Removed]
+    left_out: int
+    shortened: int
+
+
+def _moved(one: Removed, place: int, form: Form | None) -> Removed:
+    """What was taken out of a message, at its place in the record; within a message that was shortened, at most at its
+    end."""
+    at = one.at if one.at < 0 or form is None else min(one.at, len(form["content"]))
+    return msgspec.structs.replace(one, place=place, at=at)

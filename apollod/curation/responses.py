@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from apollod.core.inputs import Response
-from apollod.wire.records import Form, Record
+from apollod.wire.records import Form, Record, turn_json
 
 _WHITE = b" \t\n\r\x0b\x0c"
 _END = b"\xff"  # in no text
@@ -76,11 +76,25 @@ def taught_by(messages: Sequence[Form], turns: Sequence[bytes]) -> Taught:
         elif role != "assistant":
             last = message["content"]
         elif message.get("weight", 1):
-            content, made = message["content"], _made(turn).tool_calls if "tool_calls" in message else ()
-            calls = b"".join(map(_call, made))
-            responses.append(Response(_key(asked.encode(), last.encode(), content.encode(), calls), end - 1))
-            texts += [content, *_arguments(made)]
+            answer = answer_of(asked, last, message)
+            responses.append(Response(answer.key, end - 1))
+            texts.append(answer.text)
     return Taught(tuple(responses), "\n".join(texts))
+
+
+class Answer(NamedTuple):
+    """One answer. `key`: see above; `text`: what was said and called, for people's words."""
+
+    key: str
+    text: str
+
+
+def answer_of(asked: str, last: str, form: Form) -> Answer:
+    """The answer `form`. `asked`: the last message of the user before it; `last`: the last one of anybody else."""
+    made = _made(turn_json(form)).tool_calls if "tool_calls" in form else ()
+    calls = b"".join(map(_call, made))
+    key = _key(asked.encode(), last.encode(), form["content"].encode(), calls)
+    return Answer(key, "\n".join([form["content"], *_arguments(made)]))
 
 
 def _key(asked: bytes, last: bytes, answer: bytes, calls: bytes = b"") -> str:

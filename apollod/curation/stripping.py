@@ -64,21 +64,28 @@ def strip(
         removed.append(Removed(0, -1, msgspec.json.encode(left).decode(), TOOLS))
         left = []
     for message in messages:
-        role, content = message["role"], message["content"]
-        if role == "assistant":
-            kept.append(message)
-            continue
-        why = "marked" if message.get("strip") else "system" if _instructs(role, stripping.level) else ""
-        spans = [] if why else _spans(content, stripping)
-        if why or (spans and not _without(content, spans).strip() and role != "tool"):
-            removed.append(Removed(len(kept), -1, content, why or spans[0][2], role))
-            continue
-        at = 0
-        for begin, end, reason in spans:
-            removed.append(Removed(len(kept), begin - at, content[begin:end], reason))
-            at += end - begin
-        kept.append({**message, "content": _without(content, spans)} if spans else message)
+        stripped, taken = strip_one(message, stripping, len(kept))
+        removed += taken
+        if stripped is not None:
+            kept.append(stripped)
     return kept, left, tuple(removed)
+
+
+def strip_one(message: Form, stripping: Stripping, place: int = 0) -> tuple[Form | None, list[Removed]]:
+    """What is left of a message (None: nothing), the same object where nothing was taken, and what was taken out of
+    it. `place`: its index among those that are left."""
+    role, content = message["role"], message["content"]
+    if role == "assistant":
+        return message, []
+    why = "marked" if message.get("strip") else "system" if _instructs(role, stripping.level) else ""
+    spans = [] if why else _spans(content, stripping)
+    if why or (spans and not _without(content, spans).strip() and role != "tool"):
+        return None, [Removed(place, -1, content, why or spans[0][2], role)]
+    removed, at = list[Removed](), 0
+    for begin, end, reason in spans:
+        removed.append(Removed(place, begin - at, content[begin:end], reason))
+        at += end - begin
+    return {**message, "content": _without(content, spans)} if spans else message, removed
 
 
 def restored(messages: Sequence[Form], removed: Sequence[Removed]) -> list[Form]:

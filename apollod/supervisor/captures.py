@@ -58,4 +58,5 @@ def with_captured(config: Config, batch: Batch) -> Batch:
             for one in kept(config, response)
         ]
 
-    return msgspec.structs.replace(batch, lines=tuple(joined(line, captured) for line in batch.lines))
+    most = config.trainer.max_tokens
+    return msgspec.structs.replace(batch, lines=tuple(joined(line, captured, most) for line in batch.lines))

@@ -53,12 +53,14 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn. `weight` 0: an assistant turn that is context, not target. `msgspec.to_builtins` gives what a chat
+    """One turn. `weight` 0: an assistant turn that is context, not target. `part` (k, n): of a long answer the k-th of
+    n parts, from 0, is the target, and what comes before that is context. `msgspec.to_builtins` gives what a chat
     template takes."""
 
     role: str
     content: str
     name: str | None = None
+    part: tuple[int, int] | None = None
     reasoning_content: str | None = None
     tool_call_id: str | None = None
     tool_calls: list[ToolCall] | None = None
@@ -263,9 +265,12 @@ def message_form(value: Any, where: str, part: bool = False) -> Form:
     if role not in ROLES:
         raise RecordRefused(f"{where} has the role {short(role)}", f"use one of {', '.join(ROLES)}")
     form: dict[str, Any] = {"content": _content(value.get("content"), role, where)}
-    for name in ("name", "reasoning_content"):
-        if value.get(name) is not None:
-            form[name] = _string(value[name], f"{name} of {where}")
+    if value.get("name") is not None:
+        form["name"] = _string(value["name"], f"name of {where}")
+    if role == "assistant" and value.get("part") is not None:
+        form["part"] = _part(value["part"], where)
+    if value.get("reasoning_content") is not None:
+        form["reasoning_content"] = _string(value["reasoning_content"], f"reasoning_content of {where}")
     form["role"] = role
     if value.get("tool_call_id") is not None:
         form["tool_call_id"] = _string(value["tool_call_id"], f"tool_call_id of {where}")
@@ -342,6 +347,13 @@ def _weight(value: Any, where: str) -> int:
     if value not in (0, 1):
         raise RecordRefused(f"the weight of {where} is {short(value)}", "use 0 (context) or 1 (target)")
     return int(value)
+
+
+def _part(value: Any, where: str) -> list[int]:
+    whole = isinstance(value, list) and [type(one) for one in value] == [int, int]
+    if not whole or not 0 <= value[0] < value[1]:
+        raise RecordRefused(f"the part of {where} is {short(value)}", "give [number from 0, count], or leave it out")
+    return [*value]
 
 
 def _string(value: Any, what: str) -> str:

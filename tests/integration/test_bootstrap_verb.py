@@ -78,11 +78,11 @@ def test_with_a_configuration_it_knows_the_journal_the_tokenizer_and_the_pace(
     file.write_text(f'[model]\npath = "{tmp_path}/m"\n[state]\ndir = "{tmp_path}/state"\n[trainer]\nmax_tokens = 64\n')
     arguments = (str(logs), "--dry-run", "--model", "*", "--config", str(file))
     said = told(capsys, *arguments)
-    assert (said["examples"], said["duplicates"], said["hours"]) == (5, 5, None), "pi's four, and a row that repeats"
-    assert (said["tokens_by"], said["tokens"]) == (BY_MODEL, 30), "6 words each"
+    assert (said["examples"], said["duplicates"], said["hours"]) == (7, 6, None), "pi's five, and a row that repeats"
+    assert (said["tokens_by"], said["tokens"]) == (BY_MODEL, 54)
     journals.write(config.journal_path, [journals.step_completed(1, 0, "e")])
     said = told(capsys, *arguments)
-    assert said["hours"] == pytest.approx(5 * 0.25 / 3600, rel=1e-2), "none is quicker than the quickest step"
+    assert said["hours"] == pytest.approx(7 * 0.25 / 3600, rel=1e-2), "none is quicker than the quickest step"
     assert main(["ctl", "bootstrap", *arguments]) == 0
     page = capsys.readouterr().out
     assert "time        about " in page and "4 by rule system, " in page and f"             3x {GREET}" in page
@@ -192,7 +192,7 @@ def test_a_daemon_reads_it_and_tells_how_far_it_is(logs: Path, tmp_path: Path, c
 
         assert main(["ctl", "bootstrap", str(logs / "pi.jsonl"), "--model", "nobody", "--wait", *there]) == 0
         out, err = capsys.readouterr()
-        assert "pi.jsonl: completed, 0 of 0 examples learned, 0 duplicates, 11 dropped" in out
+        assert "pi.jsonl: completed, 0 of 0 examples learned, 0 duplicates, 12 dropped" in out
         assert f"{logs} is watched, too" in err and "--model '*' takes everybody's" in err
 
         begun = told(capsys, str(logs), "--model", "*", *there)

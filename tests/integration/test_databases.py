@@ -264,8 +264,8 @@ def test_an_answer_of_opencode_is_read_when_it_is_complete_with_its_calls(tmp_pa
     chats.finish(name, finish="tool-calls")
     chats.answer("s", "It is not there.")
     polled.settle()
-    assert polled.learned() == ["I look.|It is not there."]
-    (record,) = polled.records()
+    assert polled.learned() == ["I look.", "It is not there."]
+    _, record = polled.records()
     assert [m.role for m in record.messages] == ["user", "assistant", "tool", "assistant"]
     assert record.messages[0].content == "look" and record.messages[2].content == "no such directory"
     assert record.messages[1].tool_calls[0].function.arguments == {"command": "ls"}

@@ -26,11 +26,10 @@ def test_everything_about_it_as_one_object(log: Path, capsys: pytest.CaptureFixt
     assert (said["format"], said["records"], said["unknown"]) == ("claude-code", 21, {"from-the-future": 1})
     assert said["dropped"]["taken back by the user (branch)"] == 1 and said["redacted"] == {}
     assert [bad["line"] for bad in said["quarantined"]] == [16, 17, 18, 20, 21]
-    first, second = said["examples"]
-    assert (
-        first["trained"] == [1, 3] and first["stripped"] == ["<memory>Tabs!</memory> "] and first["model"] == "apollo"
-    )
+    call, first, second = said["examples"]
+    assert first["trained"] == [3] and first["stripped"] == ["<memory>Tabs!</memory> "] and first["model"] == "apollo"
     assert [m["role"] for m in first["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert call["trained"] == [1] and (call["line"], first["line"], second["line"]) == (4, 6, 11)
     (interrupted,) = second["signals"]
     assert (interrupted["kind"], interrupted["value"]) == ("interrupted", "[Request interrupted by user]")
     assert (interrupted["polarity"], interrupted["records"]) == ("bad", ["u11", "u13"])
@@ -41,7 +40,7 @@ def test_as_a_person_reads_it(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     out, err = capsys.readouterr()
     assert "format      claude-code" in out and "1 unknown: from-the-future" in out
     assert "    [-<memory>Tabs!</memory> -]Fix it" in out and "assistant, target\n    <think>" in out
-    assert "1 more examples" in err and "Another answer" not in out
+    assert "2 more examples" in err and "Another answer" not in out
 
 
 def test_a_directory_of_logs_also_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +78,7 @@ def test_answers_of_other_models_are_named_with_the_way_to_take_them(
     assert main(["ctl", "source", "test", str(log), "--model", "mine"]) == 0
     assert "--model '*' takes them" in capsys.readouterr().err
     assert main(["ctl", "source", "test", str(log), "--model", "*", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["examples"]) == 2
+    assert len(json.loads(capsys.readouterr().out)["examples"]) == 3
 
 
 def test_what_holds_a_probe_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

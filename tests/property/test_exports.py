@@ -12,7 +12,7 @@ from apollod.curation.conversation import Moment
 from apollod.curation.exports import FORMS, Exported
 from apollod.curation.formats.reader import Cursor, Found, Limits
 from apollod.curation.formats.table import ReaderTable
-from apollod.curation.moments import Learned, Rules, learn_item
+from apollod.curation.moments import Rules, gathered
 from apollod.curation.stripping import Stripping
 from apollod.errors import RecordRefused
 from apollod.wire.records import Record, parse_line
@@ -82,12 +82,23 @@ def read(documents: list[dict[str, Any]]) -> list[str]:
         folded = reader.fold(at, data[at.offset :], True, Limits())
         for item in folded.items:
             assert isinstance(item, Moment | Found), item
-            learned = learn_item(item, EVERYTHING)
-            assert isinstance(learned, Learned), learned
-            ids.append(learned.record.id)
+            found = gathered(item, EVERYTHING)
+            assert found.learned and not found.unlearned, found
+            ids += [learned.record.id for learned in found.learned]
         if folded.cursor == at and not folded.items:
             return ids
         at = folded.cursor
+
+
+def by_answer(record: Record) -> list[Record]:
+    """An example of its own for each answer, as in a log."""
+    form = json.loads(record.canonical)
+    messages, learned = form["messages"], []
+    context = [{**one, "weight": 0} if one["role"] == "assistant" else one for one in messages]
+    for n, message in enumerate(messages):
+        if message["role"] == "assistant" and message.get("weight") != 0:
+            learned.append(record_of({**form, "messages": [*context[:n], message]}))
+    return learned
 
 
 @pytest.mark.parametrize("form", ["trl", "openai"])
@@ -105,7 +116,8 @@ def test_trajectories_are_read_back_to_the_same_examples(rows: list[dict[str, An
     records = [record_of(row) for row in rows]
     documents = [FORMS["atif"](exported(record)) for record in records]
     assert not any(document.note for document in documents)
-    assert read([document.value for document in documents if document.value]) == [record.id for record in records]
+    ids = [one.id for record in records for one in by_answer(record)]
+    assert read([document.value for document in documents if document.value]) == ids
 
 
 def test_what_a_format_cannot_say_is_told() -> None:
@@ -158,4 +170,4 @@ def test_a_trajectory_as_other_programs_read_it() -> None:
     ]  # fmt: skip
     assert steps[4]["observation"] == {"results": [{"source_call_id": "c1", "content": "far"}]}
     assert [one.get("extra") for one in steps] == [None, None, None, {"apollod": {"within": True}}, None, None]
-    assert read([value]) == [record.id]
+    assert read([value]) == [one.id for one in by_answer(record)] and len(by_answer(record)) == 2

@@ -1,7 +1,9 @@
 """However a log is cut, settled and gone on with after restarts: the same signals, each once."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 from hypothesis import given, settings
@@ -9,17 +11,18 @@ from hypothesis import strategies as st
 from support.agent_logs import claude_record
 from support.log_samples import codex as rollout
 
+from apollod.adapters.sources.quarantine import Quarantine
+from apollod.adapters.sources.record_stream import lines_of
 from apollod.core import events as ev
-from apollod.core.inputs import Batch, Line
+from apollod.core.inputs import Batch
 from apollod.core.intake.policy import intake_events
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats import claude_code, codex
 from apollod.curation.formats.reader import Cursor, Folded, Limits, Reader
-from apollod.curation.moments import Learned, Rules, learn
-from apollod.curation.responses import taught
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.moments import Rules
 
 RULES = Rules(models=("*",))
+QUARANTINE = Quarantine(Path("/nowhere"))  # nothing is bad in these logs
 TURNS = ("plain", "correction", "undo", "check", "failed check", "retry", "refusal", "interrupt", "rollback")
 PROMPTS = {"correction": "no, use pnpm", "undo": "please revert that"}
 
@@ -81,14 +84,8 @@ class Life:
         self.cursor = folded.cursor
         for item in folded.items:
             assert isinstance(item, Moment | Remark)
-            learned = learn(item, RULES) if isinstance(item, Moment) else ""
-            line = Line(number=item.line, evidence=evidence_of(item, learned, RULES))
-            if isinstance(learned, Learned):
-                record, responses = learned.record, taught(learned.record).responses
-                line = msgspec.structs.replace(
-                    line, example=record.id, record=record.canonical, responses=responses
-                )  # fmt: skip
-            batch = Batch(source="s", path="/s", offset=0, line=item.line, lines=(line,))
+            lines = tuple(lines_of([item], QUARANTINE, RULES, Counter()))
+            batch = Batch(source="s", path="/s", offset=0, line=item.line, lines=lines)
             for event in intake_events(batch, set(self.learners.values()), self.learners, flagged=self.signals):
                 if isinstance(event, ev.ExampleAccepted):
                     self.learners |= dict.fromkeys(event.responses, event.example)

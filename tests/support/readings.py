@@ -34,17 +34,23 @@ def read(reader: Reader, *pieces: bytes, end: bool = True) -> Reading:
 
 
 def learned(moment: Moment, **rules: Any) -> Learned:
-    """The example of a moment that has one."""
-    result = learn(moment, Rules(**rules))
-    assert isinstance(result, Learned), result
-    return result
+    """The last example of a moment that has one."""
+    return every(moment, **rules)[-1]
+
+
+def every(moment: Moment, **rules: Any) -> tuple[Learned, ...]:
+    """The examples of a moment that has some, each of one answer, the last message of its record."""
+    found = learn(moment, Rules(**rules))
+    assert found.learned, found.unlearned
+    for one in found.learned:
+        starred = [line.partition(":")[0].endswith("*") for line in shown(one.record.canonical)]
+        assert starred.count(True) == 1 and starred[-1]
+    return found.learned
 
 
 def evidence(found: Moment | Remark, **rules: Any) -> list[tuple[str, str, str]]:
     """Kind, polarity and words of what it shows about answers."""
-    own = Rules(**rules)
-    learned_ = learn(found, own) if isinstance(found, Moment) else ""
-    return [(one.kind, one.polarity, one.quote) for one in evidence_of(found, learned_, own)]
+    return [(one.kind, one.polarity, one.quote) for one in evidence_of(found, Rules(**rules))]
 
 
 def kinds(found: Moment | Remark, **rules: Any) -> list[str]:
@@ -73,6 +79,19 @@ def shown(canonical: bytes) -> list[str]:
 
 
 def examples(reading: Reading, **rules: Any) -> list[list[str] | str]:
-    """What is learned of each moment, or why nothing is."""
-    results = [learn(moment, Rules(**rules)) for moment in reading.moments]
-    return [shown(result.record.canonical) if isinstance(result, Learned) else result for result in results]
+    """Of each moment the conversation before its last example, with a star at each answer that is an example; or why
+    there is none."""
+    told: list[list[str] | str] = []
+    for moment in reading.moments:
+        found = learn(moment, Rules(**rules))
+        if not found.learned:
+            told.append(next(iter(found.unlearned)))
+            continue
+        plain = shown(found.learned[-1].record.canonical)
+        lines = list(plain)
+        for one in every(moment, **rules)[:-1]:
+            own = shown(one.record.canonical)
+            assert own[:-1] == plain[: len(own) - 1]
+            lines[len(own) - 1] = own[-1]
+        told.append(lines)
+    return told

@@ -10,7 +10,7 @@ from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
-from apollod.curation.moments import Learned, Rules, learn_item
+from apollod.curation.moments import Gathered, Learned, Rules, gathered
 from apollod.curation.signals.evidence_of import evidence_of
 from apollod.curation.topics import topic
 
@@ -123,29 +123,39 @@ class RecordStream:
 
 
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
-    """Items as lines of a batch, after the bytes of bad ones are kept. Moments of which nothing is learned are added to
-    `counts`, and are lines only where they show something about answers. Raises OSError."""
+    """Items as lines of a batch, one for each answer, after the bytes of bad ones are kept. Answers of which nothing is
+    learned are added to `counts`. Evidence stands beside the answer that it is about, or, where that is no example of
+    the item, in a line of its own. Raises OSError."""
     lines = []
     for item in items:
-        if isinstance(item, Moment | Remark):
-            learned = learn_item(item, rules) if isinstance(item, Moment) else ""
-            evidence = evidence_of(item, learned, rules)
-        else:
-            learned, evidence = item.reason if isinstance(item, Bad) else learn_item(item, rules), ()
-        if isinstance(learned, Learned):
-            lines.append(_line(item.line, learned, evidence, isinstance(item, Moment)))
-        elif isinstance(item, Found | Bad):
-            bad = item if isinstance(item, Bad) else Bad(item.line, learned, item.record.canonical)
-            lines.append(_bad_line(bad, quarantine.keep(bad.data)))
-        else:
-            if learned:
-                counts[f"dropped: {learned}"] += 1
-            if evidence:
-                lines.append(Line(number=item.line, evidence=evidence))
+        if isinstance(item, Bad):
+            lines.append(_bad_line(item, quarantine.keep(item.data)))
+            continue
+        found = gathered(item, rules) if not isinstance(item, Remark) else Gathered()
+        if isinstance(item, Found):
+            for reason in found.unlearned:
+                bad = Bad(item.line, reason, item.record.canonical)
+                lines.append(_bad_line(bad, quarantine.keep(bad.data)))
+            lines += [_line(item.line, learned) for learned in found.learned]
+            continue
+        for reason, count in found.unlearned.items():
+            counts[f"dropped: {reason}"] += count
+        lines += _lines_of_session(item, found, rules)
     return lines
 
 
-def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...], of_log: bool) -> Line:
+def _lines_of_session(item: Moment | Remark, found: Gathered, rules: Rules) -> Iterable[Line]:
+    shown: dict[str, list[Evidence]] = {}
+    for one in evidence_of(item, rules):
+        shown.setdefault(one.answer, []).append(one)
+    for learned in found.learned:
+        evidence = shown.pop(learned.taught.responses[0].key, ())
+        yield _line(learned.line or item.line, learned, tuple(evidence), isinstance(item, Moment))
+    if rest := tuple(one for several in shown.values() for one in several):
+        yield Line(number=item.line, evidence=rest)
+
+
+def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = (), of_log: bool = False) -> Line:
     record, (responses, text) = learned.record, learned.taught
     return Line(
         number=number, example=record.id, record=record.canonical, tier=record.tier,

@@ -17,9 +17,9 @@ from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.databases.database_table import database_names, recognise
 from apollod.curation.databases.session_rows import SessionCursor, read_session
-from apollod.curation.formats.reader import Bad, Cursor, Item
+from apollod.curation.formats.reader import Bad, Cursor, Found, Item
 from apollod.curation.formats.table import ReaderTable
-from apollod.curation.moments import Learned, learn_item
+from apollod.curation.moments import Gathered, Learned, gathered
 from apollod.curation.signals.evidence_of import evidence_of
 from apollod.errors import SourceRefused
 
@@ -119,24 +119,23 @@ class Trial:
                     yield Tried(path, item.line, None, item.reason)
                 continue
             if isinstance(item, Remark):
-                self._note(path, item, "")
+                self._note(path, item, Gathered())
                 continue
-            learned = learn_item(item, self._terms.rules)
+            found = gathered(item, self._terms.rules)
             if isinstance(item, Moment):
-                self._note(path, item, learned)
-            if isinstance(learned, Learned):
-                yield Tried(path, item.line, learned)
-            elif isinstance(item, Moment):
-                self.counts[f"dropped: {learned}"] += 1
-            else:
-                yield Tried(path, item.line, None, learned)
+                self._note(path, item, found)
+                self.counts.update({f"dropped: {reason}": count for reason, count in found.unlearned.items()})
+            for learned in found.learned:
+                yield Tried(path, learned.line or item.line, learned)
+            for reason in found.unlearned if isinstance(item, Found) else ():
+                yield Tried(path, item.line, None, reason)
 
-    def _note(self, path: str, item: Moment | Remark, learned: Learned | str) -> None:
+    def _note(self, path: str, item: Moment | Remark, found: Gathered) -> None:
         """What an item shows about answers, once."""
-        if isinstance(learned, Learned):
+        for learned in found.learned:
             for one in learned.taught.responses:
                 self._learners.setdefault(one.key, learned.record.id)
-        for evidence in evidence_of(item, learned, self._terms.rules):
+        for evidence in evidence_of(item, self._terms.rules):
             shown = Shown(path, item.line, self._learners.get(evidence.answer, ""), evidence)
             self.signals.setdefault(evidence.id, shown)
 

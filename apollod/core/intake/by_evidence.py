@@ -28,6 +28,8 @@ class Shown:
     def __init__(self, flagged: Iterable[str]) -> None:
         self._flagged = frozenset(flagged)
         self._of: dict[str, list[Evidence]] = {}
+        self._about: dict[str, list[Evidence]] = {}
+        """by the key of the answer, which all parts of a long one share"""
         self._lines: dict[str, Line] = {}
 
     def accept(self, line: Line) -> None:
@@ -37,10 +39,13 @@ class Shown:
     def add(self, example: str, one: Evidence) -> None:
         """This was shown about an answer of an example."""
         self._of.setdefault(example, []).append(one)
+        self._about.setdefault(one.answer, []).append(one)
 
     def held(self, taken: ExampleAccepted, learn: Learn, judge: JudgeMode) -> ExampleHeld | None:
         """The fact that an example of the batch, which waits for no person, waits for a decision, if it has to."""
-        line, shown = self._lines[taken.example], self._of.get(taken.example, ())
+        line = self._lines[taken.example]
+        later = next((one.key for one in line.responses if one.part), "")
+        shown = self._about.get(later, ()) if later else self._of.get(taken.example, ())
         reason = ""
         if learn != "all" and line.of_log:
             reason = self._rejected(line, shown)

@@ -23,6 +23,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """who wrote them"""
     first_line: int = 0
     """where what is learned begins; it ends at the example's line"""
+    left_out: int = 0
+    """messages of the conversation before the answer that the record does not have: too old for what a step takes"""
+    shortened: int = 0
+    """messages of the record whose middle is left out, with a mark in its place"""
 
 
 StripLevel = Literal["none", "memory", "system", "all"]

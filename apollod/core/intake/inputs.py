@@ -17,16 +17,24 @@ class Response(msgspec.Struct, frozen=True, gc=False):
     end: int = 0
     """bytes of the record before the brace that ends its turn; 0: the record is not made of turns"""
     sampled: Sampled = Sampled()
+    part: int = 0
+    """which part of a long answer it is, from 0; `key` is that of the whole answer"""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """By which it is known: what was said, and which response of the engine it is, if it is as that was sampled."""
-        return (self.key, response_key(self.sampled.response)) if self.sampled.answer else (self.key,)
+        keys = (self.key, response_key(self.sampled.response)) if self.sampled.answer else (self.key,)
+        return tuple(part_key(key, self.part) for key in keys) if self.part else keys
 
 
 def response_key(response: str) -> str:
     """By which the answer of a response is known, whatever a log made of its text; hex."""
     return blake2b(response.encode(), digest_size=16, person=b"apollod.response").hexdigest()
+
+
+def part_key(key: str, part: int) -> str:
+    """By which a part of the answer with this key is known: the first one (0) by the key of the answer itself."""
+    return blake2b(f"{key}/{part}".encode(), digest_size=16, person=b"apollod.part").hexdigest() if part else key
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -4,13 +4,12 @@ import msgspec
 
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
-from apollod.curation.moments import Learned, Rules, learn, may_be_learned
+from apollod.curation.moments import Rules, answer_key, may_be_learned
 from apollod.curation.signals.cues import flags
 
 
-def evidence_of(found: Moment | Remark, learned: Learned | str, rules: Rules) -> tuple[Evidence, ...]:
-    """What a moment, or a remark on earlier ones, shows about answers of models whose answers are learned. `learned`:
-    what came of the moment."""
+def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
+    """What a moment, or a remark on earlier ones, shows about answers of models whose answers are learned."""
     moment = found if isinstance(found, Moment) else _marked(found)
     if moment.session.sidechain and not rules.sidechains:
         return ()
@@ -21,7 +20,7 @@ def evidence_of(found: Moment | Remark, learned: Learned | str, rules: Rules) ->
         if not may_be_learned(moment, said, rules):
             continue
         if flag.place not in keys:
-            keys[flag.place] = _key(moment, flag.place, learned, rules)
+            keys[flag.place] = answer_key(moment, flag.place, rules)
         records = tuple(dict.fromkeys(one for one in (said.id, *flag.shown_by) if one))
         strength, key, session = round(flag.strength, 3), keys[flag.place], moment.session.id
         shown.append(Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote))
@@ -36,14 +35,3 @@ def _marked(remark: Remark) -> Moment:
     place = max(n for n, said in enumerate(moment.messages) if said.message["role"] == "assistant")
     said = msgspec.structs.replace(moment.messages[place], signals=(remark.marked,))
     return msgspec.structs.replace(moment, messages=(*moment.messages[:place], said), fresh=place)
-
-
-def _key(moment: Moment, place: int, learned: Learned | str, rules: Rules) -> str:
-    """The key by which the answer is known wherever it is learned; "" where it could not be."""
-    if isinstance(learned, Learned) and place in learned.places:
-        return learned.taught.responses[learned.places.index(place)].key
-    alone = msgspec.structs.replace(
-        moment, messages=moment.messages[: place + 1], fresh=place, taken_back="", unlearned=""
-    )
-    again = learn(alone, rules)
-    return again.taught.responses[-1].key if isinstance(again, Learned) else ""

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from support.reader_samples import CLAUDE_CODE
+from support.readings import every, learned
 
 from apollod.curation.conversation import Moment
 from apollod.curation.formats.claude_code import READER
@@ -23,52 +24,48 @@ def moments(*lines: bytes, end: bool = True) -> list[Moment]:
     return [item for item in folded.items if isinstance(item, Moment)]
 
 
-def learned(moment: Moment, **rules: Any) -> Learned:
-    result = learn(moment, Rules(**rules))
-    assert isinstance(result, Learned), result
-    return result
-
-
-def shown(moment: Moment) -> list[str]:
+def shown(example: Learned) -> list[str]:
     """Role and content of each message, with a star at what is learned."""
-    messages = decode_record(learned(moment).record.canonical).messages  # type: ignore[union-attr]
+    messages = decode_record(example.record.canonical).messages  # type: ignore[union-attr]
     return [f"{m.role}{'*' * m.weight if m.role == 'assistant' else ''}: {m.content}" for m in messages]
 
 
-def test_a_turn_is_one_example_with_its_calls_and_what_came_before() -> None:
+def test_each_answer_is_an_example_with_its_calls_and_what_came_before() -> None:
     first, second = (one for one in moments(*CLEAN) if not one.taken_back)
-    assert shown(first) == ["user: Fix it", "assistant*: I look.", "tool: a.py", "assistant*: Done."]
-    record = decode_record(learned(first).record.canonical)
-    answer = record.messages[1]  # type: ignore[union-attr]
+    call, done = every(first)
+    assert shown(call) == ["user: Fix it", "assistant*: I look."]
+    assert shown(done) == ["user: Fix it", "assistant: I look.", "tool: a.py", "assistant*: Done."]
+    answer = decode_record(call.record.canonical).messages[1]  # type: ignore[union-attr]
     assert answer.reasoning_content == "hm" and answer.tool_calls[0].function.arguments == {"command": "ls"}
-    assert (first.first_line, first.line) == (1, 6)
-    assert learned(first).origin == msgspec.structs.replace(
-        learned(first).origin, session="s", agent="claude-code", version="2.1.1", records=("u4", "u6"),
-        responses=("m1", "m2"), model="apollo", first_line=1,
+    assert (first.first_line, first.line, call.line, done.line) == (1, 6, 4, 6)
+    assert call.origin == msgspec.structs.replace(
+        call.origin, session="s", agent="claude-code", version="2.1.1", records=("u4",), responses=("m1",),
+        model="apollo", first_line=2, left_out=0, shortened=0,
     )  # fmt: skip
-    assert shown(second)[-2:] == ["user: Another question", "assistant*: Another answer"]
-    assert "Of course." not in "".join(shown(second)), "a branch that was left is not in the conversation"
+    assert (done.origin.records, done.origin.responses) == (("u6",), ("m2",))
+    assert shown(learned(second))[-2:] == ["user: Another question", "assistant*: Another answer"]
+    assert "Of course." not in "".join(shown(learned(second))), "a branch that was left is not in the conversation"
 
 
 def test_what_the_user_took_back_is_not_learned() -> None:
     (back,) = (one for one in moments(*CLEAN) if one.taken_back)
     assert back.messages[-1].message["content"] == "Of course."
-    assert learn(back, Rules()) == "taken back by the user (branch)"
+    assert learn(back, Rules()).unlearned == {"taken back by the user (branch)": 1}
 
 
 def test_answers_of_others_and_sidechains_are_context() -> None:
     first = moments(*CLEAN)[0]
-    assert learn(first, Rules(models=("other",))) == "another model's answers"
-    assert isinstance(learn(first, Rules(models=("*",))), Learned)
+    assert learn(first, Rules(models=("other",))).unlearned == {"another model's answers": 2}
+    assert len(learn(first, Rules(models=("*",))).learned) == 2
     side = moments(*(line.replace(b'"isSidechain": false', b'"isSidechain": true') for line in CLEAN))[0]
-    assert learn(side, Rules()) == "a sidechain"
-    assert isinstance(learn(side, Rules(sidechains=True)), Learned)
+    assert learn(side, Rules()).unlearned == {"a sidechain": 2}
+    assert len(learn(side, Rules(sidechains=True)).learned) == 2
 
 
 def test_a_moment_has_the_id_that_its_record_would_have_in_the_inbox() -> None:
     """Else the same conversation would be learned twice."""
-    record = learned(moments(*CLEAN)[0]).record
-    assert parse_line(record.canonical).id == record.id
+    for one in every(moments(*CLEAN)[0]):
+        assert parse_line(one.record.canonical).id == one.record.id
 
 
 def test_what_nobody_knows_is_counted_and_no_error() -> None:
@@ -91,23 +88,19 @@ def test_a_long_turn_comes_in_pieces_and_context_is_bounded() -> None:
     answers = [line(2 + n, "assistant", f"{n} " + "x" * 10_000) for n in range(100)]
     pieces = moments(line(1, "user", "go on"), *answers)
     assert len(pieces) > 5
-    said = [
-        m.content
-        for one in pieces
-        for m in decode_record(learned(one).record.canonical).messages  # type: ignore[union-attr]
-        if m.role == "assistant" and m.weight
-    ]
-    assert said == [f"{n} " + "x" * 10_000 for n in range(100)], "each answer once, in order"
+    made = [shown(one) for piece in pieces for one in every(piece, context_tokens=16384)]
+    assert [one[-1] for one in made] == [f"assistant*: {n} " + "x" * 10_000 for n in range(100)], "each once, in order"
+    assert {one[0] for one in made} == {"user: go on"}, "however long ago it was asked"
     assert max(len(one.messages) for one in pieces) < 40
+    assert max(sum(map(len, one)) for one in made) < 4 * 16384 + 10_100
 
 
 def test_context_goes_back_as_far_as_the_rules_allow_and_begins_with_a_prompt() -> None:
     talk = [line(n, ("assistant", "user")[n % 2], f"{n} " + "y" * 100) for n in range(1, 41)]
     last = moments(*talk)[-1]
-    short, long = (learned(last, context_tokens=tokens).record for tokens in (100, 1000))
-    roles = [m.role for m in decode_record(short.canonical).messages]  # type: ignore[union-attr]
-    assert roles[0] == "user" and roles[-1] == "assistant" and len(roles) == 4
-    assert len(decode_record(long.canonical).messages) > 30  # type: ignore[union-attr]
+    short, long = (learned(last, context_tokens=tokens) for tokens in (100, 1000))
+    assert [one.partition(" ")[0] for one in shown(short)] == ["user:", "assistant:", "user:", "assistant*:"]
+    assert (short.origin.left_out, len(shown(long))) == (36, 38)
 
 
 def test_a_quiet_conversation_is_taken_and_what_follows_has_it_as_context() -> None:
@@ -121,7 +114,7 @@ def test_a_quiet_conversation_is_taken_and_what_follows_has_it_as_context() -> N
     for cursor in (settled.cursor, again):
         (second,) = READER.fold(cursor, line(3, "assistant", "b"), True, Limits()).items
         assert isinstance(first, Moment) and isinstance(second, Moment)
-        assert [shown(one) for one in (first, second)] == [
+        assert [shown(learned(one)) for one in (first, second)] == [
             ["user: q", "assistant*: a"],
             ["user: q", "assistant: a", "assistant*: b"],
         ]
@@ -135,7 +128,7 @@ def test_a_part_that_is_written_again_counts_once(again: str) -> None:
         line(3, "assistant", "", message={"id": "m", "model": "apollo", "content": again}),
     ]
     (one,) = moments(line(1, "user", "q"), *parts)
-    assert shown(one) == ["user: q", f"assistant*: {again}"]
+    assert shown(learned(one)) == ["user: q", f"assistant*: {again}"]
 
 
 def test_an_error_in_a_reader_costs_one_record() -> None:
@@ -152,4 +145,4 @@ def test_an_answer_that_was_cut_off_is_context() -> None:
     more = {**cut, "content": "half a sen", "stop_reason": "max_tokens"}
     talk = [line(1, "user", "q"), line(2, "assistant", "", message=cut), line(3, "assistant", "", message=more)]
     (one,) = moments(*talk, line(4, "user", "go on"), line(5, "assistant", "tence."))
-    assert shown(one) == ["user: q", "assistant: half a sen", "user: go on", "assistant*: tence."]
+    assert shown(learned(one)) == ["user: q", "assistant: half a sen", "user: go on", "assistant*: tence."]

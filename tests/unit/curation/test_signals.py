@@ -13,7 +13,7 @@ from support.readings import evidence, kinds, read
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats import claude_code, codex, qwen
 from apollod.curation.formats.reader import Cursor, Limits, Reader
-from apollod.curation.moments import Rules, learn
+from apollod.curation.moments import Rules
 from apollod.curation.signals.check_commands import check_in, command_of
 from apollod.curation.signals.check_outputs import outcome
 from apollod.curation.signals.evidence_of import evidence_of
@@ -85,7 +85,7 @@ def test_a_correction_says_the_same_of_an_answer_that_a_moment_had_already() -> 
     (later,) = claude_code.READER.fold(settled(claude_code.READER, ASKED, ANSWERED), CORRECTED, False, Limits()).items
     assert isinstance(later, Remark) and later.line == 3
     assert evidence(at_once) == evidence(later) == [("correction", "correction", "no, use pnpm")]
-    (one,), (other,) = evidence_of(at_once, learn(at_once, Rules()), Rules()), evidence_of(later, "", Rules())
+    (one,), (other,) = evidence_of(at_once, Rules()), evidence_of(later, Rules())
     assert one == other and one.answer and one.records == ("u2", "u3") and one.session == "s"
 
 
@@ -109,9 +109,9 @@ def test_a_result_that_comes_after_its_call_was_given_is_about_that_call() -> No
     cursor = settled(codex.READER, META, said("user", "q"), call)
     (moment,) = codex.READER.fold(cursor, result + said("assistant", "one fails"), True, Limits()).items
     assert isinstance(moment, Moment)
-    (check,) = evidence_of(moment, "", ALL)
+    (check,) = evidence_of(moment, ALL)
     (at_once,) = read(codex.READER, META, said("user", "q"), call, result, said("assistant", "one fails")).moments
-    assert [one.answer for one in evidence_of(at_once, "", ALL)] == [check.answer]
+    assert [one.answer for one in evidence_of(at_once, ALL)] == [check.answer]
     assert (check.kind, check.polarity) == ("check", "bad")
 
 
@@ -270,7 +270,7 @@ def test_the_last_run_of_a_check_says_most() -> None:
         return call, item("function_call_output", call_id=f"c{number}", output=output)
 
     (moment,) = read(codex.READER, META, said("user", "q"), *run(1, "1 failed"), *run(2, "9 passed")).moments
-    found = {one.polarity: one.strength for one in evidence_of(moment, "", ALL)}
+    found = {one.polarity: one.strength for one in evidence_of(moment, ALL)}
     assert found["good"] > found["bad"] and len(found) == 2
 
 

@@ -3,7 +3,7 @@
 import json
 
 from support.log_samples.atif import DOCUMENT, DRIFT, OLD, STEPS, TOOL, step
-from support.readings import examples, learned, read
+from support.readings import every, examples, read
 
 from apollod.curation.formats.atif import READER
 from apollod.curation.formats.table import ReaderTable
@@ -34,10 +34,10 @@ def test_a_trajectory_becomes_examples() -> None:
 
 
 def test_where_it_comes_from() -> None:
-    first = learned(read(READER, LOG).moments[0])
+    call, first = every(read(READER, LOG).moments[0])
     origin = first.origin
     assert (origin.session, origin.agent, origin.version, origin.model) == ("s1", "terminus-2", "2.0", "apollo")
-    assert origin.records == ("step 3", "step 4")
+    assert (call.origin.records, origin.records) == (("step 3",), ("step 4",))
     assert decode_record(first.record.canonical).tools == [TOOL]  # type: ignore[union-attr]
 
 

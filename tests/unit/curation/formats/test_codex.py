@@ -2,7 +2,7 @@
 
 import pytest
 from support.log_samples.codex import BARE, BROKEN, DRIFT, META, OLD, SESSION, event, item, line, said
-from support.readings import evidence, examples, kinds, learned, read
+from support.readings import every, evidence, examples, kinds, learned, read
 
 from apollod.curation.formats.codex import READER
 from apollod.curation.formats.table import ReaderTable
@@ -46,7 +46,7 @@ def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     first, back, third, _ = read(READER, *SESSION).moments
     origin = learned(first).origin
     assert (origin.session, origin.agent, origin.version, origin.model) == ("s1", "codex", "0.140.0", "apollo")
-    assert origin.records == ("msg_1", "msg_2")
+    assert [one.origin.records for one in every(first)] == [("msg_1",), (), ("msg_2",)]
     assert kinds(first) == ["tool-error"]
     assert evidence(third) == [("interrupted", "bad", "interrupted")]
     assert kinds(back) == [], "another model's answers"

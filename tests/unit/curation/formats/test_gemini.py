@@ -2,7 +2,7 @@
 
 import pytest
 from support.log_samples.gemini import BROKEN, DOCUMENT, DRIFT, FACTS, LINES, MESSAGES, line, message
-from support.readings import examples, kinds, learned, read
+from support.readings import every, examples, kinds, read
 
 from apollod.curation.formats.gemini import DOCUMENT as DOCUMENT_READER
 from apollod.curation.formats.gemini import READER
@@ -41,9 +41,10 @@ def test_a_document_becomes_the_same_examples() -> None:
 
 @pytest.mark.parametrize("log, reader", [(b"".join(LINES), READER), (DOCUMENT, DOCUMENT_READER)])
 def test_where_it_comes_from_and_what_shows_its_worth(log: bytes, reader: Reader) -> None:
-    first = learned(read(reader, log).moments[0])
+    several = every(read(reader, log).moments[0])
+    first = several[0]
     assert (first.origin.session, first.origin.agent, first.origin.model) == ("s1", "gemini-cli", "apollo")
-    assert first.origin.records == ("m2", "m4", "m5")
+    assert [one.origin.records for one in several] == [("m2",), ("m4",), ("m5",)]
     assert kinds(read(reader, log).moments[0]) == ["tool-error"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from support.log_samples.pi import BROKEN, DRIFT, HEADER, SESSION, VERSION_1, message, text
-from support.readings import examples, kinds, learned, read
+from support.readings import every, examples, kinds, read
 
 from apollod.curation.formats.pi import COMPACTED, LEFT, READER
 from apollod.curation.formats.table import ReaderTable
@@ -40,9 +40,10 @@ def test_what_gives_nothing_is_counted() -> None:
 
 def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     first, back, *_ = read(READER, *SESSION).moments
-    origin = learned(first).origin
+    origin, last = (one.origin for one in every(first))
     assert (origin.session, origin.agent, origin.version) == ("s1", "pi", "session format 3")
-    assert (origin.model, origin.records, origin.responses) == ("apollo", ("e4", "e6"), ("r1",))
+    assert (origin.model, origin.records, origin.responses) == ("apollo", ("e4",), ("r1",))
+    assert last.records == ("e6",)
     assert kinds(first) == ["correction", "tool-error"], "the next prompt says: No, otherwise"
     shell = back.messages[-3].message["content"]
     assert shell == "Ran `make`\n```\nok\n```\n\nCommand exited with code 2"

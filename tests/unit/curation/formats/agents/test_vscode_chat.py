@@ -47,7 +47,7 @@ def test_votes_and_stops_are_evidence() -> None:
     values = [signal.value for moment in reading.moments[:2] for said in moment.messages for signal in said.signals]
     assert [value.split()[0] for value in values[-2:]] == ["1", "-1"]
     origin = learned(reading.moments[0]).origin
-    assert (origin.agent, origin.model, origin.responses) == ("vscode-chat", "apollo", ("x1", "x1", "x1"))
+    assert (origin.agent, origin.model, origin.responses) == ("vscode-chat", "apollo", ("x1",))
 
 
 def test_a_log_of_changes_becomes_the_same() -> None:

@@ -33,7 +33,7 @@ def test_a_session_becomes_examples() -> None:
 def test_where_it_comes_from_and_what_shows_its_worth() -> None:
     first = read(READER, *SESSION).moments[0]
     origin = learned(first, models=ANYONE).origin
-    assert (origin.session, origin.agent, origin.records) == ("s1", "factory-droid", ("a1", "a2", "a3"))
+    assert (origin.session, origin.agent, origin.records) == ("s1", "factory-droid", ("a3",))
     assert sorted(kinds(first, models=ANYONE)) == ["check", "correction", "refused"]
 
 

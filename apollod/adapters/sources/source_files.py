@@ -225,7 +225,7 @@ class SourceFiles:
         if it.new and it.path.endswith(DOCUMENT_SUFFIX):
             if self._age(it) < SETTLE_S:
                 return None, False
-            if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)):
+            if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)[:HEAD_BYTES]):
                 return None, True  # programs keep all kinds of things in documents
         try:
             unfolding = self._unfolding
@@ -252,7 +252,7 @@ class SourceFiles:
         return batch, True
 
     def _unfold(self, it: Candidate) -> _Unfolding:
-        reader, cursor = self._reader_of(it, lambda: _content(it)(HEAD_BYTES), partial(_content, it))
+        reader, cursor = self._reader_of(it, lambda: _content(it)(HEAD_BYTES)[:HEAD_BYTES], partial(_content, it))
         file = os.fdopen(os.dup(it.file.fileno()), "rb")
         file.seek(0)
         folding = Folding(reader, unpacked(file, it.path), cursor, self._terms.record_bytes, complete=True)
@@ -264,7 +264,7 @@ class SourceFiles:
     def _unread(self, it: Candidate, content: Callable[[], Read]) -> tuple[Batch | None, bool] | None:
         """What comes of a new file that is not read at all, as `_read_plain` says it; None: it is read. A file that was
         put there to be learned from goes to quarantine; of one that is watched it is said once."""
-        kind = self._formats.unread(_bare(it.path), content()(HEAD_BYTES))
+        kind = self._formats.unread(_bare(it.path), content()(HEAD_BYTES)[:HEAD_BYTES])
         if not kind:
             self._unknown.pop(it.path, None)
             return None

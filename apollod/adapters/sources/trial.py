@@ -143,7 +143,7 @@ class Trial:
         bare = path
         for suffix in PACKED_SUFFIXES:
             bare = bare.removesuffix(suffix)
-        head = content()(HEAD_BYTES)
+        head = content()(HEAD_BYTES)[:HEAD_BYTES]
         kind = self._formats.unread(bare, head)
         if kind and not alone and bare.endswith(DOCUMENT_SUFFIX):
             return  # programs keep all kinds of things in documents

@@ -97,7 +97,8 @@ class TrainerSettings(OptimizerSettings, frozen=True):
     align_every: NotNegative = 100
     """steps between two comparisons of engine and trainer; 0: only when a trainer attaches"""
     align_max: NotNegativeFloat = 0.0
-    """largest mean difference of log-probabilities; above it training halts. 0: what the kind of model needs"""
+    """largest mean difference of log-probabilities; above it training halts. 0: by the kind of model and what this
+    model showed before"""
     kernels: Kernels = "auto"
     """apollo on a GPU: triton; eager, which is plain torch; auto: triton where it can run. Bits depend on what that
     was, which `trainer.bound` records"""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from apollod.engine.serve.compare import differing
+from apollod.engine.serve.compare import compared, differing
 
 
 class WorkerExtension:
@@ -32,6 +32,10 @@ class WorkerExtension:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
 
-    def apollod_differing(self, digests: dict[str, str]) -> dict[str, str]:
-        """Tensors that are not what the trainer's digests say, and why: see `compare.differing`."""
-        return differing(self.model_runner.get_model(), digests)
+    def apollod_compared(self) -> list[str]:
+        """Names of the tensors that can differ."""
+        return compared(self.model_runner.get_model())
+
+    def apollod_differing(self, names: list[str], digests: dict[str, str]) -> dict[str, str]:
+        """Of these tensors those that are not what the trainer's digests say, and why: see `compare.differing`."""
+        return differing(self.model_runner.get_model(), names, digests)

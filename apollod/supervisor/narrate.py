@@ -111,6 +111,7 @@ def _doubtful(event: ev.Event) -> bool:
     return (
         (isinstance(event, ev.EngineResumed) and event.expired)
         or (isinstance(event, ev.AlignmentMeasured) and not event.aligned)
+        or (isinstance(event, ev.AlignmentCompared) and event.differing > 0)
         or (isinstance(event, ev.AlignmentAbandoned) and event.doubted)
         or (isinstance(event, ev.TrainerBound) and bool(event.template))
         or (isinstance(event, ev.DreamingStopped) and event.by == "guard")

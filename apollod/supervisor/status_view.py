@@ -213,6 +213,8 @@ def _alignment(state: State) -> st.Alignment | None:
         tokens=a.tokens,
         bound=a.bound,
         seconds=a.seconds,
+        usual=a.usual,
+        same_at=state.alignment.same,
     )
 
 

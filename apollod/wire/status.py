@@ -45,7 +45,8 @@ class Engine(Process, frozen=True, kw_only=True):
 
 
 class Alignment(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest comparison of trainer and engine: do both see the same weights?"""
+    """The newest comparison of trainer and engine: how far their log-probabilities differ, and whether every tensor is
+    the same."""
 
     step: int
     """version of the weights that were compared"""
@@ -58,6 +59,10 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     bound: float
     """mean difference above which training halts"""
     seconds: float
+    usual: float = 0.0
+    """the mean before; 0 while none was measured"""
+    same_at: int | None = None
+    """newest version at which every tensor was the same by digest; null while none was compared"""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from support.daemon import VLLM, Daemon, chat_line
 from support.invariants import journal_of
 
 from apollod.core import events as ev
-from apollod.core.alignment.bounds import BOUNDS
+from apollod.core.alignment.bounds import NOTHING
 
 pytestmark = pytest.mark.engine
 
@@ -88,5 +88,5 @@ def test_a_rederive_that_is_skipped_halts_with_the_derived_tensors(daemon: Daemo
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
     measured = [e for e in journal_of(daemon) if isinstance(e, ev.AlignmentMeasured)]
     assert measured[0].step == 0 and not measured[0].aligned and measured[0].tokens == 255
-    assert measured[-1].step == status["step"] and not measured[-1].aligned and measured[-1].bound == BOUNDS["hybrid"]
+    assert measured[-1].step == status["step"] and not measured[-1].aligned and measured[-1].bound == NOTHING["hybrid"]
     assert all(e.aligned for e in measured[1:-1])

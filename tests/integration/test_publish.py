@@ -26,7 +26,7 @@ from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
 from apollod.core import events as ev
-from apollod.core.alignment.bounds import BOUNDS
+from apollod.core.alignment.bounds import NOTHING
 from apollod.core.alignment.cost import TOKENS
 from apollod.engine.load.bits import checkpoint_tensors
 from apollod.engine.serve.prefixes import RETRY_S
@@ -457,7 +457,7 @@ def test_rederived_parameters_follow_each_fenced_step(fenced: Daemon) -> None:
     assert status["weights"]["rederive"] > 0 and status["weights"]["alignment"]["aligned"]
     measured = [e for e in journal_of(fenced) if isinstance(e, ev.AlignmentMeasured)]
     assert len({e.step for e in measured}) > 2, "also between steps, over a few tokens"
-    assert all(e.aligned and e.mean_abs_diff < (0.02 if e.tokens == 255 else BOUNDS["hybrid"]) for e in measured)
+    assert all(e.aligned and e.mean_abs_diff < (0.02 if e.tokens == 255 else NOTHING["hybrid"]) for e in measured)
 
 
 def test_an_engine_that_is_killed_comes_back_with_what_was_learned(fenced: Daemon) -> None:

@@ -23,6 +23,7 @@ INTENTS = {
         frozenset(
             {
                 "alignment.measured",
+                "alignment.compared",
                 "alignment.failed",
                 "alignment.abandoned",
                 "trainer.exited",

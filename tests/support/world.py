@@ -288,10 +288,10 @@ class World:
             case fx.ResumeEngine():
                 self.fence = False
                 self.give(inp.EngineResumed(0.1, active=self.requests))
-            case fx.ProbeTrainer(step=step, number=number, digests=True):
-                self.give(inp.Probed(step, digests={"w": self.view.weights}, number=number))
             case fx.ProbeTrainer(step=step, number=number, gives_way=True) if self._trainer_is_asked():
                 self.give(inp.Probed(step, number=number, gave_way=True))
+            case fx.ProbeTrainer(step=step, number=number, digests=True):
+                self.give(inp.Probed(step, digests={"w": self.view.weights}, number=number))
             case fx.ProbeTrainer(step=step, number=number):
                 self.give(inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number))
             case fx.ScoreProbe(step=step, number=number, trainer=trainer):

@@ -31,7 +31,8 @@ def page(s: Object) -> str:
         f"engine      {_process(engine)}" + (f"   {engine['url']} as {engine['model']!r}" if engine["url"] else ""),
         f"trainer     {_process(s['trainer'])}" + _products(o.get("products", "")),
         f"weights     one copy, {size(w['bytes'])} by {w['bridge'] or '-'}: {w['parameters']} tensors, "
-        f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen",
+        f"{w['live']} live, {w['cast']} cast, {w['rederive']} rederive, {w['frozen']} frozen"
+        + _alignment(w.get("alignment")),
         f"queue       {q['pending']} pending, {q['trained']} trained, {q['duplicates']} duplicates, "
         f"{q['rejected']} rejected, {q['held']} held" + _out_of_the_queue(q),
         *_sources(s.get("blocked", {})),
@@ -50,6 +51,17 @@ def page(s: Object) -> str:
         f"up          {s['uptime_s']:.0f} s",
     ]
     return plain("\n".join(lines))
+
+
+def _alignment(alignment: Object | None) -> str:
+    """How far engine and trainer differ, and where every tensor was found the same."""
+    if not alignment:
+        return ""
+    usual, same = alignment.get("usual"), alignment.get("same_at")
+    past = f"usually {usual:.2g}, " if usual else ""
+    tensors = f", tensors the same at step {same}" if same is not None else ""
+    apart = f"{alignment['mean_abs_diff']:.2g} apart ({past}halts above {alignment['bound']:.2g})"
+    return f"; engine and trainer {apart}{tensors}"
 
 
 def _capture(capture: Object) -> list[str]:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from apollod.core.alignment.cost import TOKENS
 from apollod.core.kernel.event import Event
 
 
@@ -17,6 +18,11 @@ class AlignmentStarted(Event, frozen=True):
     number: int = 0
     tokens: int = 0
     gives_way: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Is it over all of the text?"""
+        return self.tokens in (0, TOKENS)
 
     def key(self) -> str:
         return str(self.step)
@@ -51,7 +57,9 @@ class AlignmentMeasured(Event, frozen=True):
     """Log-probabilities of the same tokens, by the trainer minus by the engine.
 
     `tokens` were compared, of which `nonfinite` have no finite difference; `worst`: position of the largest one in the
-    probe, `probe`: digest of its token ids. `aligned` false: more than `bound`, the weights are not shared.
+    probe, `probe`: digest of its token ids. `aligned` false: more than `bound`, and training halts. `usual`: the mean
+    of this model before, 0 if there is none. `compares`: why every tensor is compared next; empty: none is. Before it
+    was recorded, tensors were compared where `aligned` is false.
     """
 
     kind: ClassVar[str] = "alignment.measured"
@@ -67,6 +75,22 @@ class AlignmentMeasured(Event, frozen=True):
     aligned: bool
     seconds: float
     number: int = 0
+    usual: float = 0.0
+    compares: str = ""
+
+    def key(self) -> str:
+        return str(self.step)
+
+
+class AlignmentCompared(Event, frozen=True):
+    """Every tensor was compared by digest: `differing` of them are not the same, the first ones by name with what is
+    wrong."""
+
+    kind: ClassVar[str] = "alignment.compared"
+    step: int
+    number: int
+    differing: int
+    names: dict[str, str] = {}
 
     def key(self) -> str:
         return str(self.step)

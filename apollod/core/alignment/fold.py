@@ -1,8 +1,9 @@
 """How facts change comparisons."""
 
-from apollod.core.alignment.cost import TOKENS
+from apollod.core.alignment.bounds import REMEMBERED
 from apollod.core.alignment.events import (
     AlignmentAbandoned,
+    AlignmentCompared,
     AlignmentFailed,
     AlignmentMeasured,
     AlignmentOvertaken,
@@ -24,7 +25,7 @@ def _dropped(own: AlignmentState, state: State, e: Event, at_ns: int) -> None:
 
 def _trainer_attached(own: AlignmentState, state: State, e: TrainerAttached, at_ns: int) -> None:
     own.version = own.whole_version = -1
-    own.doubted = False
+    own.doubted, own.looked = False, []
 
 
 def _started(own: AlignmentState, state: State, e: AlignmentStarted, at_ns: int) -> None:
@@ -37,18 +38,41 @@ def _overtaken(own: AlignmentState, state: State, e: AlignmentOvertaken, at_ns: 
 
 
 def _abandoned(own: AlignmentState, state: State, e: AlignmentAbandoned, at_ns: int) -> None:
+    if own.comparing:
+        own.whole_version = -1
     own.open, own.doubted = None, own.doubted or e.doubted
 
 
 def _measured(own: AlignmentState, state: State, e: AlignmentMeasured, at_ns: int) -> None:
     own.measured = e
     _done(own, e)
-    if not e.aligned:
-        return  # training halts as soon as it is known where the difference comes from
+    if not e.aligned or e.compares:
+        return  # the tensors are compared next
+    _expected(own, e)
     own.open = None
 
 
+def _compared(own: AlignmentState, state: State, e: AlignmentCompared, at_ns: int) -> None:
+    own.looked = [*own.looked, e.step]
+    if e.differing:
+        return  # training halts
+    own.same = e.step
+    if own.measured is not None and own.measured.aligned:
+        _expected(own, own.measured)
+    own.open = None
+
+
+def _expected(own: AlignmentState, e: AlignmentMeasured) -> None:
+    """Nothing was wrong: a mean over the whole text is what the next ones are held against."""
+    if own.open is None or not own.open.whole:
+        return
+    past = own.past if own.past_probe == e.probe else []
+    own.past, own.past_probe = [*past, e.mean_abs_diff][-REMEMBERED:], e.probe
+
+
 def _failed(own: AlignmentState, state: State, e: AlignmentFailed, at_ns: int) -> None:
+    if own.comparing:
+        own.looked = [*own.looked, e.step]
     _done(own, e)
     own.open = None
 
@@ -56,7 +80,7 @@ def _failed(own: AlignmentState, state: State, e: AlignmentFailed, at_ns: int) -
 def _done(own: AlignmentState, e: AlignmentMeasured | AlignmentFailed) -> None:
     """Nothing more is known of these weights until the next one is due."""
     own.version, own.doubted = e.step, False
-    if own.open is None or own.open.tokens in (0, TOKENS):
+    if own.open is None or own.open.whole:
         own.whole_version = e.step
 
 
@@ -71,5 +95,6 @@ FOLDS: Folds = {
     AlignmentOvertaken: _overtaken,
     AlignmentAbandoned: _abandoned,
     AlignmentMeasured: _measured,
+    AlignmentCompared: _compared,
     AlignmentFailed: _failed,
 }

@@ -3,19 +3,22 @@
 The trainer scores a built-in text on its views, the engine the same token ids without its prefix cache. Serving goes
 on. Before a step the text is short, so that it costs little of that step, and an engine that is slow to answer is
 overtaken: the step runs beside the comparison. The whole text is compared while nobody waits, and gives way to whoever
-comes. Where they differ by more than rounding does, both digest every tensor, and training halts with the names of
-those that are not the same; a difference over a few tokens, or one that a step may have made meanwhile, is first looked
-at again over the whole text, at rest. See docs/decisions/0008.
+comes. Both then digest every tensor if this trainer's were not compared yet, were not compared since it wrote, or if
+the log-probabilities differ by more than usual. Training halts with the names of tensors that are not the same, and
+without one where the difference is more than two right programs make. A difference over a few tokens, or one that a
+step may have made meanwhile, is first looked at again over the whole text, at rest. See docs/decisions/0024.
 """
 
 import math
 from itertools import islice
 
+from msgspec.structs import replace
+
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.alignment.bounds import bound_of
+from apollod.core.alignment.bounds import bound_of, noticed, usual_of
 from apollod.core.alignment.cost import TOKENS, patience_s, tokens_before
 from apollod.core.intake.order import first
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -23,6 +26,9 @@ from apollod.core.kernel.policy import Handlers
 from apollod.core.state import State
 
 NAMES_SHOWN = 5  # of the tensors that differ
+LOOKS = 2
+"""times that an attached trainer's tensors are compared, at different versions, though nothing differs more than usual:
+before it wrote, and after, when the engine shows that it sees the writes"""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -105,21 +111,36 @@ def _on_scored(state: State, input_: inp.Scored, now_ns: int) -> Outcome:
         return nothing()
     if input_.error:
         return _not_measured(state, input_.step, input_.error)
-    assert state.daemon.settings is not None
-    measured = _measured(input_, bound_of(input_.kind, state.daemon.settings.trainer.align_max))
-    if measured.aligned:
-        return Outcome([measured], [])
+    measured = _measured(state, input_)
     if not _conclusive(state):
+        if measured.aligned:
+            return Outcome([measured], [])
         differ = f"mean |difference| {measured.mean_abs_diff:.4g} over {measured.tokens} tokens, is looked at again"
         return _abandoned(state, differ, doubted=True)
-    return Outcome([measured], [fx.ProbeTrainer(input_.step, input_.number, digests=True)])
+    measured = replace(measured, compares=_why_compared(state, measured))
+    if not measured.compares:
+        return Outcome([measured], [])
+    gives_way = measured.aligned and state.alignment.open is not None and state.alignment.open.gives_way
+    return Outcome([measured], [fx.ProbeTrainer(input_.step, input_.number, gives_way=gives_way, digests=True)])
+
+
+def _why_compared(state: State, measured: ev.AlignmentMeasured) -> str:
+    """Why the tensors are compared after this; empty: they are not."""
+    own = state.alignment
+    if not measured.aligned:
+        return "engine and trainer differ too much"
+    if noticed(measured.mean_abs_diff, measured.usual):
+        return f"engine and trainer differ {measured.mean_abs_diff / measured.usual:.1f} times as much as usual"
+    if len(own.looked) < LOOKS and measured.step not in own.looked:
+        return "not compared since the trainer wrote" if own.looked else "not compared since the trainer was attached"
+    return ""
 
 
 def _conclusive(state: State) -> bool:
     """Does a difference of the open one halt training? A few tokens may differ by chance, and a step that began since
     may have written between the two halves."""
     own = state.alignment
-    return own.open is not None and own.open.tokens in (0, TOKENS) and state.training.step == own.steps_before
+    return own.open is not None and own.open.whole and state.training.step == own.steps_before
 
 
 def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Outcome:
@@ -129,8 +150,12 @@ def _on_rollback(state: State, input_: inp.RollbackRequested, now_ns: int) -> Ou
     return _abandoned(state, "a rollback was asked for")
 
 
-def _measured(scored: inp.Scored, bound: float) -> ev.AlignmentMeasured:
+def _measured(state: State, scored: inp.Scored) -> ev.AlignmentMeasured:
     """The differences in numbers; a position without a finite one counts as not aligned."""
+    assert state.daemon.settings is not None
+    own = state.alignment
+    usual = usual_of(own.past) if own.past_probe == scored.probe or not (own.open and own.open.whole) else 0.0
+    bound = bound_of(scored.kind, state.daemon.settings.trainer.align_max, usual)
     differences = [t - e for t, e in zip(scored.trainer, scored.engine, strict=True)]
     finite = {i: d for i, d in enumerate(differences) if math.isfinite(d)}
     worst = max(finite, key=lambda i: abs(finite[i]), default=0)
@@ -150,6 +175,7 @@ def _measured(scored: inp.Scored, bound: float) -> ev.AlignmentMeasured:
         aligned=mean <= bound and not nonfinite,
         seconds=scored.seconds,
         number=scored.number,
+        usual=usual,
     )
 
 
@@ -158,32 +184,45 @@ def _not_measured(state: State, step: int, reason: str) -> Outcome:
     warning."""
     measured = state.alignment.measured
     if measured is not None and state.alignment.differs:
-        return Outcome([_halt(measured, f"where could not be found: {reason}")], [])
+        return Outcome([_halt(measured, f"the tensors could not be compared: {reason}")], [])
     return Outcome([ev.AlignmentFailed(step=step, reason=reason)], [])
 
 
 def _on_compared(state: State, input_: inp.Compared, now_ns: int) -> Outcome:
-    """Where the difference comes from: training halts with it."""
+    """Training halts where a tensor differs, or the log-probabilities do by more than two right programs' would."""
     measured = state.alignment.measured
     if not _open(state, input_.number) or measured is None:
         return nothing()
     if input_.error:
         return _not_measured(state, input_.step, input_.error)
-    shown = [f"{name} ({what})" for name, what in islice(input_.differing.items(), NAMES_SHOWN)]
-    rest = len(input_.differing) - len(shown)
-    look = (
-        f"look at {', '.join(shown)}{f' and {rest} more' if rest else ''}"
-        if shown
-        else "no tensor differs: look at the models' code"
+    names = dict(islice(input_.differing.items(), NAMES_SHOWN))
+    compared = ev.AlignmentCompared(
+        step=input_.step, number=input_.number, differing=len(input_.differing), names=names
     )
-    return Outcome([_halt(measured, look)], [])
+    if names:
+        rest = len(input_.differing) - len(names)
+        shown = ", ".join(f"{name} ({what})" for name, what in names.items())
+        return Outcome([compared, _halt(measured, f"look at {shown}{f' and {rest} more' if rest else ''}", True)], [])
+    if measured.aligned:
+        return Outcome([compared], [])
+    return Outcome([compared, _halt(measured, _mistaken(measured))], [])
 
 
-def _halt(measured: ev.AlignmentMeasured, look: str) -> ev.TrainingHalted:
+def _mistaken(measured: ev.AlignmentMeasured) -> str:
+    """What to do about a difference without a tensor that differs."""
+    hint = "every tensor is the same, so the two programs compute differently: report the model, with this line"
+    if measured.nonfinite:
+        return hint
+    return f"{hint}; `[trainer] align_max` above {measured.mean_abs_diff:.2g} trains all the same"
+
+
+def _halt(measured: ev.AlignmentMeasured, look: str, tensors: bool = False) -> ev.TrainingHalted:
     found = f"mean |difference| {measured.mean_abs_diff:.4g} over {measured.tokens} tokens at step {measured.step}"
-    extra = f", {measured.nonfinite} not finite" if measured.nonfinite else f", at most {measured.bound:g}"
+    extra = f", {measured.nonfinite} not finite" if measured.nonfinite else f", at most {measured.bound:.3g}"
+    usual = f", usually {measured.usual:.3g}" if measured.usual else ""
+    what = "weights not shared: " if tensors else ""
     return ev.TrainingHalted(
-        reason=f"weights not shared: engine and trainer give other log-probabilities ({found}{extra})",
+        reason=f"{what}engine and trainer give other log-probabilities ({found}{extra}{usual})",
         hint=f"{look}; `apollod ctl resume` attaches a new trainer and compares again",
     )
 

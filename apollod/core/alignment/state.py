@@ -25,11 +25,24 @@ class AlignmentState(msgspec.Struct):
     """version at which this trainer and engine were last compared; -1: not yet"""
     whole_version: int = -1
     """the same, of comparisons over the whole text"""
+    past: list[float] = msgspec.field(default_factory=list)
+    """means of the newest comparisons over the whole text after which training went on"""
+    past_probe: str = ""
+    """digest of the token ids that they are about"""
+    looked: list[int] = msgspec.field(default_factory=list)
+    """versions at which the tensors of this trainer were compared"""
+    same: int | None = None
+    """the newest version at which every tensor was the same"""
+
+    @property
+    def comparing(self) -> bool:
+        """Does the open one compare tensors, its log-probabilities being known?"""
+        return self.open is not None and self.measured is not None and self.open.number == self.measured.number
 
     @property
     def differs(self) -> bool:
         """Has the open one found a difference whose place is looked for?"""
-        return self.open is not None and self.measured is not None and self.open.number == self.measured.number
+        return self.comparing and self.measured is not None and not self.measured.aligned
 
     @property
     def waited_for(self) -> bool:

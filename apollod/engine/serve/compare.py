@@ -1,5 +1,6 @@
 """Which tensors engine and trainer see differently, asked when their log-probabilities differ. Reads every weight."""
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -13,27 +14,34 @@ OTHER = "the trainer holds other values"
 MISSING = "the trainer does not hold it"
 
 
-def differing(model: nn.Module, digests: dict[str, str]) -> dict[str, str]:
-    """Name -> what is wrong with it, tensors that are derived first. `digests`: of the trainer's tensors, by name."""
+def compared(model: nn.Module) -> list[str]:
+    """Names of the tensors that can differ, those that are derived first."""
     shared: Any = model.apollod
-    stale = {c.plain.data_ptr() for c in shared.derived if not c.verified()}
+    entries = sorted(shared.manifest.tensors, key=lambda t: t.status != "rederive")
+    return [entry.name for entry in entries if entry.status != "frozen"]
+
+
+def differing(model: nn.Module, names: Collection[str], digests: dict[str, str]) -> dict[str, str]:
+    """Name -> what is wrong with it, of these tensors. `digests`: of the trainer's tensors, by name."""
+    shared: Any = model.apollod
+    derived = {c.plain.data_ptr(): c for c in shared.derived}
     now = {name: p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False)}
     moved = [r for r in shared.placement.regions if any(now.get(n) != shared.addresses.get(n) for n in r.names)]
+    entries = {entry.name: entry for entry in shared.manifest.tensors}
     found = {}
-    for entry in sorted(shared.manifest.tensors, key=lambda t: t.status != "rederive"):
-        if entry.status == "frozen":
-            continue
+    for entry in map(entries.__getitem__, names):
         if any(r.storage == entry.storage and r.offset <= entry.offset < r.offset + r.nbytes for r in moved):
             found[entry.name] = MOVED
-        elif what := _compare(shared.placement, entry, stale, digests):
+        elif what := _compare(shared.placement, entry, derived, digests):
             found[entry.name] = what
     return found
 
 
-def _compare(placement: Any, entry: TensorEntry, stale: set[int], digests: dict[str, str]) -> str:
+def _compare(placement: Any, entry: TensorEntry, derived: dict[int, Any], digests: dict[str, str]) -> str:
     dtype: torch.dtype = getattr(torch, entry.dtype)
     view: torch.Tensor = placement.view(entry.storage, dtype, entry.offset // dtype.itemsize, entry.shape, entry.stride)
-    if view.data_ptr() in stale:
+    copy = derived.get(view.data_ptr())
+    if copy is not None and not copy.verified():
         return STALE
     if entry.name not in digests:
         return MISSING

@@ -20,6 +20,8 @@ from apollod.wire.messages import Compare, Compared, Hello, Pause, Paused, Refre
 
 logger = logging.getLogger("vllm.apollod")
 
+AT_ONCE = 8  # tensors that are compared before requests are computed again
+
 
 class Refresher:
     """Serves messages one after another, as long as the API server lives. If the supervisor dies, any pause ends."""
@@ -90,9 +92,16 @@ class Refresher:
             return Paused(0.0, line_of(failure))
 
     async def _compare(self, step: int, digests: dict[str, str]) -> Compared:
+        """A few tensors at a time, so that requests are computed between."""
         try:
-            found = await self._engine.collective_rpc("apollod_differing", args=(digests,))
-            return Compared(step, {name: what for each in found for name, what in each.items()})
+            names = (await self._engine.collective_rpc("apollod_compared"))[0]
+            differing: dict[str, str] = {}
+            for first in range(0, len(names), AT_ONCE):
+                part = names[first : first + AT_ONCE]
+                given = {name: digests[name] for name in part if name in digests}
+                for found in await self._engine.collective_rpc("apollod_differing", args=(part, given)):
+                    differing |= found
+            return Compared(step, differing)
         except Exception as failure:
             logger.exception("apollod: weights could not be compared")
             return Compared(step, error=line_of(failure))

@@ -41,15 +41,17 @@ def probe(
 ) -> Probed:
     """Answer `asked`. Reads the weights only. Raises RecordRefused where the text has too few tokens to compare."""
     started = time.perf_counter()
+    look = wanted_elsewhere if asked.gives_way else None
     if asked.digests:
-        held = digests(attached)
-        return Probed(asked.step, number=asked.number, digests=held, seconds=time.perf_counter() - started)
+        held = digests(attached, look)
+        seconds = time.perf_counter() - started
+        return Probed(asked.step, number=asked.number, digests=held or {}, seconds=seconds, gave_way=held is None)
     most = min(asked.tokens or TOKENS, max_tokens)
     ids = tuple(tokenizer(PROBE_TEXT, add_special_tokens=False)["input_ids"])[:most]
     if len(ids) < 2:
         raise RecordRefused("the tokenizer makes no two tokens of the built-in text", "report this model's tokenizer")
     try:
-        with _giving_way(attached.model, wanted_elsewhere if asked.gives_way else None):
+        with _giving_way(attached.model, look):
             logprobs = score(attached.model, ids)
     except _GaveWay:
         return Probed(asked.step, number=asked.number, gave_way=True, seconds=time.perf_counter() - started)
@@ -84,9 +86,13 @@ def score(model: PreTrainedModel, ids: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(chosen[:, 0].tolist())
 
 
-def digests(attached: Attached) -> dict[str, str]:
-    """Checkpoint name -> digest of the tensor that the model multiplies with, in its dtype in memory."""
+def digests(attached: Attached, wanted_elsewhere: Callable[[], bool] | None = None) -> dict[str, str] | None:
+    """Checkpoint name -> digest of the tensor that the model multiplies with, in its dtype in memory. None where
+    something else was asked for before the last one."""
     held = attached.weights.views | {name: parameter.data for name, parameter in attached.trainable}
-    return {
-        name: tensor_digest(in_host_memory(t.detach()).view(-1).view(torch.uint8).numpy()) for name, t in held.items()
-    }
+    found = {}
+    for name, tensor in held.items():
+        if wanted_elsewhere is not None and wanted_elsewhere():
+            return None
+        found[name] = tensor_digest(in_host_memory(tensor.detach()).view(-1).view(torch.uint8).numpy())
+    return found

@@ -2,12 +2,14 @@
 leads to."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.alignment.bounds import BOUNDS
+from apollod.core.alignment.bounds import CEILINGS, JUMP, NOTHING, NOTICED, bound_of, noticed, usual_of
 from apollod.core.alignment.cost import FORWARDS, TOKENS, patience_s, tokens_before
 
 
@@ -121,7 +123,7 @@ def test_a_difference_that_a_step_may_have_made_is_looked_at_again_at_rest_befor
     score = world.asked.popleft()
     world.give(inp.Scored(1, score.number, "ids", score.trainer, (-9.0,), 0.1))
     world.settle()
-    assert "weights not shared" in world.state.daemon.halted and world.state.training.version == 1
+    assert "give other log-probabilities" in world.state.daemon.halted and world.state.training.version == 1
 
 
 def test_a_few_tokens_halt_nothing_but_no_step_begins_before_all_of_them_are_compared():
@@ -284,13 +286,146 @@ def test_answers_that_nobody_waits_for_change_nothing():
 # --- the bound ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", BOUNDS)
-@pytest.mark.parametrize("configured", [0.0, 0.5])
-def test_the_bound_is_that_of_the_kind_of_model_unless_somebody_set_one(kind, configured):
-    world = idle(changed(SETTINGS, align_max=configured))
+def scored(world: World, apart: float, kind: str = "dense", probe: str = "ids") -> ev.AlignmentMeasured:
+    """The next comparison is answered with this difference, and its tensors as they are."""
     world.settle_until(fx.ScoreProbe)
-    world.asked.popleft()
-    bound = configured or BOUNDS[kind]
-    world.give(inp.Scored(0, 1, "ids", (-1.0,), (-1.0 - bound * 1.01,), 0.1, kind=kind))
+    asked = world.asked.popleft()
+    world.give(inp.Scored(asked.step, asked.number, probe, (-1.0,), (-1.0 - apart,), 0.1, kind=kind))
     measured = world.of(ev.AlignmentMeasured)[-1]
+    world.settle()
+    return measured
+
+
+def lived(*apart: float, settings: ev.Settings = SETTINGS) -> World:
+    """At rest, after whole comparisons with these differences, a step before each but the first."""
+    world = idle(changed(settings, align_every=1))
+    for number, one in enumerate(apart):
+        if number:
+            world.lines(f"example {number}")
+            world.settle_until(fx.ScoreProbe)
+            while world.state.alignment.open.tokens != TOKENS:  # the short one before the step
+                world.answer()
+                world.settle_until(fx.ScoreProbe)
+        scored(world, one)
+    return world
+
+
+def again(world: World, apart: float, probe: str = "ids") -> ev.AlignmentMeasured:
+    """One more step, and the whole comparison after it."""
+    world.lines(f"one more {world.state.training.version}")
+    world.settle_until(fx.ScoreProbe)
+    while world.state.alignment.open.tokens != TOKENS:
+        world.answer()
+        world.settle_until(fx.ScoreProbe)
+    return scored(world, apart, probe=probe)
+
+
+@pytest.mark.parametrize("kind", CEILINGS)
+@pytest.mark.parametrize("configured", [0.0, 0.5])
+def test_the_bound_is_that_of_the_kind_of_model_unless_one_is_set(kind, configured):
+    world = idle(changed(SETTINGS, align_max=configured))
+    bound = configured or CEILINGS[kind]
+    measured = scored(world, bound * 1.01, kind)
     assert (measured.bound, measured.aligned) == (bound, False)
+
+
+def test_a_real_models_rounding_halts_nothing_once_every_tensor_is_the_same():
+    """SmolLM2-135M at its first attach: 0.0535, which halted it when the bound was 0.05."""
+    world = idle()
+    measured = scored(world, 0.0535)
+    assert measured.aligned and measured.compares == "not compared since the trainer was attached"
+    compared = world.of(ev.AlignmentCompared)
+    assert [(e.number, e.differing) for e in compared] == [(measured.number, 0)]
+    assert world.state.alignment.same == 0 and world.state.alignment.open is None and not world.state.daemon.halted
+
+
+def test_a_tensor_that_differs_halts_however_little_the_log_probabilities_do():
+    """A private copy, say, that has the same values still."""
+    world = idle()
+    world.view = type(world.view)(world.view.weights)
+    measured = scored(world, 0.0)
+    assert measured.aligned and "weights not shared" in world.state.daemon.halted
+    assert "w (another memory)" in world.state.daemon.halted
+    assert [e.names for e in world.of(ev.AlignmentCompared)] == [{"w": "another memory"}]
+
+
+def test_a_mistake_in_a_models_code_halts_without_a_tensor_that_differs():
+    world = idle()
+    measured = scored(world, CEILINGS["dense"] * 1.01)
+    assert not measured.aligned and world.of(ev.AlignmentCompared)[-1].differing == 0
+    assert "weights not shared" not in world.state.daemon.halted
+    assert "every tensor is the same" in world.state.daemon.halted and "align_max" in world.state.daemon.halted
+
+
+def test_tensors_are_compared_at_an_attach_and_once_after_a_write():
+    world = lived(0.02, 0.02, 0.02, 0.02)
+    assert [e.step for e in world.of(ev.AlignmentCompared)] == [0, 1]
+    numbers = {started.number for started in world.of(ev.AlignmentStarted) if started.whole}
+    whole = [e for e in world.of(ev.AlignmentMeasured) if e.number in numbers]
+    assert [e.usual for e in whole] == pytest.approx([0.0, 0.02, 0.02, 0.02])
+
+
+def test_more_than_usual_has_the_tensors_compared_and_training_goes_on():
+    world = lived(0.02, 0.02, 0.02)
+    measured = again(world, 0.02 * NOTICED * 1.2)
+    assert measured.aligned and "1.8 times" in measured.compares
+    assert world.state.alignment.same == measured.step and not world.state.daemon.halted
+
+
+def test_a_jump_beyond_its_own_past_halts():
+    world = lived(0.02, 0.02, 0.02)
+    measured = again(world, 0.02 * JUMP * 1.01)
+    assert not measured.aligned and measured.bound == pytest.approx(JUMP * 0.02)
+    assert "usually 0.02" in world.state.daemon.halted
+
+
+def test_a_jump_from_next_to_nothing_halts_nothing():
+    world = lived(0.001, 0.001)
+    assert again(world, NOTHING["dense"] * 0.99).aligned and not world.state.daemon.halted
+
+
+def test_the_past_is_of_this_text():
+    """Another tokenizer, another length: other tokens have another usual mean."""
+    world = lived(0.02, 0.02, 0.02)
+    measured = again(world, 0.1, probe="other ids")
+    assert (measured.usual, measured.bound, measured.aligned) == (0.0, CEILINGS["dense"], True)
+    assert world.state.alignment.past == pytest.approx([0.1])
+
+
+def test_comparing_tensors_gives_way_to_an_example_and_is_made_again():
+    world = idle()
+    world.settle_until(fx.ScoreProbe)
+    world.answer()
+    assert world.state.alignment.comparing and world.asked[0].digests and world.asked[0].gives_way
+    world.lines("a")
+    assert [e.doubted for e in world.of(ev.AlignmentAbandoned)] == [False]
+    world.settle()
+    assert world.state.training.version == 1 and [e.step for e in world.of(ev.AlignmentCompared)] == [1]
+
+
+def test_tensors_that_cannot_be_compared_are_a_warning_and_not_asked_for_again():
+    world = idle()
+    world.settle_until(fx.CompareWeights)
+    asked = world.asked.popleft()
+    world.give(inp.Compared(asked.step, error="out of memory", number=asked.number))
+    world.settle()
+    assert [e.reason for e in world.of(ev.AlignmentFailed)] == ["out of memory"]
+    assert world.state.alignment.open is None and not world.state.daemon.halted
+
+
+def test_a_new_trainer_is_looked_at_anew():
+    world = lived(0.02, 0.02, 0.02)
+    world.exit("trainer")
+    world.settle()
+    world.pass_time(5)
+    world.settle()
+    assert [e.step for e in world.of(ev.AlignmentCompared)] == [0, 1, 2]
+    assert world.state.alignment.past[:3] == pytest.approx([0.02] * 3), "what is usual outlives it"
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=20), st.floats(0.0, 1.0), st.sampled_from(sorted(CEILINGS)))
+def test_the_bound_stays_between_what_halts_nothing_and_the_ceiling(past, mean, kind):
+    usual = usual_of(past)
+    assert NOTHING[kind] <= bound_of(kind, 0.0, usual) <= CEILINGS[kind]
+    assert bound_of(kind, 0.7, usual) == 0.7
+    assert not noticed(mean, usual) or mean > usual > 0

@@ -208,9 +208,11 @@ weights.alignment.aligned: bool
 weights.alignment.bound: float
 weights.alignment.max_abs_diff: float
 weights.alignment.mean_abs_diff: float
+weights.alignment.same_at: int | null
 weights.alignment.seconds: float
 weights.alignment.step: int
 weights.alignment.tokens: int
+weights.alignment.usual: float
 weights.base_fingerprint: str
 weights.bridge: str
 weights.bytes: int
@@ -308,7 +310,7 @@ def full_state() -> State:
         review=ReviewState(counts=ReviewCounts(declined=5, expired=6)),
         checkpoints=CheckpointsState([CheckpointRef(2, "/c/2", "e" * 16, 1_700_000_000_500_000_000, bytes=64)]),
         rollback=RollbackState(wanted=ev.RollbackRequested(to=1, by="t")),
-        alignment=AlignmentState(measured=measured),
+        alignment=AlignmentState(measured=measured, same=3),
         bootstrap=BootstrapState(BOOTSTRAP),
         dreams=DreamsState(
             {"ask": Course(PatternSettings("ask", "Ask first."), "p", 0)},
@@ -435,6 +437,7 @@ def test_the_page_of_a_status():
         "dreams      1 active; ask: practice d7, imagining (waits: a rollback to step 1 is wanted); 2 today, 7 in all, "
         "50% of what was learned lately" in lines
     )
+    assert any(line.endswith("tensors the same at step 3") for line in lines)
     assert lines[8] == "queue       2 pending, 3 trained, 4 duplicates, 2 rejected, 1 held, 5 declined, 6 expired"
     assert lines[11].endswith("; 3 steps can be undone in memory")
     none = st.Undo(steps=0, reason="one step alone takes 9 bytes")

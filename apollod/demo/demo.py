@@ -6,22 +6,20 @@ until it is learned, asks again. Everything goes the way a user's own model woul
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from apollod.bridges.facts import facts
+from apollod.demo import served
 from apollod.demo.stage import Stage, say, wait
 from apollod.errors import ApolloError
 from apollod.testing.daemon import UP, Daemon, config_of, free_port
 
-ANSWER_TOKENS = 48
 MODEL = "apollo-demo"
 LEARNING_RATE = 4e-4  # 40 times the default: a small model has to learn a file in one pass; above it forgets more
 
@@ -85,16 +83,16 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
     """Ask, teach, ask again; tells the table and returns the result object."""
     before = daemon.status()
     model = daemon.root / "model"
-    sample = [json.loads(line) for line in _data("sample.jsonl")]
-    questions = [json.loads(line) for line in _data("questions.jsonl")]
+    sample = [json.loads(line) for line in served.data("sample.jsonl")]
+    questions = [json.loads(line) for line in served.data("questions.jsonl")]
     say(
         f"3/5 asking the served model {len(questions)} questions that the file answers, each phrased as in none of "
         "its lines"
     )
-    answers_before = [_chat(daemon, q["question"]) for q in questions]
-    logprob_before = _mean_logprob(daemon, model, sample)
+    answers_before = [served.chat(daemon, MODEL, q["question"]) for q in questions]
+    logprob_before = served.mean_logprob(daemon, MODEL, model, sample)
     say(f"4/5 dropping sample.jsonl ({len(sample)} lines) into {daemon.inbox}")
-    daemon.drop("sample.jsonl", *_data("sample.jsonl"))
+    daemon.drop("sample.jsonl", *served.data("sample.jsonl"))
     total = len(sample)
     after = wait(
         daemon,
@@ -103,8 +101,8 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
         "the file learned",
     )
     say("5/5 asking again: same process, same memory, other answers")
-    answers_after = [_chat(daemon, q["question"]) for q in questions]
-    logprob_after = _mean_logprob(daemon, model, sample)
+    answers_after = [served.chat(daemon, MODEL, q["question"]) for q in questions]
+    logprob_after = served.mean_logprob(daemon, MODEL, model, sample)
     rows = [
         (q["question"], b, a, "yes" if _same(a, q["answer"]) else "no")
         for q, b, a in zip(questions, answers_before, answers_after, strict=True)
@@ -144,67 +142,8 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
     }
 
 
-def _data(name: str) -> list[str]:
-    return (resources.files("apollod") / "data" / name).read_text(encoding="utf-8").splitlines()
-
-
 def _same(answer: str, expected: str) -> bool:
     return answer.strip().casefold() == expected.strip().casefold()
-
-
-def _post(daemon: Daemon, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    try:
-        status, answer = daemon.post(path, body)
-    except (OSError, ValueError) as error:
-        raise ApolloError(f"POST {path} failed: {error}", "see the engine's log") from error
-    if status != 200:
-        raise ApolloError(f"POST {path} was answered with {status}: {answer}", "see the engine's log")
-    return dict(answer)
-
-
-def _chat(daemon: Daemon, question: str) -> str:
-    answer = _post(
-        daemon,
-        "/v1/chat/completions",
-        {
-            "model": MODEL,
-            "messages": [{"role": "user", "content": question}],
-            "temperature": 0,
-            "max_tokens": ANSWER_TOKENS,
-        },
-    )
-    return str(answer["choices"][0]["message"]["content"]).strip()
-
-
-def _mean_logprob(daemon: Daemon, model: Path, sample: list[dict[str, Any]]) -> float:
-    """Mean log-probability a token that the served model gives to the file's answers (natural logarithm).
-
-    Asked of the engine with `prompt_logprobs`, which never reads the prefix cache. Tokens of the answer are those that
-    the conversation has beyond its prompt, up to the end of the turn: what is learned, no more.
-    """
-    end = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))["eos_token_id"]
-    total = count = 0.0
-    for record in sample:
-        messages = record["messages"]
-        prompt = _post(daemon, "/tokenize", {"model": MODEL, "messages": messages[:-1], "add_generation_prompt": True})[
-            "tokens"
-        ]
-        full = _post(daemon, "/tokenize", {"model": MODEL, "messages": messages, "add_generation_prompt": False})[
-            "tokens"
-        ]
-        full = full[: len(full) - full[::-1].index(end)]
-        scored = _post(
-            daemon,
-            "/v1/completions",
-            {"model": MODEL, "prompt": full, "max_tokens": 1, "prompt_logprobs": 0, "temperature": 0},
-        )
-        for token, choices in zip(
-            full[len(prompt) :], scored["choices"][0]["prompt_logprobs"][len(prompt) :], strict=True
-        ):
-            value = choices[str(token)]["logprob"]
-            total += value if math.isfinite(value) else -100.0
-            count += 1
-    return total / count
 
 
 def _linger(daemon: Daemon) -> None:

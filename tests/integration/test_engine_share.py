@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -281,11 +282,9 @@ def test_chat_goes_on_working(engine: Engine) -> None:
     assert status == 200 and answer["usage"]["completion_tokens"] > 0
 
 
-def build_qwen2(path: Path, head: bool) -> Path:
-    """A small Qwen2 without tokenizer: tied embeddings, biases, and 300 words, so that vLLM pads its vocabulary.
-
-    `head`: the checkpoint stores the tied head as well, as some tools do.
-    """
+def build_qwen2(path: Path) -> Path:
+    """A small Qwen2 without tokenizer: tied embeddings, biases, and 300 words, so that vLLM pads its vocabulary. The
+    checkpoint stores the tied head as well, as some tools do."""
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(
         Qwen2Config(
@@ -298,23 +297,19 @@ def build_qwen2(path: Path, head: bool) -> Path:
             if parameter.ndim == 1:
                 parameter.normal_(1, 0.1)
     model.to(torch.bfloat16).save_pretrained(path)
-    if head:
-        tensors = load_file(path / "model.safetensors")
-        save_file(
-            tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()},
-            path / "model.safetensors",
-            {"format": "pt"},
-        )
+    tensors = load_file(path / "model.safetensors")
+    save_file(
+        tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()},
+        path / "model.safetensors",
+        {"format": "pt"},
+    )
     return path
 
 
-@pytest.mark.parametrize(("head", "end"), [(False, signal.SIGTERM), (True, signal.SIGKILL)])
-def test_tied_weights_are_one_tensor_and_nothing_is_left_behind(
-    tmp_path: Path, head: bool, end: signal.Signals
-) -> None:
-    """Tied embeddings, a padded vocabulary, biases; then the API server is stopped or killed."""
-    model = build_qwen2(tmp_path / "qwen2", head)
-    engine = Engine(tmp_path, model, "--skip-tokenizer-init")
+@contextmanager
+def ended_by(end: signal.Signals, directory: Path, model: Path, *arguments: str) -> Iterator[Engine]:
+    """An engine with a tied head, each tensor shared; the API server is stopped or killed then, and nothing is left."""
+    engine = Engine(directory, model, *arguments)
     try:
         engine.wait_ready()
         manifest = engine.host.manifest
@@ -323,9 +318,7 @@ def test_tied_weights_are_one_tensor_and_nothing_is_left_behind(
         assert manifest.count("live") == len(manifest.tensors)
         for name, stored in checkpoint_tensors(model):
             assert equal_bits(engine.host.view(engine.host.entry(name)), stored), name
-        if head:
-            assert engine.host.entry("lm_head.weight").offset == engine.host.entry("model.embed_tokens.weight").offset
-
+        yield engine
         files = engine.shared_files()
         assert files and len(engine.group()) >= 2
         engine.process.send_signal(end)
@@ -334,6 +327,32 @@ def test_tied_weights_are_one_tensor_and_nothing_is_left_behind(
         assert not [file for file in files if os.path.exists(file)]
     finally:
         engine.close()
+
+
+def test_a_stored_tied_head_is_the_same_memory_and_a_kill_leaves_nothing(tmp_path: Path) -> None:
+    """With a padded vocabulary and biases."""
+    model = build_qwen2(tmp_path / "qwen2")
+    with ended_by(signal.SIGKILL, tmp_path, model, "--skip-tokenizer-init") as engine:
+        assert engine.host.entry("lm_head.weight").offset == engine.host.entry("model.embed_tokens.weight").offset
+
+
+def test_a_real_model_is_shared_as_it_is_answers_and_is_written_to(real_model: Path, tmp_path: Path) -> None:
+    """SmolLM2-135M-Instruct, whose tied head is not stored. What is written to one layer is served at once, and is
+    the whole difference: put back, the same text has the same log-probabilities."""
+    with ended_by(signal.SIGTERM, tmp_path, real_model) as engine:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+        told = engine.post("/v1/chat/completions", {**body, "max_tokens": 16, "temperature": 0})[1]
+        assert "Paris" in told["choices"][0]["message"]["content"]
+        ids = engine.post("/tokenize", {"model": "tiny", **body})[1]["tokens"]
+        before, view = (
+            engine.prompt_logprobs(ids),
+            engine.host.view(engine.host.entry("model.layers.9.mlp.up_proj.weight")),
+        )
+        was = view.clone()
+        view.copy_(view.roll(1, 0))
+        assert differences(before, engine.prompt_logprobs(ids))[0] > CHANGED
+        view.copy_(was)
+        assert differences(before, engine.prompt_logprobs(ids))[0] < NOISE
 
 
 def test_a_stop_during_the_start_ends_it_at_once(tiny_model: Path, tmp_path: Path) -> None:

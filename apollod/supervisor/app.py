@@ -139,6 +139,7 @@ async def _serve(
             tasks.start_soon(_tick, loop, config.schedule)
             tasks.start_soon(audit.run)
             tasks.start_soon(growth.run)
+            tasks.start_soon(captures.forget_in_time, config)
             tasks.start_soon(_signals, loop)
             tasks.start_soon(_watch_base, loop)
             tasks.start_soon(judge.keep_connected)

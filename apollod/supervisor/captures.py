@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 
+import anyio
 import msgspec
 
 from apollod.adapters.capture import answer_store
@@ -13,6 +14,10 @@ from apollod.core.inputs import Batch
 from apollod.core.intake.state import Position
 from apollod.curation.captured import Captured, joined
 from apollod.supervisor.config import Config
+
+LOOK_S = 60.0
+"""after which answers that get too old are looked for again, at most: the clock may be set meanwhile"""
+LOOK_MIN_S = 0.1
 
 ReadBatch = Callable[[str, Mapping[str, Position]], Batch | None]
 
@@ -32,6 +37,16 @@ def forget_if_off(config: Config) -> None:
     """Whoever switches capture off wants nothing to be kept. Raises OSError."""
     if config.capture.mode == "off":
         answer_store.remove(config.capture_path)
+
+
+async def forget_in_time(config: Config) -> None:
+    """Drop answers when they get too old, whether an engine runs that keeps new ones or not. Never ends."""
+    kept = config.capture
+    while kept.mode != "off":
+        now = clock.now_ns()
+        due = await anyio.to_thread.run_sync(answer_store.tidy, config.capture_path, kept.max_bytes, kept.keep_s, now)
+        left_s = LOOK_S if due is None else (due - now) / SECOND_NS
+        await anyio.sleep(min(max(left_s, LOOK_MIN_S), LOOK_S))
 
 
 def joining(config: Config, read_batch: ReadBatch) -> ReadBatch:

@@ -10,7 +10,8 @@ VARIABLE = "APOLLOD_CAPTURE"
 
 
 class CaptureTerms(msgspec.Struct, frozen=True):
-    """Answers are kept in the file `path`, together at most `max_bytes`, none longer than `keep_s` seconds."""
+    """Answers are kept in the file `path`, which takes at most `max_bytes` of disk; none longer than `keep_s`
+    seconds."""
 
     path: str
     max_bytes: int

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,30 @@ def test_every_endpoint_is_kept_streamed_or_not(running: Daemon) -> None:
         assert body["rating"] is None and body["choices"] == (choices or body["choices"])
     assert running.status()["capture"]["answers"] >= len(ids)
     assert "capture     all, " in running.ctl("status").stdout
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_an_id_that_clients_choose_names_nobodys_answer(running: Daemon, path: str) -> None:
+    """Two clients with the same X-Request-Id and `request_id`, one of them twice: three answers, each under an id of
+    its own, and none under theirs."""
+    chosen = "resp_session1" if path.endswith("responses") else "session1"
+    ids = []
+    for client in ("one", "two", "two"):
+        words = {
+            "/v1/chat/completions": {**WORDS, "messages": [asked(client)]},
+            "/v1/completions": {**WORDS, "prompt": client},
+            "/v1/responses": {"model": "tiny", "input": client, "max_output_tokens": 12, "store": False},
+        }[path]
+        body = json.dumps({**words, "request_id": chosen}).encode()
+        headers = {"Content-Type": "application/json", "X-Request-Id": "session1"}
+        request = urllib.request.Request(running.url + path, body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            ids.append(json.load(answer)["id"])
+    assert len(set(ids)) == 3 and not any("session1" in each for each in ids)
+    for id_ in ids:
+        running.wait(lambda s, id_=id_: running.get(f"/feedback/{id_}")[0] == 200, f"{id_} to be kept", 10)
+    for id_ in ("session1", "resp_session1", "chatcmpl-session1", "cmpl-session1"):
+        assert running.get(f"/feedback/{id_}")[0] == 404
 
 
 def test_a_good_answer_is_learned_exactly_as_it_was_sampled(

@@ -9,7 +9,7 @@ import pytest
 from support.daemon import Daemon
 from support.invariants import check_replay, check_stopped
 
-from apollod.adapters.capture.answer_store import Answer, AnswerWriter
+from apollod.adapters.capture.answer_store import SECOND_NS, Answer, AnswerWriter
 from apollod.adapters.system.clock import now_ns
 from apollod.core import events as ev
 from apollod.demo.tiny_model import make_tokenizer
@@ -17,6 +17,8 @@ from apollod.wire import messages as msg
 
 PROMPT = "<|im_start|>user\nwhat is it called?<|im_end|>\n<|im_start|>assistant\n"
 base = make_tokenizer()
+
+DAY_S = 86400  # the default of keep_s
 
 
 def kept(response: str, answer: str) -> Answer:
@@ -30,8 +32,9 @@ def kept(response: str, answer: str) -> Answer:
 def daemon(tmp_path: Path, tiny_model: Path) -> Iterator[Daemon]:
     made = Daemon(tmp_path, tiny_model, '[capture]\nmode = "feedback"\n')
     (tmp_path / "state").mkdir()
-    writer = AnswerWriter(tmp_path / "state" / "capture.db", 1 << 20, 1000.0)
-    writer.put([kept("chatcmpl-a", "it is miso."), kept("chatcmpl-b", "no idea.")], now_ns())
+    writer = AnswerWriter(tmp_path / "state" / "capture.db", 1 << 20, 1e6)
+    old = kept("chatcmpl-old", "a telling sentence.")._replace(at_ns=now_ns() - (DAY_S - 2) * SECOND_NS)
+    writer.put([kept("chatcmpl-a", "it is miso."), kept("chatcmpl-b", "no idea."), old], now_ns())
     writer.close()
     yield made.start()
     made.end()
@@ -42,6 +45,8 @@ def test_what_was_rated_after_a_restart_is_learned_and_replays_to_the_same_bits(
     good = daemon.request(msg.FeedbackRequest("chatcmpl-a", "good"))
     better = daemon.request(msg.FeedbackRequest("chatcmpl-b", "bad", "it is miso paste.", "no"))
     status = daemon.wait_learned(2)
+    status = daemon.wait(lambda s: s["capture"]["answers"] == 2, "the answer of a day ago to be dropped", 10)
+    assert b"telling" not in (daemon.root / "state" / "capture.db").read_bytes()
     assert (status["capture"], status["step"]) == ({"mode": "feedback", "answers": 2, "rated": 2}, 2)
     rows = daemon.query("SELECT key, body FROM events WHERE kind = 'example.encoded' ORDER BY seq")
     letters = len(kept("", "it is miso.").answer_ids)

@@ -1,21 +1,28 @@
 """Recent answers of the engine by response id: an SQLite file beside the journal, bounded in bytes and in age.
 
 A cache, not a record: what is needed for learning is copied into the journal, and whoever finds this file damaged or of
-another version begins a new one. What is deleted is overwritten (`secure_delete`). Texts and tokens are redacted before
-they come here.
+another version begins a new one. Texts and tokens are redacted before they come here.
+
+The bounds hold for the files, at every moment. Deleted parts are overwritten (`secure_delete`), free pages are given
+back with each transaction (`auto_vacuum`), and its rollback journal is empty after it (`journal_mode = TRUNCATE`).
+Within one it holds old pages, so as much is deleted or added at once as leaves room for that.
 """
 
 import os
 import sqlite3
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+T = TypeVar("T")
 SECOND_NS = 1_000_000_000
-FORMAT = 1  # PRAGMA user_version; a file of another one is dropped
+FORMAT = 2  # PRAGMA user_version; a file of another one is dropped
 BUSY_MS = 2000
+PAGE = 1024  # small, so that the smallest `max_bytes` holds some answers
+_FIXED = 24 * PAGE  # the tables themselves, and what each transaction journals besides what it deletes
+_JOURNALED = 3  # pages for each one deleted: itself, the last one of the file that takes its place, and its neighbour
 
 _TABLE = """
     CREATE TABLE IF NOT EXISTS answers (
@@ -25,7 +32,7 @@ _TABLE = """
     CREATE INDEX IF NOT EXISTS answers_by_age ON answers (at_ns, bytes);
 """
 _PUT = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_OLDEST = "rowid = (SELECT rowid FROM answers ORDER BY at_ns LIMIT 1)"
+_SIZES = "SELECT rowid, bytes FROM answers"
 _TAKE = """
     SELECT response, choice, at_ns, version, finish, final, prompt_ids, answer_ids, prompt, answer, redacted
     FROM answers WHERE response = ? AND at_ns >= ? ORDER BY choice
@@ -55,39 +62,67 @@ class Answer(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What it takes in the file, roughly."""
-        return 4 * (len(self.prompt_ids) + len(self.answer_ids)) + len(self.prompt) + len(self.answer) + 200
+        """What it takes in the file, at most."""
+        texts = len(self.prompt.encode()) + len(self.answer.encode()) + len(self.response.encode())
+        return 4 * (len(self.prompt_ids) + len(self.answer_ids)) + texts + 200 + 2 * PAGE
 
 
 class AnswerWriter:
-    """The one that writes. All methods belong to one thread and raise sqlite3.Error or OSError."""
+    """The one that adds. All methods belong to one thread and raise sqlite3.Error or OSError."""
 
     def __init__(self, path: Path, max_bytes: int, keep_s: float) -> None:
-        self._max_bytes = max_bytes
         self._keep_ns = int(keep_s * SECOND_NS)
+        self._at_once = max_bytes // 16
+        self._limit = max_bytes - _JOURNALED * self._at_once - _FIXED
         self._db = _opened(path)
-        ((self._size,),) = self._db.execute("SELECT coalesce(sum(bytes), 0) FROM answers")
 
     def put(self, answers: Iterable[Answer], now_ns: int) -> None:
-        """Keep these, and drop what is too old or too much, the oldest first."""
-        with self._db:
-            for one in answers:
-                self._drop("response = ? AND choice = ?", one.response, one.choice)
-                row = (*one[:6], one.prompt_ids.tobytes(), one.answer_ids.tobytes(), *one[8:], one.bytes)
-                self._db.execute(_PUT, row)
-                self._size += one.bytes
-            self._drop("at_ns < ?", now_ns - self._keep_ns)
-            while self._size > self._max_bytes and self._drop(_OLDEST):
-                pass
+        """Keep these, and drop what is too old or too much, the oldest first. An answer that would fill a sixteenth of
+        the room is not kept."""
+        _expire(self._db, now_ns - self._keep_ns, self._at_once)
+        small = [one for one in answers if one.bytes <= self._at_once]
+        last = {(one.response, one.choice): one for one in small}
+        for some in _portions(last.values(), lambda one: one.bytes, self._at_once):
+            for one in some:
+                same = self._db.execute(f"{_SIZES} WHERE response = ? AND choice = ?", (one.response, one.choice))
+                _drop(self._db, same.fetchall(), self._at_once)
+            self._make_room(sum(one.bytes for one in some))
+            with self._db:
+                for one in some:
+                    row = (*one[:6], one.prompt_ids.tobytes(), one.answer_ids.tobytes(), *one[8:], one.bytes)
+                    self._db.execute(_PUT, row)
+        self._make_room(0)
 
-    def _drop(self, which: str, *values: object) -> int:
-        """How many were dropped."""
-        gone = self._db.execute(f"DELETE FROM answers WHERE {which} RETURNING bytes", values).fetchall()
-        self._size -= sum(size for (size,) in gone)
-        return len(gone)
+    def _make_room(self, needed: int) -> None:
+        while (excess := _size(self._db) + needed - self._limit) > 0:
+            oldest: list[tuple[int, int]] = []
+            with closing(self._db.execute(f"{_SIZES} ORDER BY at_ns")) as rows:
+                while excess > 0 and (row := rows.fetchone()) is not None:
+                    oldest.append(row)
+                    excess -= row[1]
+            if not oldest:
+                break
+            _drop(self._db, oldest, self._at_once)
 
     def close(self) -> None:
         self._db.close()
+
+
+def tidy(path: Path, max_bytes: int, keep_s: float, now_ns: int) -> int | None:
+    """Drop what is too old, and a file that is of no use any more. When the next answer gets too old, if one is kept.
+    Blocking."""
+    if not path.exists():
+        return None
+    try:
+        with closing(_connect(path)) as db:
+            keep_ns = int(keep_s * SECOND_NS)
+            _expire(db, now_ns - keep_ns, max_bytes // 16)
+            ((oldest,),) = db.execute("SELECT min(at_ns) FROM answers")
+            return None if oldest is None else oldest + keep_ns
+    except sqlite3.Error as error:
+        if _useless(error):
+            remove(path)
+        return None
 
 
 def find(path: Path, response: str, since_ns: int = 0) -> list[Answer]:
@@ -127,30 +162,67 @@ def _answer(row: tuple[Any, ...]) -> Answer:
     )  # fmt: skip
 
 
+def _expire(db: sqlite3.Connection, before_ns: int, at_once: int) -> None:
+    _drop(db, db.execute(f"{_SIZES} WHERE at_ns < ?", (before_ns,)).fetchall(), at_once)
+
+
+def _drop(db: sqlite3.Connection, rows: Sequence[tuple[int, int]], at_once: int) -> None:
+    """Delete rows (id, bytes), in transactions of so many bytes at most."""
+    for some in _portions(rows, lambda row: row[1], at_once):
+        with db:
+            db.executemany("DELETE FROM answers WHERE rowid = ?", [(rowid,) for rowid, _ in some])
+
+
+def _portions(things: Iterable[T], size: Callable[[T], int], at_most: int) -> Iterator[list[T]]:
+    """In their order, each portion of one thing or of `at_most` bytes."""
+    portion: list[T] = []
+    room = at_most
+    for one in things:
+        if portion and size(one) > room:
+            yield portion
+            portion, room = [], at_most
+        portion.append(one)
+        room -= size(one)
+    if portion:
+        yield portion
+
+
+def _size(db: sqlite3.Connection) -> int:
+    """Of the database file, between two transactions."""
+    ((pages,),) = db.execute("PRAGMA page_count")
+    return int(pages) * PAGE
+
+
 def _opened(path: Path) -> sqlite3.Connection:
     """A connection that writes; a file that is none of ours makes room for a new one."""
     try:
         return _connect(path)
     except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):  # the disk, a lock: another file would not help
+        if not _useless(error):
             raise
         remove(path)
         return _connect(path)
 
 
+def _useless(error: sqlite3.Error) -> bool:
+    """Not for the disk or a lock, where another file would not help."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # its log files take over this mode
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # its journal takes over this mode
     db = sqlite3.connect(path, timeout=BUSY_MS / 1000, check_same_thread=False)
     try:
         ((found,),) = db.execute("PRAGMA user_version")
         if found not in (0, FORMAT):
             raise sqlite3.DatabaseError(f"format {found}")
-        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA page_size = {PAGE}")
+        db.execute("PRAGMA auto_vacuum = FULL")
+        db.execute("PRAGMA journal_mode = TRUNCATE")
         db.execute("PRAGMA synchronous = NORMAL")  # a loss of power may take the last ones
         db.execute("PRAGMA secure_delete = ON")
-        db.executescript(_TABLE)
-        db.execute(f"PRAGMA user_version = {FORMAT}")
-        db.commit()
+        if not found:
+            db.executescript(f"{_TABLE} PRAGMA user_version = {FORMAT};")
     except BaseException:
         db.close()
         raise
@@ -158,4 +230,5 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _files(path: Path) -> list[Path]:
-    return [path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")]
+    """`-wal` and `-shm` are of format 1."""
+    return [path, *(path.with_name(f"{path.name}-{kind}") for kind in ("journal", "wal", "shm"))]

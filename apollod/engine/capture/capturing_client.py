@@ -2,22 +2,19 @@
 
 `EngineClient` (vllm/engine/protocol.py) is what vLLM's servers are built on, whichever engine is behind it; this one
 hands everything on to the real one. Chat completions, completions, messages and responses, streamed or not, all ask
-`generate`, and all name their answer after the request id that they give it.
+`generate`, and all name their answer after the request id that they give it: one of ours (`own_ids`).
 """
 
 import logging
-import re
 import time
 from array import array
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
-logger = logging.getLogger("vllm.apollod")
+from apollod.engine.capture.own_ids import own_id
 
-_PROMPT_OF = re.compile(r"(?P<response>cmpl-.+)-(?P<prompt>\d+)")  # one request each (openai/completion/serving.py)
-_PART_OF = re.compile(r"(?P<response>resp_.+)_\d+")  # the turns of a response (openai/responses/serving.py)
-_BEAM = re.compile(r".*-beam-\d+")
+logger = logging.getLogger("vllm.apollod")
 
 
 class Finished(NamedTuple):
@@ -57,7 +54,7 @@ class CapturingClient:
     def generate(self, prompt: Any, sampling_params: Any, request_id: str, *args: Any, **kwargs: Any) -> Any:
         """What the client's own `generate` gives. Source: vllm/engine/protocol.py, 0.26 to 0.32."""
         outputs = self._client.generate(prompt, sampling_params, request_id, *args, **kwargs)
-        named = response_of(request_id)
+        named = response_of(request_id, own_id.get())
         if named is None or getattr(sampling_params, "prompt_logprobs", None) is not None:  # that is a measurement
             return outputs
         response, prompt_number = named
@@ -75,18 +72,18 @@ class CapturingClient:
                 yield output
 
 
-def response_of(request_id: str) -> tuple[str, int] | None:
-    """The id of the response as its client sees it, and the number of the prompt in its request; None for what is no
-    answer to somebody."""
-    if _BEAM.fullmatch(request_id):
-        return None
-    if request_id.startswith("cmpl-"):
-        found = _PROMPT_OF.fullmatch(request_id)
-        return (found["response"], int(found["prompt"])) if found else None
-    if request_id.startswith("resp_"):
-        found = _PART_OF.fullmatch(request_id)
-        return (found["response"] if found else request_id, 0)
-    return (request_id, 0) if request_id.startswith("chatcmpl-") else None
+def response_of(request_id: str, own: str) -> tuple[str, int] | None:
+    """The id of the response as its client sees it, and the number of the prompt in its request. None for what is no
+    answer to a request, and for an id that is not made of `own`: a client may have chosen it."""
+    if own and request_id in (f"chatcmpl-{own}", f"resp_{own}"):
+        return request_id, 0
+    response, completion = f"resp_{own}_", f"cmpl-{own}-"
+    if own and request_id.startswith((response, completion)):
+        number = request_id.removeprefix(response).removeprefix(completion)
+        if number.isdecimal():  # one a turn (openai/responses/serving.py), one a prompt (openai/completion/serving.py)
+            turn = request_id.startswith(response)
+            return (f"resp_{own}", 0) if turn else (f"cmpl-{own}", int(number))
+    return None
 
 
 class _Taking:

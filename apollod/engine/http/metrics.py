@@ -22,7 +22,7 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from apollod.engine.serve.versions import App, Message, Receive, Scope, Send
+from apollod.engine.http.request_body import App, Message, Receive, Scope, Send
 from apollod.errors import DaemonUnreachable, LinkClosed
 from apollod.explain import line_of
 from apollod.wire.status import STATES, Alignment, QualityMetric, Status

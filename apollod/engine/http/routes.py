@@ -17,12 +17,14 @@ from fastapi.responses import JSONResponse
 
 from apollod.adapters.ipc.link import Link
 from apollod.engine.capture.capturing_client import CapturingClient
+from apollod.engine.capture.own_ids import OwnIds
 from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.serve.refresh import Refresher
 from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
+from apollod.wire.capture_terms import capture_terms
 from apollod.wire.messages import CheckpointRequest, Failure, Reply, StatusRequest, SubmitRequest
 from apollod.wire.messages import Request as ControlRequest
 from apollod.wire.status import Status, read, read_quality, read_train_status
@@ -58,6 +60,8 @@ class Routes:
         """Add the routes, and the middlewares that label and extend what vLLM's own routes answer; vLLM's
         authentication is added after them (entrypoints/launchers/app.py) and so comes before them."""
         app.add_middleware(VersionLabels, served=self._served)
+        if capture_terms() is not None:
+            app.add_middleware(OwnIds)
         app.add_middleware(AppendedMetrics, figures=Figures(self._status_now))
         quieten_access_log()
         for method, path, handler in (

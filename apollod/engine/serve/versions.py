@@ -13,10 +13,10 @@ the version and the salt are those of the moment when it has come.
 import hashlib
 import json
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
 import msgspec
+
+from apollod.engine.http.request_body import App, Message, Receive, Scope, Send, route_of, with_body
 
 HEADER = b"x-apollod-weights-version"
 COMMENT = ": apollod-weights-version {}\n\n"
@@ -27,12 +27,6 @@ GENERATES = re.compile(
 )
 """Endpoints whose body has `cache_salt` (vllm/entrypoints/openai, anthropic, scale_out, generate, and serve/sagemaker,
 which takes any of their bodies; 0.32)."""
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Served:
@@ -78,7 +72,8 @@ class VersionLabels:
             await self._app(scope, receive, send)
             return
         if served.salt:
-            scope, receive = await _salted(scope, receive, served)
+            # however long the body took to come, the salt is the one of now
+            scope, receive = await with_body(scope, receive, lambda body: with_salt(body, served.salt))
         first = served.version
         self._served.active += 1
         try:
@@ -106,33 +101,7 @@ class VersionLabels:
 
 
 def _generates(scope: Scope) -> bool:
-    return GENERATES.fullmatch(scope["path"].removeprefix(scope.get("root_path", ""))) is not None
-
-
-async def _salted(scope: Scope, receive: Receive, served: Served) -> tuple[Scope, Receive]:
-    """The same request with the salt in its body, which has come as a whole; a client that left stays gone. However
-    long it took to come, the salt is the one of now."""
-    chunks: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return scope, _first(message, receive)
-        chunks.append(message.get("body", b""))
-        if not message.get("more_body"):
-            break
-    body = with_salt(b"".join(chunks), served.salt)
-    headers = [(k, str(len(body)).encode() if k == b"content-length" else v) for k, v in scope["headers"]]
-    return {**scope, "headers": headers}, _first({"type": "http.request", "body": body, "more_body": False}, receive)
-
-
-def _first(message: Message, receive: Receive) -> Receive:
-    """A `receive` that gives `message` once and then asks the real one."""
-    left = [message]
-
-    async def replayed() -> Message:
-        return left.pop() if left else await receive()
-
-    return replayed
+    return GENERATES.fullmatch(route_of(scope)) is not None
 
 
 def with_salt(body: bytes, salt: str) -> bytes:

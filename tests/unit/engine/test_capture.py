@@ -13,6 +13,7 @@ from apollod.adapters.capture import answer_store
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.engine.capture.capturing_client import CapturingClient, Finished, response_of
 from apollod.engine.capture.keeper import Keeper, Tokenizer, clean, readable, started
+from apollod.engine.capture.own_ids import own_id
 from apollod.wire.capture_terms import CaptureTerms
 
 TOKENIZER = Tokenizer(make_tokenizer())
@@ -57,6 +58,7 @@ def kept_of(engine: Engine, request_id: str, params: Any = PARAMS, stop_after: i
     client.captured_version = iter((3, 4, 5, 6)).__next__
 
     async def read() -> None:
+        own_id.set("a")
         outputs = client.generate("prompt", params, request_id, priority=1)
         async for n, one in _numbered(outputs):
             assert one is engine.outputs[n]
@@ -94,12 +96,17 @@ def test_choices_are_told_apart_also_of_several_prompts() -> None:
 @pytest.mark.parametrize(
     ("request_id", "response"),
     [
-        ("chatcmpl-1f", ("chatcmpl-1f", 0)), ("cmpl-1f-0", ("cmpl-1f", 0)), ("cmpl-my-id-3", ("cmpl-my-id", 3)),
-        ("resp_1f_0", ("resp_1f", 0)), ("generate-tokens-1", None), ("cmpl-1f-0-beam-2", None),
+        ("chatcmpl-1f", ("chatcmpl-1f", 0)), ("cmpl-1f-0", ("cmpl-1f", 0)), ("cmpl-1f-3", ("cmpl-1f", 3)),
+        ("resp_1f", ("resp_1f", 0)), ("resp_1f_0", ("resp_1f", 0)), ("resp_1f_2", ("resp_1f", 0)),
+        ("generate-tokens-1f", None), ("cmpl-1f-0-beam-2", None), ("cmpl-1f", None), ("1f", None),
+        ("chatcmpl-mine", None), ("cmpl-mine-0", None), ("resp_mine_0", None), ("chatcmpl-1f-0", None),
     ],
 )  # fmt: skip
-def test_a_response_is_named_as_its_client_sees_it(request_id: str, response: tuple[str, int] | None) -> None:
-    assert response_of(request_id) == response
+def test_a_response_is_named_as_its_client_sees_it_if_the_id_is_ours(
+    request_id: str, response: tuple[str, int] | None
+) -> None:
+    assert response_of(request_id, "1f") == response
+    assert response_of(request_id, "") is None
 
 
 def test_a_client_that_leaves_ends_its_request_and_nothing_is_kept() -> None:
@@ -122,6 +129,7 @@ def test_capture_that_fails_costs_no_answer_and_the_rest_is_the_engines() -> Non
     client = CapturingClient(engine, fail)
 
     async def read() -> list[Any]:
+        own_id.set("a")
         return [one async for one in client.generate("p", PARAMS, "chatcmpl-a")]
 
     assert asyncio.run(read()) == list(engine.outputs)

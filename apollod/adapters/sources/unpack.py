@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import zstandard
 
-ZSTD_PIECE_BYTES = 512  # compressed bytes at a time: 4 of them can become 128 KiB, so this bounds what one call returns
+ZSTD_PIECE_BYTES = 32  # compressed bytes at a time: 4 of them can become 128 KiB, so one call returns 1 MiB at most
 PACKED_SUFFIXES = (".gz", ".zst")
 DOCUMENT_SUFFIX = ".json"
 WHOLE_SUFFIXES = (*PACKED_SUFFIXES, DOCUMENT_SUFFIX)

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ from apollod.errors import ConfigError
 from apollod.supervisor import sources
 from apollod.supervisor.sections import InboxSection, WatchSection
 from apollod.wire.records import decode_record
+
+FOREIGN = Path(__file__).parents[1] / "foreign"
+"""Samples that others published, each with its origin and licence beside it"""
 
 
 class Watch(JournaledSource):
@@ -299,3 +303,27 @@ def test_a_session_seen_by_its_log_and_by_the_inbox_is_trained_once_across_a_res
     assert sorted(trained) == ["answer a", "answer b", "answer c"]
     assert accepted[2].repeated == (accepted[0].example, accepted[1].example)
     assert duplicate.of == accepted[1].example
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "samples"),
+    [("log_streaming.eval", "Meta-Llama-3-405B-Instruct", 4), ("log_message_deduplication.eval", "hardcoded", 1)],
+)
+def test_a_log_of_inspect_is_taken_once_whole_and_with_its_scores(
+    name: str, model: str, samples: int, tmp_path: Path
+) -> None:
+    watch = Watch(tmp_path, Terms(rules=Rules(models=(model,))))
+    log = watch.directory / name
+    shutil.copyfile(FOREIGN / "inspect" / name, log)
+    (watch.directory / "other.eval").write_bytes(b"no archive\n")
+    watch.now = os.stat(log).st_mtime + 10
+    assert watch.read() == 0, "it may still be written"
+    watch.now += 60
+    watch.read()
+    accepted = watch.of(ev.ExampleAccepted)
+    assert len(accepted) >= samples
+    assert {(one.origin.agent, one.origin.model) for one in accepted} == {("inspect", model)}
+    assert {flag.cue for flag in watch.of(ev.SignalFlagged)} == {"evaluation"}
+    watch.restart()
+    assert watch.read() == 0
+    assert watch.of(ev.SourceQuarantined) == []

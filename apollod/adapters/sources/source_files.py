@@ -20,7 +20,15 @@ import msgspec
 from apollod.adapters.sources.identity import Candidate, identify, open_regular, read_from, tail_digest
 from apollod.adapters.sources.quarantine import Quarantine
 from apollod.adapters.sources.record_stream import CHUNK_BYTES, Folding, RecordStream
-from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
+from apollod.adapters.sources.unpack import (
+    ARCHIVE_SUFFIX,
+    DAMAGE,
+    DOCUMENT_SUFFIX,
+    PACKED_SUFFIXES,
+    WHOLE_SUFFIXES,
+    Read,
+    unpacked,
+)
 from apollod.adapters.sources.unreadable import UNENDED, unknown_log
 from apollod.core.inputs import Batch, Line, Obstruction
 from apollod.core.intake.events import Tier
@@ -34,7 +42,7 @@ from apollod.errors import SourceRefused
 from apollod.failpoints import failpoint
 
 LINES_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-SUFFIXES = (*LINES_SUFFIXES, DOCUMENT_SUFFIX)
+SUFFIXES = (*LINES_SUFFIXES, DOCUMENT_SUFFIX, ARCHIVE_SUFFIX)
 """of files that may be logs"""
 LINE_BYTES_MAX = 1 << 20
 BATCH_LINES_MAX = 256
@@ -222,12 +230,12 @@ class SourceFiles:
         count its content. The second value: nothing will come without a change of the file."""
         if it.position.offset and not it.position.line:
             return None, True  # in quarantine as a whole
-        if it.new and it.path.endswith(DOCUMENT_SUFFIX):
-            if self._age(it) < SETTLE_S:
-                return None, False
-            if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)[:HEAD_BYTES]):
-                return None, True  # programs keep all kinds of things in documents
         try:
+            if it.new and it.path.endswith((DOCUMENT_SUFFIX, ARCHIVE_SUFFIX)):
+                if self._age(it) < SETTLE_S:
+                    return None, False
+                if not self._formats.knows(it.path, _content(it)(HEAD_BYTES)[:HEAD_BYTES]):
+                    return None, True  # programs keep all kinds of things in documents
             unfolding = self._unfolding
             if unfolding is None or (unfolding.source, unfolding.offset) != (it.position.source, it.position.offset):
                 self.close()

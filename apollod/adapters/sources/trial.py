@@ -11,7 +11,15 @@ from apollod.adapters.sources.foreign_database import is_database, open_database
 from apollod.adapters.sources.identity import open_regular, read_from
 from apollod.adapters.sources.record_stream import Folding
 from apollod.adapters.sources.source_files import HEAD_BYTES, SUFFIXES, Terms
-from apollod.adapters.sources.unpack import DAMAGE, DOCUMENT_SUFFIX, PACKED_SUFFIXES, WHOLE_SUFFIXES, Read, unpacked
+from apollod.adapters.sources.unpack import (
+    ARCHIVE_SUFFIX,
+    DAMAGE,
+    DOCUMENT_SUFFIX,
+    PACKED_SUFFIXES,
+    WHOLE_SUFFIXES,
+    Read,
+    unpacked,
+)
 from apollod.adapters.sources.unreadable import unknown_log
 from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
@@ -145,7 +153,7 @@ class Trial:
             bare = bare.removesuffix(suffix)
         head = content()(HEAD_BYTES)[:HEAD_BYTES]
         kind = self._formats.unread(bare, head)
-        if kind and not alone and bare.endswith(DOCUMENT_SUFFIX):
+        if kind and not alone and (bare.endswith(DOCUMENT_SUFFIX) or path.endswith(ARCHIVE_SUFFIX)):
             return  # programs keep all kinds of things in documents
         if kind:
             self.formats[UNKNOWN] = self.formats.get(UNKNOWN, 0) + 1

@@ -1,18 +1,22 @@
 """The content of a compressed file, in bounded memory."""
 
 import gzip
+import zipfile
 import zlib
 from collections.abc import Callable
 from typing import BinaryIO
 
 import zstandard
 
+from apollod.adapters.sources.eval_archive import EvalArchive, is_archive
+
 ZSTD_PIECE_BYTES = 32  # compressed bytes at a time: 4 of them can become 128 KiB, so one call returns 1 MiB at most
-PACKED_SUFFIXES = (".gz", ".zst")
+ARCHIVE_SUFFIX = ".eval"
+PACKED_SUFFIXES = (".gz", ".zst", ARCHIVE_SUFFIX)
 DOCUMENT_SUFFIX = ".json"
 WHOLE_SUFFIXES = (*PACKED_SUFFIXES, DOCUMENT_SUFFIX)
 """of files that are taken once all of them is there"""
-DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError, zipfile.BadZipFile)
 """What reading a compressed file raises when it is cut off or not what its name says."""
 
 Read = Callable[[int], bytes]
@@ -20,9 +24,12 @@ Read = Callable[[int], bytes]
 
 
 def unpacked(file: BinaryIO, name: str) -> Read:
-    """Reads the content of a file, also of a .gz or .zst one, from where it stands; raises one of DAMAGE."""
+    """Reads the content of a file, also of a .gz or .zst one, from where it stands, and of a .eval one that is an
+    archive (another has none); raises one of DAMAGE."""
     if not name.endswith(PACKED_SUFFIXES):
         return file.read
+    if name.endswith(ARCHIVE_SUFFIX):
+        return EvalArchive(file).read if is_archive(file) else (lambda size: b"")
     if name.endswith(".gz"):
         return gzip.GzipFile(fileobj=file, mode="rb").read
     return _Zstd(file).read

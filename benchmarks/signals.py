@@ -4,12 +4,16 @@ Precision and recall of each on the labelled sample (benchmarks/signal_sample), 
 half that was held out, and of the one that phrases were tuned on. Then turns a second on one core, in CPU seconds, with
 all that is recorded of what they show: as they stand in the sample, and in the middle of sessions, behind a hundred
 messages and with outputs of tools that are 4 KB long, which the goal is about.
+
+With --moments DIR also of moments that others wrote, which lie in clones below DIR (benchmarks/signal_sample/
+elsewhere.py): turns that reject an answer (`rejects`), by language and agent, and outcomes of checks; and the MB of
+text a second that cues look through there. What is not in DIR is named.
 """
 
-import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 
@@ -19,12 +23,14 @@ from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Bad, Cursor, Found, Limits
 from apollod.curation.formats.table import READERS
 from apollod.curation.moments import Rules
+from apollod.curation.signals.cues import flags
 from apollod.curation.signals.evidence_of import evidence_of
 from benchmarks import report
-from benchmarks.signal_sample import Labelled, read
+from benchmarks.signal_sample import Labelled, elsewhere, read
 from benchmarks.signal_sample.sessions import log_of
 
 TURNS_MIN = 5000.0  # a second
+RECALL_MIN, PRECISION_MIN = 0.8, 0.9
 SECONDS, ROUNDS = 1.0, 3
 EARLIER = 100  # messages
 WORDS = "as it was said in the session before " * 15
@@ -38,24 +44,89 @@ Score = tuple[int, int, int]
 
 def main() -> None:
     """Measure and print."""
-    args = report.parser(__doc__ or "").parse_args()
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--moments", type=Path, metavar="DIR", help="clones with moments that others wrote")
+    args = parser.parse_args()
     figures: dict[str, float] = {}
     for half in ("held_out", "tuning"):
         scores = score(half)
         scores["all"] = tuple(sum(one[n] for one in scores.values()) for n in range(3))  # type: ignore[assignment]
-        for cue, (found, wrong, missed) in sorted(scores.items()):
-            for name, of in (("precision", found + wrong), ("recall", found + missed)):
-                low, high = wilson(found, of)
-                figures[f"{half}.{cue}.{name}"] = found / of if of else math.nan
-                figures |= {f"{half}.{cue}.{name}_low": low, f"{half}.{cue}.{name}_high": high}
-            figures |= {f"{half}.{cue}.marked": found + missed, f"{half}.{cue}.found": found + wrong}
-    figures = {name: value for name, value in figures.items() if not math.isnan(value)}
+        figures |= _figures(half, scores)
     moments = [moment for half in ("held_out", "tuning") for one in read(half) for moment in moments_of(one)]
     figures["short_turns_per_s"] = max(_rate(moments) for _ in range(ROUNDS))
     long = [_in_a_session(moment) for moment in moments]
     figures["turns_per_s"] = max(_rate(long) for _ in range(ROUNDS))
     goals = {"turns_per_s": report.goal(figures["turns_per_s"], TURNS_MIN, False)}
-    report.report("signals", figures, {}, goals, threads=1, as_json=args.json)
+    missing: list[str] = []
+    if args.moments is not None:
+        missing = _elsewhere(args.moments, figures)
+        for name, bound in (("rejects.recall", RECALL_MIN), ("rejects.precision", PRECISION_MIN)):
+            value = figures.get(f"elsewhere_later.{name}", 0.0)
+            goals[f"elsewhere.{name}"] = report.goal(value, bound, False)
+    report.report("signals", figures, {}, goals, threads=1, missing=missing, as_json=args.json)
+
+
+def _figures(half: str, scores: dict[str, Score]) -> dict[str, float]:
+    """Precision and recall of each, with intervals."""
+    figures: dict[str, float] = {}
+    for cue, (found, wrong, missed) in sorted(scores.items()):
+        for name, of in (("precision", found + wrong), ("recall", found + missed)):
+            low, high = wilson(found, of)
+            if of:
+                figures |= {
+                    f"{half}.{cue}.{name}": found / of,
+                    f"{half}.{cue}.{name}_low": low,
+                    f"{half}.{cue}.{name}_high": high,
+                }
+        figures |= {f"{half}.{cue}.marked": found + missed, f"{half}.{cue}.found": found + wrong}
+    return figures
+
+
+def _elsewhere(directory: Path, figures: dict[str, float]) -> list[str]:
+    """Figures of the moments that others wrote; what is not there."""
+    missing: list[str] = []
+    for half in ("elsewhere_later", "elsewhere_held_out", "elsewhere_tuning"):
+        given, absent = elsewhere.moments(directory, half)
+        missing += absent
+        figures |= _figures(half, score_elsewhere(given))
+        for kind in ("turn", "outcome"):
+            figures[f"{half}.{kind}s"] = sum(one.kind == kind and one.label != "?" for one, _ in given)
+        figures[f"{half}.undecided"] = sum(one.label == "?" for one, _ in given)
+        if given:
+            figures[f"{half}.mb_per_s"] = max(_mb_per_s([moment for _, moment in given]) for _ in range(ROUNDS))
+    return missing
+
+
+def score_elsewhere(given: list[tuple[elsewhere.Marked, Moment]]) -> dict[str, Score]:
+    """A turn counts once, whichever of the kinds that reject an answer was found."""
+    scores: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for one, moment in given:
+        if one.label == "?":
+            continue
+        shown, marked = set(elsewhere.shown(one, moment)), {one.label} - {"-"}
+        if one.kind == "turn":
+            found, wanted = bool(shown), bool(marked)
+            place = 0 if found and wanted else 1 if found else 2
+            names = ["rejects", f"rejects.{one.language}", f"rejects.{one.agent}"] if found or wanted else []
+        else:
+            for polarity in shown | marked:
+                place = 0 if polarity in shown & marked else 1 if polarity in shown else 2
+                for name in (f"check:{polarity}", f"check.{one.agent}", "check"):
+                    scores[name][place] += 1
+            continue
+        for name in names:
+            scores[name][place] += 1
+    return {name: (one[0], one[1], one[2]) for name, one in scores.items()}
+
+
+def _mb_per_s(moments: list[Moment]) -> float:
+    """Of the text that stands in them."""
+    said = [[*one.messages, *((one.then,) if one.then is not None else ())] for one in moments]
+    size = sum(len(str(turn.message["content"]).encode()) for turns in said for turn in turns)
+    begin = time.process_time()
+    for one in moments:
+        flags(one)
+    return size / (time.process_time() - begin) / 1e6
 
 
 def moments_of(labelled: Labelled) -> Iterator[Moment | Remark]:

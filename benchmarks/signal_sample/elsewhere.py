@@ -4,7 +4,8 @@
 blob ids), and in these the moments: `turn`, what a person typed after an answer (label, language, line, digest of the
 text), or `outcome`, a shell command with what it gave (label, line, digest of both). Labels were set before cues were
 run on any of it; `?` is what could not be decided from answer and turn, and is left out of figures. A moment whose
-digest is even is looked at while cues are tuned, the others are held out.
+digest is even is looked at while cues are tuned, the others are held out. `later` are turns of other people that were
+labelled once the cues had been changed by what the held-out half showed: only these are unseen by the cues as they are.
 
 A repository is looked for as DIR/OWNER+NAME, cloned with its whole history, or as DIR/OWNER+NAME/repo.
 """
@@ -47,10 +48,14 @@ class Marked(NamedTuple):
     agent: str
     blob: str
     digest: str
+    later: bool = False
+    """labelled when the cues had been tuned on the tuning half and its errors in the other had been looked at"""
 
     @property
     def half(self) -> str:
-        """Which half it belongs to."""
+        """Which part of the sample it belongs to."""
+        if self.later:
+            return "elsewhere_later"
         return "elsewhere_held_out" if int(self.digest[-1], 16) % 2 else "elsewhere_tuning"
 
 
@@ -75,7 +80,9 @@ def marked() -> list[Marked]:
         else:
             label, language, _, digest = rest
             of = repositories[-1]
-            found.append(Marked(word, label, language, of.name, of.agent, blob, digest))
+            later = word == "later"
+            kind = "turn" if later else word
+            found.append(Marked(kind, label, language, of.name, of.agent, blob, digest, later))
     return found
 
 
@@ -181,7 +188,7 @@ def _aider(text: str) -> list[tuple[str, str]]:
 
 
 def _of_a_turn(answer: str, said: str) -> Moment:
-    messages = Said(form("user", "..."), prompt=True), Said(form("assistant", answer))
+    messages = Said(form("user", "..."), prompt=True), Said(form("assistant", answer or "(calls)"))
     return Moment(1, 1, Session(), messages, 0, then=Said(form("user", said), prompt=True))
 
 

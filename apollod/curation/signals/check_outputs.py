@@ -13,6 +13,7 @@ _NOT_RUN = re.compile(
     r"|The user doesn't want to proceed|Background (?:job|process|task)|Started background|User (?:rejected|aborted))"
 )
 """An output that begins so is none of the command's: it runs on elsewhere, or it did not run to its end"""
+_ABORTED = re.compile(r"^\s*Command (?:aborted|cancelled|canceled|timed out)\b[^\n]{0,80}\s*\Z", re.MULTILINE)
 _FAILED = re.compile(
     "|".join(
         (
@@ -42,7 +43,7 @@ _PASSED = re.compile(
             r"\(passed successfully\)", r"\bSuccess: no issues\b", r"\bThe configuration is valid\b",
             r"\bprerendered as static content\b", r"^ ?✔ \S+ +Built\b", r"\bnaming to \S+ (?:[\d.]+s )?done\b",
             r"\bSuccessfully (?:built|tagged)\b", r"\ball files? (?:are|is) (?:well )?formatted\b",
-            r"\bAll matched files use Prettier\b", r"\bAll tests? passed\b",
+            r"\bAll matched files use Prettier\b", r"\bAll tests? passed\b", r"\bNo fixes applied\b",
         )
     ),
     re.MULTILINE,
@@ -52,7 +53,7 @@ _BROKEN = re.compile(r"\bTraceback \(most recent call last\)|\bcommand not found
 _FAILED_HINTS = ("ail", "AIL", "rror", "ERR", "problem", "***", "xit", "wrong", "roken", "ELIFE", "✘", ".ex")
 _PASSED_HINTS = (
     "pass", "PASS", "ok", "OK", "no issues", "no problems", "0 ", "Finished", "SUCCESS", "succe", "Succe", "built",
-    "Built", "valid", "Generated", "naming to", "prerendered", "formatted", "Prettier", "omplete",
+    "Built", "valid", "Generated", "naming to", "prerendered", "formatted", "Prettier", "omplete", "No fixes",
 )  # fmt: skip
 _BROKEN_HINTS = ("Traceback", "not found", "Error: ")
 _EXIT_HINTS = ("exit", "Exit", "returncode")
@@ -76,7 +77,7 @@ def exit_code(output: str) -> int | None:
 def outcome(output: str, failed: bool, told: bool, hidden: bool = False) -> bool | None:
     """Did the check pass? `failed`: the log says that the call did; `told`: it says it of every call that did;
     `hidden`: by an exit code that may be another program's. None: nothing says it."""
-    if _NOT_RUN.match(output):
+    if _NOT_RUN.match(output) or _ABORTED.search(output, max(0, len(output) - HEAD)):
         return None
     code = exit_code(output)
     if not hidden:

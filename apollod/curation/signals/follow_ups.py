@@ -10,11 +10,15 @@ from collections.abc import Iterable, Sequence
 
 from apollod.curation.conversation import Moment
 from apollod.curation.signals import phrases
+from apollod.curation.signals.complaints import complains, error_pasted
 from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 from apollod.curation.typed_ahead import is_mid_run
 
 MID_RUN_STRENGTH = 0.9  # who does not wait for the end means it
 LOOKED_AT = 400  # characters: people say at once what they do not like
+AFTER_NO = 24  # characters
+LAST = 160  # characters: or at the end, behind what they pasted
+ERRORS_IN = 4000  # characters in which an error that was pasted is looked for
 
 
 def _any(pieces: Sequence[str], before: str = "", after: str = "") -> re.Pattern[str]:
@@ -34,6 +38,8 @@ _WRONG = _any(phrases.WRONG)
 _ACTUALLY = re.compile(phrases.ACTUALLY)
 _INSTEAD = _any(phrases.INSTEAD, r"\b", r"\b")
 _UNDO = _any(phrases.UNDO, phrases.UNDO_ASKED)
+_ASKED_BACK = re.compile(r"[?？]|clarif|prefer|let me know|aclar|préfér|precis")
+_LISTED = re.compile(r"\s*1[.)\-:]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
@@ -50,7 +56,7 @@ def follow_ups(moment: Moment) -> Iterable[Flag]:
     least = MID_RUN_STRENGTH if is_mid_run(moment.then) else 0.0
     if is_undo(own):
         yield Flag("undo", "bad", max(0.8, least), place, quoted(content), shown_by)
-    elif strength := correction(own):
+    elif strength := correction(own) or _reported(content, own, str(moment.messages[place].message["content"])):
         yield Flag("correction", "correction", max(strength, least), place, quoted(content), shown_by)
 
 
@@ -61,6 +67,18 @@ def own_words(text: str) -> str:
     return own[_FILLERS.match(own).end() :][:LOOKED_AT]  # type: ignore[union-attr]
 
 
+def _reported(content: str, own: str, answer: str) -> float:
+    """How surely what the answer did is reported as wrong, in words anywhere or by an error that was pasted."""
+    if _praised(_SENTENCE_END.split(own, maxsplit=1)[0]):
+        return 0.0
+    if _LISTED.match(content) and _ASKED_BACK.search(answer, max(0, len(answer) - LOOKED_AT)):
+        return 0.0  # answers to what it asked, one by one
+    last = own_words(content[-LAST:]) if len(content) > LOOKED_AT else ""
+    if complains(own) or complains(last):
+        return 0.6
+    return 0.5 if error_pasted(content[:ERRORS_IN], answer) else 0.0
+
+
 def is_undo(own: str) -> bool:
     """Is what was done to be undone?"""
     return _UNDO.match(own) is not None
@@ -69,7 +87,7 @@ def is_undo(own: str) -> bool:
 def correction(own: str) -> float:
     """How surely it is said that the answer was wrong; 0: it is not."""
     first = _SENTENCE_END.split(own, maxsplit=1)[0]
-    if _PRAISE.search(first) and not _NEGATED.search(first):
+    if _praised(first):
         return 0.0
     if _WRONG_AT_FIRST.match(own):
         return 0.8
@@ -77,3 +95,9 @@ def correction(own: str) -> float:
     if actually is not None and _INSTEAD.search(first, actually.end()) and not first.endswith("?"):
         return 0.6
     return 0.6 if _WRONG.search(own) else 0.0
+
+
+def _praised(first: str) -> bool:
+    """Is the first sentence content? Behind a `no,` only its beginning counts: `no, keep it, no need for more`."""
+    said = first[:AFTER_NO] if first.startswith("no,") else first
+    return _PRAISE.search(said) is not None and not _NEGATED.search(first)

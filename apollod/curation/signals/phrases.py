@@ -16,7 +16,7 @@ PRAISE = (
     "never ?mind", "all good", "looks good", "like (?:that|it|this) better",
     "(?:that|it|this)(?:'s| is) (?:fine|good|great|ok|okay|right|correct|it|all|perfect|better)",
     "danke", "läuft", "passt", "alles gut", "gut so",
-    "merci", "parfait", "super", "rien",
+    "merci", "parfait", "super", "de rien", "rien d'autre",
     "gracias", "perfecto", "no hay problema", "nada", "todo bien", "está bien",
 )  # fmt: skip
 NEGATED = ("not", "isn't", "don't", "doesn't", "but", "except", "aber", "mais", "pero")
@@ -79,7 +79,8 @@ INSTEAD = (
 """What makes a sentence that begins with `actually` a correction"""
 
 _ASKED = (
-    "no+", "nope", "just", "now", "then", "(?:can|could|would) you", "i want you to", "let'?s", "you (?:should|must)",
+    "no+", "nope", "yeah", "yes", "just", "now", "then", "you can", "actually", "(?:can|could|would) you",
+    "i want you to", "let'?s", "you (?:should|must)",
     "we (?:should|need to)",
 )  # fmt: skip
 _OBJECT = (

@@ -10,14 +10,17 @@ from support.log_samples.codex import META, event, item, said
 from support.log_samples.qwen import SESSION as QWEN
 from support.readings import evidence, kinds, read
 
-from apollod.curation.conversation import Moment, Remark
+from apollod.curation.conversation import Moment, Remark, Said, Session
 from apollod.curation.formats import claude_code, codex, qwen
+from apollod.curation.formats.blocks import form
 from apollod.curation.formats.reader import Cursor, Limits, Reader
 from apollod.curation.moments import Rules
 from apollod.curation.signals.check_commands import check_in, command_of
 from apollod.curation.signals.check_outputs import outcome
+from apollod.curation.signals.complaints import complains, error_pasted
+from apollod.curation.signals.cues import flags
 from apollod.curation.signals.evidence_of import evidence_of
-from apollod.curation.signals.follow_ups import correction, is_undo, own_words
+from apollod.curation.signals.follow_ups import ERRORS_IN, correction, is_undo, own_words
 from benchmarks import signals
 from benchmarks.signal_sample import elsewhere
 
@@ -176,6 +179,65 @@ def test_undo(text: str) -> None:
     assert is_undo(own_words(text))
 
 
+def follows(answer: str, text: str) -> list[str]:
+    """What a turn says of the answer before it."""
+    messages = Said(form("user", "q"), prompt=True), Said(form("assistant", answer))
+    moment = Moment(1, 1, Session(), messages, 0, then=Said(form("user", text), prompt=True))
+    return [flag.kind for flag in flags(moment)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the page is blank now", "ok, but the button does nothing", "tests fail with KeyError", "I get a 404",
+        "looks good, but the second tab doesn't open", "why is it so slow now?", "the issue persists",
+        "when I click save I get an error", "we agreed on tabs, not spaces", "you're using the wrong file",
+        "the header looks ugly", "for some reason the list is empty", "stop adding comments everywhere",
+        "es fehlt der Knopf", "das geht immer noch nicht", "du hast die Tests vergessen", "da steht ein Fehler",
+        "la lista sigue sin cargar", "no veo el botón", "hay algo raro con los totales", "te dije que no",
+        "le bouton ne fait rien", "j'ai encore une erreur", "la page n'est plus la bonne",
+        "还是不行", "没有变化", "这不是我要的", "按钮太小了", "まだ動きません", "エラーが出ます",
+        "кнопка не работает", "опять ошибка", "ainda dá erro", "o botão não aparece", "non funziona",
+        "> some log\n" * 200 + "still the same",
+    ],
+)  # fmt: skip
+def test_complaints_wherever_they_stand(text: str) -> None:
+    assert follows("Done, the list is loaded.", text) == ["correction"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "add error handling to the parser", "fix the failing tests in ci", "what errors can occur here?",
+        "if the build fails, send a mail", "make sure that nothing breaks", "don't forget the docs",
+        "we don't have time for this today, next task", "is it not better to use a set here?",
+        "are there any warnings left?", "what is the difference between error and exception?",
+        "it should also export csv", "when I click the button it should open a dialog", "it's not urgent",
+        "write a test that should not pass", "explain the problem in the readme", "let's add a page of errors",
+        "füge eine Fehlerbehandlung hinzu", "wenn das nicht geht, nimm npm", "agrega manejo de errores",
+        "est-ce que tu ne peux pas ajouter un bouton ?", "如果失败就重试", "添加错误处理",
+        "エラー処理を追加してください",
+        "добавь обработку ошибок", "adicione tratamento de erros",
+    ],
+)  # fmt: skip
+def test_what_only_sounds_like_a_complaint(text: str) -> None:
+    assert follows("Done, the list is loaded.", text) == []
+
+
+def test_an_error_that_was_pasted_is_one_unless_it_was_asked_for() -> None:
+    error = "TypeError: cannot read properties of null (reading 'x')\n    at run (a.js:1)"
+    assert follows("It works now.", error) == ["correction"]
+    assert follows("It works now. If it fails, send me the log.", error) == ["correction"]
+    assert follows("Please run it again and send me the output.", error) == []
+    assert follows("It works now.", error + "\nwhat is this?") == []
+
+
+def test_answers_to_what_was_asked_are_no_complaints() -> None:
+    listed = "1. the highest one\n2. that is not a month\n3. no need to solve it now"
+    assert follows("Which number, which month, and should I solve the rest?", listed) == []
+    assert follows("All of it is done.", listed) == ["correction"]
+
+
 # --- checks ---------------------------------------------------------------------------------------------------------
 
 
@@ -281,5 +343,6 @@ def test_hostile_text_costs_no_time(piece: str) -> None:
     text = piece * 50_000
     begin = time.process_time()
     own = own_words(text)
+    complains(own), error_pasted(text[:ERRORS_IN], text)
     is_undo(own), correction(own), check_in(text), check_in(f"pytest {text}"), outcome(text, False, False, True)
     assert time.process_time() - begin < 1.0

@@ -148,8 +148,13 @@ def test_an_edit_that_is_another_example_names_it(config, tmp_path, capsys):
 EDITORS = [
     ("false", "false ended with 1; nothing was changed; $EDITOR names another one"),
     ("no-such-editor", "no-such-editor ended with 127"), ("true", "nothing was changed in it; approve it"),
-    ("sed -i s/no//", "message 2 is an empty assistant turn"), ("echo x >", "not JSON"), ("rm", "example.json"),
+    ("sed -i s/^no//", "the answer is empty"), ("printf '\\377' >", "not UTF-8"), ("rm", "example.md"),
 ]  # fmt: skip
+OF_RECORDS = [
+    ("sed -i s/no//", "message 2 is an empty assistant turn"),
+    ("echo x >", "not JSON"),
+    ("rm", "example.json"),
+]
 
 
 def test_an_editor_that_fails_or_changes_nothing(config, capsys, monkeypatch):
@@ -157,17 +162,21 @@ def test_an_editor_that_fails_or_changes_nothing(config, capsys, monkeypatch):
         monkeypatch.setenv("EDITOR", editor)
         assert example("edit", G) == 1, editor
         assert words in capsys.readouterr().err
+    for editor, words in OF_RECORDS:
+        monkeypatch.setenv("EDITOR", editor)
+        assert example("edit", G, "--record") == 1, editor
+        assert words in capsys.readouterr().err
     assert state(config, G) == "held"
 
 
 def test_what_was_written_in_an_editor_is_not_lost_when_it_is_refused(config, capsys, monkeypatch):
     monkeypatch.setenv("VISUAL", "sed -i s/assistant/somebody/")
-    assert example("edit", G) == 1
+    assert example("edit", G, "--record") == 1
     told = capsys.readouterr().err
     file = Path(told.partition("what you wrote is in ")[2].partition(",")[0])
     assert "somebody" in file.read_text() and file.stat().st_mode & 0o777 == 0o600
     file.unlink()
-    monkeypatch.setenv("VISUAL", 'sed -i \'s/"no"/"spaces"/\'')
+    monkeypatch.setenv("VISUAL", "sed -i s/^no/spaces/")
     assert example("edit", G) == 0 and state(config, G) == "edited"
 
 
@@ -190,21 +199,21 @@ def test_two_reviewers_do_not_decide_twice_and_take_back_only_what_still_stands(
 def test_an_edit_is_taken_back_until_what_was_written_is_being_learned(config, monkeypatch):
     desk = Desk(str(config.journal_path), "unused")
     spoiled = json.dumps(chat(" ")).encode()
-    with pytest.raises(ApolloError, match="empty assistant turn") as caught:
-        desk.edit(G, spoiled)
-    assert caught.value.hint.endswith("e goes on with what you wrote")
-    monkeypatch.setenv("EDITOR", 'sed -i \'s/" "/"spaces"/\'')
     shown = candidate(str(config.journal_path), G, HELD)
-    written = desk.write(shown)
+    with pytest.raises(ApolloError, match="empty assistant turn") as caught:
+        desk.edit(shown, spoiled, whole=True)
+    assert caught.value.hint.endswith("E goes on with what you wrote")
+    monkeypatch.setenv("EDITOR", 'sed -i \'s/" "/"spaces"/\'')
+    written = desk.write(shown, whole=True)
     assert b"spaces" in written and b"messages" in written
-    edited = desk.edit(G, written)
+    edited = desk.edit(shown, written, whole=True)
     assert desk.undo(edited) and (state(config, G), state(config, edited.into)) == ("held", "declined")
     assert example("decline", G) == 0 and example("approve", edited.into) == 0
     with pytest.raises(ApolloError, match=f"{G[:12]} was left as it is: it was declined"):
         desk.undo(Decided(G, "edited", edited.into))
     assert (state(config, G), state(config, edited.into)) == ("declined", "pending")
     assert example("hold", G) == 0
-    edited = desk.edit(G, json.dumps(chat("either")).encode())
+    edited = desk.edit(shown, b"either\n", whole=False)
     write(config.journal_path, [ev.StepStarted(step=7, parent=0, example=edited.into, digest="d", lr=1e-5, window=1)])
     with pytest.raises(ApolloError, match=f"{edited.into[:12]} was left as it is: it is being learned now"):
         desk.undo(edited)

@@ -19,10 +19,13 @@ from support.journals import append_row, write
 
 from apollod.cli.control.review.candidate import candidate, found_by
 from apollod.cli.control.review.candidate_page import page, with_marks
-from apollod.cli.control.review.held_queue import HeldQueue, facts_since
+from apollod.cli.control.review.deciding import SCISSORS, as_answer, with_answer
+from apollod.cli.control.review.desk import Desk
+from apollod.cli.control.review.held_queue import HeldQueue, Worth, facts_since, worths
 from apollod.cli.control.review.screen import KEYS
 from apollod.cli.main import main
 from apollod.core import events as ev
+from apollod.errors import ApolloError
 from apollod.testing import daemon as driver
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -77,13 +80,15 @@ def path(tmp_path: Path) -> str:
 def shown(path: str, id_: str, whole: bool = False) -> str:
     queue = HeldQueue()
     queue.take(facts_since(path, 0))
-    return with_marks(page(candidate(path, id_, queue.held[id_]), journals.AT + 3 * 3600 * 10**9, whole))
+    worth = worths(path).get(id_, Worth()).told()
+    return with_marks(page(candidate(path, id_, queue.held[id_]), journals.AT + 3 * 3600 * 10**9, whole, worth))
 
 
 def test_a_page_shows_what_is_learned_what_was_stripped_and_what_speaks_for_and_against_it(path):
     assert shown(path, A).splitlines() == [
         "aaaaaaaaaaaa  bulk  /home/anna/.claude/projects/light/3f2a.jsonl:1",
         "held for 3 h: its source is reviewed",
+        "comes here by its divergence",
         "== divergence 1.52 nats a token (with the context -0.41, without -1.93)",
         "== signal correction, 0.8",
         '    "no, I asked who"',
@@ -137,8 +142,60 @@ def test_the_picture_in_the_docs_is_such_a_page(tmp_path):
         append_row(journal, kind, 1, json.dumps({"example": id_, **body}), id_)
     block = OPERATIONS.read_text().partition("`apollod ctl review` shows")[2].split("```")[1]
     head, *lines, keys = block.strip("\n").split("\n")
-    assert len(lines) == 22 and head.startswith("3 held") and keys == KEYS
+    assert len(lines) == 23 and head.startswith("3 held") and keys == KEYS
     assert shown(str(journal), id_).splitlines()[: len(lines)] == lines
+
+
+def test_what_a_decision_tells_most_about_comes_first(path):
+    for example, votes in ((B, ["good"]), (C, ["good", "bad"])):
+        verdict = {"example": example, "verdict": "good" if example == B else "unsure", "votes": votes}
+        append_row(Path(path), "verdict.given", 1, json.dumps(verdict), example)
+    desk = Desk(path, "nowhere")
+    assert desk.waiting() == [C, A, B]
+    assert [desk.worth(one) for one in (C, A, B)] == ["the judge's doubt (good, bad)", "its divergence", ""]
+
+
+CALLS = [{"id": "1", "type": "function", "function": {"name": "write", "arguments": {"path": "a.py", "text": "x\ny"}}}]
+
+
+def test_calls_are_read_as_text(tmp_path):
+    record = msgspec.Raw(json.dumps({"messages": [
+        {"role": "user", "content": "go"}, {"role": "assistant", "content": "I write it.", "tool_calls": CALLS}
+    ]}).encode())  # fmt: skip
+    told = shown(str(write(tmp_path / "journal.db", [STORY[0], *given(A, record, 1)])), A)
+    assert "[[I write it.\ncalls write\n    path: a.py\n    text:\n        x\n        y]]" in told
+
+
+@pytest.mark.parametrize(
+    ("record", "answer"),
+    [
+        ({"text": "some text"}, "some text"),
+        ({"prompt": "p", "completion": " c\nd"}, " c\nd"),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a\n"},
+                       {"role": "user", "content": "r"}, {"role": "assistant", "content": "b", "weight": 0}]}, "a"),
+        ({"messages": [{"role": "user", "content": "q"},
+                       {"role": "assistant", "content": "", "tool_calls": CALLS}]}, ""),
+    ],
+)  # fmt: skip
+def test_an_answer_is_edited_as_text_and_everything_else_stays(record, answer):
+    opened = as_answer(record).decode()
+    text, _, below = opened.partition(f"\n{SCISSORS}")
+    assert text.strip("\n") == answer and ("tool_calls" not in str(record) or "path: a.py" in below)
+    again = json.loads(with_answer(record, f"better\nanswer\n{SCISSORS}\nnothing of this".encode()))
+    assert (
+        "better\nanswer" in json.dumps(again).replace("\\n", "\n") and json.dumps(again).count("nothing of this") == 0
+    )
+    if "messages" in record:
+        place = next(n for n, one in enumerate(again["messages"]) if one["content"] == "better\nanswer")
+        restored = [*again["messages"][:place], record["messages"][place], *again["messages"][place + 1 :]]
+        assert restored == record["messages"] and record["messages"][place].get("weight") != 0
+
+
+def test_an_answer_that_is_emptied_is_no_edit():
+    with pytest.raises(ApolloError, match="the answer is empty"):
+        with_answer({"prompt": "p", "completion": "c"}, f"\n{SCISSORS}\nbelow".encode())
+    with pytest.raises(ApolloError, match="not UTF-8"):
+        with_answer({"text": "c"}, b"\xff")
 
 
 def test_a_filter_finds_text_in_any_script_sources_and_ids(path):
@@ -220,7 +277,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def review(daemon: Daemon) -> Iterator[Callable[..., Terminal]]:
     """Opens the screen."""
     editor = daemon.root / "editor"
-    editor.write_text("""#!/bin/sh\nsed -i 's/"tabs"/"spaces"/' "$1"\n""")
+    editor.write_text("""#!/bin/sh\nsed -i 's/^tabs/spaces/' "$1"\n""")
     editor.chmod(0o700)
     opened: list[Terminal] = []
 
@@ -260,7 +317,11 @@ def test_keys_decide_and_what_others_decide_is_shown(daemon, review):
 
     terminal = review("TERM=xterm-256color", 80, 24)
     picture = terminal.until(
-        "3 held", "signal correction, 0.8", "bulk  /home/anna/.claude/projects/light/3f2a.jsonl:1", "held for 3 h"
+        "3 held",
+        "1 of 3",
+        "signal correction, 0.8",
+        "bulk  /home/anna/.claude/projects/light/3f2a.jsonl:1",
+        "held for 3 h",
     )
     assert len(picture.splitlines()) == 24 and max(map(len, picture.splitlines())) <= 80
     assert "\x1b[1mMara Quill" in terminal.picture("-e") and "9m<memory>" in terminal.picture("-e")
@@ -277,8 +338,16 @@ def test_keys_decide_and_what_others_decide_is_shown(daemon, review):
     terminal.until("1 held", "declined it meanwhile", "日本語?")
     terminal.press("e")
     terminal.until("nothing was changed in it")
+    terminal.press("l")
+    terminal.until("words that are kept beside")
+    terminal.press("-l", "terse, Japanese")
+    terminal.press("Enter")
+    terminal.until("labels terse, Japanese")
     terminal.press("d")
-    terminal.until("0 held", "Nothing waits for a decision", 'review = "hold"', "apollod ctl example hold")
+    terminal.until(
+        "0 held", "Nothing waits for a decision", 'review = "hold"', "apollod ctl example hold", "mode is off"
+    )
+    assert ("terse, Japanese",) in daemon.query(f"SELECT reason FROM reviews WHERE example = '{C}'")
     terminal.press("u")
     terminal.until("1 held", f"{C[:12]} waits again")
     daemon.kill()

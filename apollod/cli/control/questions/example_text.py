@@ -65,10 +65,22 @@ def _of(one: Removed) -> str:
 def _turn(turn: dict[str, Any], stripped: tuple[tuple[int, str], ...]) -> Part:
     heading = " ".join(turn[name] for name in ("role", "name", "tool_call_id") if name in turn)
     target = turn["role"] == "assistant" and bool(turn.get("weight", 1))
-    calls = [json.dumps(call, ensure_ascii=False) for call in turn.get("tool_calls", [])]
+    calls = [call_text(call.get("function", {})) for call in turn.get("tool_calls", [])]
     thought = [f"<think>\n{turn['reasoning_content']}\n</think>"] if turn.get("reasoning_content") else []
     text = "\n".join([*thought, *([turn["content"]] if turn["content"] else []), *calls])
     return Part(f"{heading}, target" if target else heading, text, target, stripped)
+
+
+def call_text(function: dict[str, Any]) -> str:
+    """A call as a person reads it: its name, then each argument on a line, a text of several lines under its name."""
+    arguments = function.get("arguments")
+    if not isinstance(arguments, dict):
+        return f"calls {function.get('name', '')}\n    {arguments}"
+    lines = [f"calls {function.get('name', '')}"]
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines.append(f"    {name}:\n{indent(text, ' ' * 8)}" if "\n" in text else f"    {name}: {text}")
+    return "\n".join(lines)
 
 
 def _marked(part: Part, coloured: bool) -> str:

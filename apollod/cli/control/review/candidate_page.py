@@ -26,9 +26,10 @@ class Piece(NamedTuple):
     look: Look = "text"
 
 
-def page(candidate: Candidate, now_ns: int, whole: bool = False) -> list[Piece]:
-    """All that is known of it. `whole`: also what is usually folded of the context."""
-    shown = [*_head(candidate, now_ns), *_evidence(candidate)]
+def page(candidate: Candidate, now_ns: int, whole: bool = False, worth: str = "", labels: str = "") -> list[Piece]:
+    """All that is known of it. `whole`: also what is usually folded of the context; `worth`: why it comes where it does
+    in the queue; `labels`: what will be kept beside the decision."""
+    shown = [*_head(candidate, now_ns, worth, labels), *_evidence(candidate)]
     for part in _folded(parts(candidate.record, candidate.removed), whole):
         shown += _part(part, whole)
     return [*shown, *_others(candidate)]
@@ -48,10 +49,15 @@ def with_marks(pieces: Sequence[Piece]) -> str:
 # --- what it is ---------------------------------------------------------------------------------------------------
 
 
-def _head(c: Candidate, now_ns: int) -> Iterator[Piece]:
+def _head(c: Candidate, now_ns: int, worth: str, labels: str) -> Iterator[Piece]:
     who = "" if c.waits.waits_for == "person" else f", waits for the {c.waits.waits_for}"
     yield Piece(plain(f"{c.id[:12]}  {c.waits.tier}  {c.path}:{c.line}\n"))
     yield Piece(plain(f"held for {_since(now_ns - c.waits.at_ns)}: {c.waits.reason}{who}\n"), "quiet")
+    if worth:
+        yield Piece(plain(f"comes here by {worth}\n"), "quiet")
+    if labels:
+        yield Piece("labels", "heading")
+        yield Piece(plain(f" {labels}\n"))
 
 
 def _since(ns: int) -> str:
@@ -82,7 +88,9 @@ def _evidence(c: Candidate) -> Iterator[Piece]:
         said = str(verdict.get("verdict", ""))
         yield Piece("verdict", "heading")
         yield Piece(plain(f" {said}"), _look_of(said))
-        yield Piece(plain(f" by {verdict['by']}" if verdict.get("by") else ""), "quiet")
+        by = verdict.get("by", "")
+        model = f" {verdict['model']}" if by == "judge" and verdict.get("model") else ""
+        yield Piece(plain(f" by {by}{model}" if by else ""), "quiet")
         yield Piece(plain(f": {_short(verdict['reason'])}" if verdict.get("reason") else ""))
         yield from _quote(verdict)
 

@@ -13,9 +13,13 @@ from typing import Any, Literal
 from apollod.cli import render
 from apollod.cli.control import ctl
 from apollod.cli.control.questions import example_ids, rows
+from apollod.cli.control.questions.example_text import call_text, parts
 from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
 
+SCISSORS = "# ---- >8 ---- what you write above is learned; from this line on nothing is ----"
+ABOVE_SHOWN = 2
+"""parts of the record before the answer that are shown below the line"""
 Choice = Literal["approve", "decline", "hold"]
 DONE: dict[Choice, str] = {"approve": "approved", "decline": "declined", "hold": "held"}
 """What the daemon's answer calls them."""
@@ -30,11 +34,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def edit_arguments(parser: argparse.ArgumentParser) -> None:
     """Which example, and where the text is."""
     parser.add_argument("example", metavar="EXAMPLE", help="its id or its first 6 or more digits")
+    parser.add_argument("--record", action="store_true", help="$EDITOR opens the whole record as JSON, not the answer")
     parser.add_argument(
         "--file",
         metavar="FILE",
         dest="text",
-        help="the record as JSON, - for standard input; default: $EDITOR opens it",
+        help="the record as JSON, - for standard input; default: $EDITOR opens the answer",
     )
 
 
@@ -58,16 +63,19 @@ def edit(args: argparse.Namespace) -> int:
     path = ctl.journal_path(args)
     id_ = example_ids.meant(path, args.example)
     ((record,),) = rows.tuples(path, f"SELECT record FROM examples WHERE id = '{id_}'")
+    known, whole = json.loads(record), bool(args.record or args.text)
     if args.text:
         written = sys.stdin.buffer.read() if args.text == "-" else Path(args.text).read_bytes()
     else:
-        written = edited(as_text(json.loads(record)))
+        written = edited(as_record(known) if whole else as_answer(known), suffix(whole))
     try:
-        answer = ctl.ask(ctl.socket_path(args), msg.EditRequest(id_, line_of(written), by()))
+        line = line_of(written) if whole else with_answer(known, written)
+        answer = ctl.ask(ctl.socket_path(args), msg.EditRequest(id_, line, by()))
     except ApolloError as error:
         if args.text:
             raise
-        error.hint = f"{error.hint}; what you wrote is in {_kept(written)}, which --file takes"
+        takes = ", which --file takes" if whole else ""
+        error.hint = f"{error.hint}; what you wrote is in {_kept(written, suffix(whole))}{takes}"
         raise
     ctl.show(args, answer, f"{answer['into']} is learned instead")
     return 0
@@ -89,16 +97,61 @@ def line_of(written: bytes) -> bytes:
         raise ApolloError(f"what was written is not JSON: {error}", "nothing was changed") from error
 
 
-def as_text(record: dict[str, Any]) -> bytes:
-    """A record as a person edits it."""
+def as_record(record: dict[str, Any]) -> bytes:
+    """A whole record as a person edits it: JSON."""
     return json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def edited(text: bytes) -> bytes:
+def as_answer(record: dict[str, Any]) -> bytes:
+    """The text of the answer as a person edits it; below a line that says so the calls that stay with it and what it
+    answers."""
+    place, field = _answer(record)
+    holder = record["messages"][place] if place is not None else record
+    below = [f"calls that stay:\n{calls}\n" if (calls := _calls(holder)) else ""]
+    below += [f"{part.heading}:\n{part.text}\n" for part in parts(record) if not part.target][-ABOVE_SHOWN:]
+    text = f"{holder[field]}\n{SCISSORS}\n" + "\n".join(filter(None, below))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def with_answer(record: dict[str, Any], written: bytes) -> bytes:
+    """The record as one line of JSON with this text in place of its answer. Raises ApolloError for what is no text."""
+    try:
+        text = written.decode()
+    except UnicodeDecodeError as error:
+        raise ApolloError(f"what was written is not UTF-8: {error}", "save it as UTF-8; nothing was changed") from error
+    answer = text.partition(f"\n{SCISSORS}")[0].strip("\n")
+    place, field = _answer(record)
+    if not answer.strip() and not (place is not None and _calls(record["messages"][place])):
+        raise ApolloError("the answer is empty", "decline it if nothing should be learned; nothing was changed")
+    if place is None:
+        return json.dumps({**record, field: answer}).encode()
+    messages = list(record["messages"])
+    messages[place] = {**messages[place], field: answer}
+    return json.dumps({**record, "messages": messages}).encode()
+
+
+def _answer(record: dict[str, Any]) -> tuple[int | None, str]:
+    """Index of the message that is learned last, None where the record has none; and the field that holds its text."""
+    if "messages" not in record:
+        return None, "completion" if "completion" in record else "text"
+    turns = enumerate(record["messages"])
+    return [n for n, one in turns if one["role"] == "assistant" and one.get("weight") != 0][-1], "content"
+
+
+def _calls(message: dict[str, Any]) -> str:
+    return "\n".join(call_text(call["function"]) for call in message.get("tool_calls") or ())
+
+
+def suffix(whole: bool) -> str:
+    """By which an editor knows what it shows."""
+    return ".json" if whole else ".md"
+
+
+def edited(text: bytes, suffix: str) -> bytes:
     """What a person makes of a text in their editor ($VISUAL, $EDITOR, else vi). Raises ApolloError."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory(prefix="apollod-") as directory:
-        file = Path(directory) / "example.json"
+        file = Path(directory) / f"example{suffix}"
         file.write_bytes(text)
         done = _run(editor, str(file))
         if done != 0:
@@ -113,9 +166,9 @@ def _run(editor: str, path: str) -> int:
     return subprocess.run(["/bin/sh", "-c", f'{editor} "$@"', editor, path], check=False).returncode
 
 
-def _kept(written: bytes) -> str:
-    """A file that stays, with what somebody wrote and nobody took."""
-    descriptor, path = tempfile.mkstemp(prefix="apollod-", suffix=".json")
+def _kept(written: bytes, suffix: str) -> str:
+    """A file that stays, with what was written and not taken."""
+    descriptor, path = tempfile.mkstemp(prefix="apollod-", suffix=suffix)
     with open(descriptor, "wb") as file:
         file.write(written)
     return path

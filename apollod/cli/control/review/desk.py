@@ -7,7 +7,7 @@ from apollod.cli.control import ctl
 from apollod.cli.control.review import deciding
 from apollod.cli.control.review.candidate import Candidate, candidate, found_by
 from apollod.cli.control.review.deciding import Choice
-from apollod.cli.control.review.held_queue import Change, HeldQueue, facts_since
+from apollod.cli.control.review.held_queue import Change, HeldQueue, Worth, facts_since, worths
 from apollod.cli.control.review.sitting import Decided, Done
 from apollod.errors import ApolloError
 from apollod.wire import control_messages as msg
@@ -25,7 +25,8 @@ class Desk:
         self._journal, self._socket, self._judged = journal, socket, judged
         self._queue = HeldQueue()
         self._queue.take(facts_since(journal, 0))
-        self._drafts: dict[str, bytes] = {}
+        self._worths = worths(journal)
+        self._drafts: dict[tuple[str, bool], bytes] = {}
         """what somebody wrote that was not taken, so that it is not lost"""
 
     @property
@@ -34,10 +35,29 @@ class Desk:
         return 0 if self._judged else sum(one.waits_for != "person" for one in self._queue.held.values())
 
     def waiting(self) -> list[str]:
-        """Ids of what waits for this person, direct corrections first, then the longest wait."""
-        held = self._queue.held
+        """Ids of what waits for this person: direct corrections first, then what a decision tells most about (`Worth`),
+        then the longest wait."""
+        held, nothing = self._queue.held, Worth()
         mine = [id_ for id_, waits in held.items() if self._judged or waits.waits_for == "person"]
-        return sorted(mine, key=lambda id_: held[id_].tier != "direct")
+        return sorted(mine, key=lambda id_: (held[id_].tier != "direct", self._worths.get(id_, nothing).rank))
+
+    def worth(self, id_: str) -> str:
+        """Why this one comes where it does; empty: it waited longest."""
+        return self._worths.get(id_, Worth()).told()
+
+    def causes(self) -> list[str]:
+        """Why nothing waits for this person, as the daemon tells it. Raises ApolloError."""
+        status = ctl.status(self._socket)
+        judge, queue = status.judge, status.queue
+        found = [f"{queue.pending} wait to be learned and {queue.trained} were: nobody has to decide about these"]
+        if judge.mode == "off":
+            found.append("[judge] mode is off: what a signal speaks against waits for you as soon as it comes")
+        elif judge.waiting:
+            found.append(f"{judge.waiting} wait for the judge ({judge.reason or 'being asked'}); --judged shows them")
+        else:
+            trusted = "decides by itself" if judge.trusted else f"is not trusted ({judge.reason})"
+            found.append(f"the judge {judge.model} {trusted}; `apollod ctl judge show` tells more")
+        return found
 
     def changes(self) -> list[Change]:
         """What happened since the last look."""
@@ -55,26 +75,28 @@ class Desk:
         """Those that have this in them."""
         return found_by(self._journal, text, examples)
 
-    def decide(self, id_: str, choice: Choice) -> Decided:
-        """Only if it is held still."""
-        self._ask(msg.DecisionWanted(id_, choice, only_in="held"))
+    def decide(self, id_: str, choice: Choice, labels: str = "") -> Decided:
+        """Only if it is held still. `labels`: words that are kept beside the decision."""
+        self._ask(msg.DecisionWanted(id_, choice, labels, only_in="held"))
         return Decided(id_, _HOW[choice])
 
-    def write(self, shown: Candidate) -> bytes:
-        """What a person makes of it in $EDITOR; what they wrote before, if it was not taken."""
-        return deciding.edited(self._drafts.get(shown.id) or deciding.as_text(shown.record))
+    def write(self, shown: Candidate, whole: bool) -> bytes:
+        """What a person makes of its answer in $EDITOR, or of the `whole` record; what they wrote before, if it was not
+        taken."""
+        text = deciding.as_record(shown.record) if whole else deciding.as_answer(shown.record)
+        return deciding.edited(self._drafts.get((shown.id, whole)) or text, deciding.suffix(whole))
 
-    def edit(self, id_: str, written: bytes) -> Decided:
+    def edit(self, shown: Candidate, written: bytes, whole: bool) -> Decided:
         """`written` is learned instead, if the example is held still."""
-        self._drafts[id_] = written
+        self._drafts[shown.id, whole] = written
         try:
-            request = msg.EditRequest(id_, deciding.line_of(written), deciding.by(), "held")
-            into = ctl.ask(self._socket, request, ANSWER_S)["into"]
+            line = deciding.line_of(written) if whole else deciding.with_answer(shown.record, written)
+            into = ctl.ask(self._socket, msg.EditRequest(shown.id, line, deciding.by(), "held"), ANSWER_S)["into"]
         except ApolloError as error:
-            error.hint = f"{error.hint}; e goes on with what you wrote"
+            error.hint = f"{error.hint}; {'E' if whole else 'e'} goes on with what you wrote"
             raise
-        del self._drafts[id_]
-        return Decided(id_, "edited", into)
+        del self._drafts[shown.id, whole]
+        return Decided(shown.id, "edited", into)
 
     def undo(self, last: Decided) -> bool:
         """What was decided is held again, if that is still how it stands, and what was written instead is declined:

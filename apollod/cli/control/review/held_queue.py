@@ -30,6 +30,25 @@ class Waits(NamedTuple):
     seq: int
 
 
+class Worth(NamedTuple):
+    """How much a decision about an example would tell. `doubt`: votes of a judge that was not sure; `divergence`: by
+    how many nats a token stripped text made the answer likelier."""
+
+    doubt: tuple[str, ...] = ()
+    divergence: float | None = None
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Ascending: what a judge was not sure of first, then what differs most."""
+        return not self.doubt, -(self.divergence or 0.0)
+
+    def told(self) -> str:
+        """Why it comes where it does; empty: it waited longest."""
+        if self.doubt:
+            return f"the judge's doubt ({', '.join(self.doubt)})"
+        return "" if self.divergence is None else "its divergence"
+
+
 class Change(NamedTuple):
     """What happened to an example: it is held now, or it was approved, declined, edited or expired. `by`: who did
     it, empty for nobody."""
@@ -112,3 +131,20 @@ def facts_since(path: str, seq: int) -> Iterator[Fact]:
         )
     sql = f"SELECT seq, at_ns, kind, {body} FROM events WHERE {which} ORDER BY seq"
     yield from map(Fact._make, journal_reader.stream(path, sql, rows.SECONDS))
+
+
+def worths(path: str) -> dict[str, Worth]:
+    """What the journal knows of it, by example. Raises JournalError."""
+    sql = """
+        SELECT key, body ->> '$.verdict', body -> '$.votes', body ->> '$.divergence' FROM events
+        WHERE kind IN ('verdict.given', 'example.scored') ORDER BY seq
+    """
+    found: dict[str, Worth] = {}
+    for example, verdict, votes, divergence in rows.tuples(path, sql):
+        known = found.get(example, Worth())
+        if verdict is None:
+            found[example] = known._replace(divergence=divergence)
+        else:
+            said = msgspec.json.decode(votes or "[]", type=tuple[str, ...]) or ("unsure",)
+            found[example] = known._replace(doubt=said if verdict == "unsure" else ())
+    return found

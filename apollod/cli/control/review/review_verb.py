@@ -13,8 +13,10 @@ from apollod.cli.control.review.held_queue import HeldQueue, facts_since
 from apollod.errors import ConfigError
 
 EPILOG = """\
-keys:     a approve   d decline   e edit in $EDITOR   s skip   u undo   / filter
-          x all of a long context   ? help   q quit
+keys:     a approve   d decline   e edit the answer in $EDITOR, E the whole record
+          l label   s skip   u undo   / filter   x all of a long context   ? help
+order:    direct corrections, what the judge was not sure of, what differs most
+          with and without stripped text, then the longest wait
 shown:    what it says, what is learned of it (bold), what was stripped (struck),
           divergence, signals, and what the judge said of it, where there are any
 no colour: NO_COLOR=1, or TERM=dumb: [[learned]] and [-stripped-]
@@ -50,9 +52,13 @@ def run(args: argparse.Namespace) -> int:
         os.environ.pop(name, None)
 
     from apollod.cli.control.review.desk import Desk
-    from apollod.cli.control.review.screen import ReviewApp  # here for start-up time
+    from apollod.cli.control.review.first_picture import first_picture  # here for start-up time
 
-    app = ReviewApp(Desk(journal, socket, args.judged), coloured)
+    desk = Desk(journal, socket, args.judged)
+    with first_picture(desk, coloured):
+        from apollod.cli.control.review.screen import ReviewApp
+
+        app = ReviewApp(desk, coloured)
     app.run(mouse=False)  # so that text can be marked and copied
     return app.return_code or 0
 

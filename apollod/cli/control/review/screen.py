@@ -31,12 +31,13 @@ LOOK_EVERY_S = 1.0
 STYLES = {
     "heading": "underline", "target": "bold", "stripped": "strike dim", "good": "green", "bad": "red", "quiet": "dim",
 }  # fmt: skip
-KEYS = "a approve  d decline  e edit  s skip  u undo  / filter  x all  ? help  q quit"
+KEYS = "a approve  d decline  e edit  l label  s skip  u undo  / filter  ? help  q quit"
 HELP = """\
 a   approve: it is learned, at the end of the queue
 d   decline: it is not learned
-e   edit: $EDITOR opens the record; what you write is learned instead, before
-    all else. Unchanged or emptied it is no edit, and nothing happens
+e   edit: $EDITOR opens the answer; what you write is learned instead, before
+    all else. Unchanged or emptied it is no edit. E opens the whole record
+l   label: words such as "wrong, rude", kept beside your decision as its reason
 s   skip: the next one; this one waits on. b goes back
 u   undo your last decision, also an edit, until it is being learned
 /   filter by text, source or id; empty: everything. Esc leaves it as it was
@@ -50,12 +51,14 @@ Of two people the first one decides here; `apollod ctl example` overrides.
 Any key goes back."""
 EMPTY = """\
 Nothing waits for a decision.
-
+{causes}
 Examples come to wait when
+  - a later turn, a failed check or a rating speaks against them,
+  - the judge is not sure, or is not trusted,
   - [inbox] or a [[watch]] has review = "hold", or review = "sample:0.1" for a
     tenth of them,
-  - somebody says `apollod ctl example hold ID`,
-  - their step could not be run.
+  - they hold a probe of the quality guard, or their step could not be run,
+  - a person says `apollod ctl example hold ID`.
 
 New ones appear here by themselves. q quits."""
 
@@ -79,8 +82,10 @@ class ReviewApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = None
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "decide('approve')"), Binding("d", "decide('decline')"), Binding("e", "edit"),
-        Binding("s,right", "move(1)"), Binding("b,left", "move(-1)"), Binding("u", "undo"), Binding("slash", "filter"),
+        Binding("a", "decide('approve')"), Binding("d", "decide('decline')"), Binding("e", "edit(False)"),
+        Binding("E", "edit(True)"), Binding("l", "line('labels')"),
+        Binding("s,right", "move(1)"), Binding("b,left", "move(-1)"), Binding("u", "undo"),
+        Binding("slash", "line('filter')"),
         Binding("x", "whole"), Binding("question_mark", "help"), Binding("q,ctrl+c", "quit", priority=False),
         Binding("j,down", "scroll('down')"), Binding("k,up", "scroll('up')"), Binding("home", "scroll('home')"),
         Binding("pagedown,space", "scroll('page_down')"), Binding("pageup", "scroll('page_up')"),
@@ -94,6 +99,11 @@ class ReviewApp(App[None]):
         self._candidate: Candidate | None = None
         self._whole = self._help = False
         self._told = ""
+        self._causes: list[str] = []
+        self._labels: dict[str, str] = {}
+        """by example: what this person called it"""
+        self._asks = "filter"
+        """what the line is for: filter or labels"""
         self._one = asyncio.Lock()
         """held by whoever changes the sitting"""
 
@@ -109,7 +119,8 @@ class ReviewApp(App[None]):
 
     async def on_mount(self) -> None:
         await self._turn(self._sitting)
-        self.watch(self.query_one("#page"), "scroll_y", self._draw_head)
+        for what in ("scroll_y", "virtual_size"):
+            self.watch(self.query_one("#page"), what, self._draw_head)
         self.set_interval(LOOK_EVERY_S, self._look)
 
     # --- keys -----------------------------------------------------------------------------------------------------
@@ -119,28 +130,29 @@ class ReviewApp(App[None]):
         async with self._one:
             if self._left_help() or (shown := self._candidate) is None:
                 return
-            decided = await self._asked(lambda: self._desk.decide(shown.id, choice))
+            labels = self._labels.get(shown.id, "")
+            decided = await self._asked(lambda: self._desk.decide(shown.id, choice, labels))
             if decided is None:
                 await self._hear()
             else:
                 told = f"{decided.how} {shown.id[:12]}; u takes it back"
                 await self._hear(self._sitting.decides(decided), told)
 
-    async def action_edit(self) -> None:
-        """What a person writes in $EDITOR is learned instead."""
+    async def action_edit(self, whole: bool) -> None:
+        """What a person makes of the answer in $EDITOR is learned instead; `whole`: of the record, as JSON."""
         async with self._one:
             if self._left_help() or (shown := self._candidate) is None:
                 return
             failed: ApolloError | OSError | None = None
             with self.suspend():  # an error that left this block would leave the terminal to the editor
                 try:
-                    written = self._desk.write(shown)
+                    written = self._desk.write(shown, whole)
                 except (ApolloError, OSError) as error:
                     failed = error
             if failed is not None:
                 self._fails(failed)
                 return
-            decided = await self._asked(lambda: self._desk.edit(shown.id, written))
+            decided = await self._asked(lambda: self._desk.edit(shown, written, whole))
             if decided is None:
                 await self._hear()
             else:
@@ -177,16 +189,24 @@ class ReviewApp(App[None]):
         if not self._left_help():
             getattr(self.query_one("#page", VerticalScroll), f"scroll_{how}")(animate=False)
 
-    def action_filter(self) -> None:
-        if not self._left_help():
-            line = self.query_one("#filter", Input)
-            line.value = self._sitting.filter
-            line.display = True
-            line.focus()
+    def action_line(self, asks: str) -> None:
+        """A line to type a filter or labels in."""
+        if self._left_help() or (asks == "labels" and self._candidate is None):
+            return
+        self._asks = asks
+        line = self.query_one("#filter", Input)
+        line.value = self._labels.get(self._sitting.current, "") if asks == "labels" else self._sitting.filter
+        line.placeholder = "words that are kept beside your decision" if asks == "labels" else "text, source or id"
+        line.display = True
+        line.focus()
 
     async def on_input_submitted(self, submitted: Input.Submitted) -> None:
         text = submitted.value.strip()
         self._leave_filter()
+        if self._asks == "labels":
+            self._labels[self._sitting.current] = text
+            self._draw()
+            return
         async with self._one:
             if not text:
                 await self._turn(self._sitting.filtered("", None))
@@ -246,6 +266,7 @@ class ReviewApp(App[None]):
             self._told = told
         if not (id_ := sitting.current):
             self._candidate = None
+            self._causes = [] if sitting.waiting else await self._asked(self._desk.causes) or []
         elif before is None or before.id != id_:
             self._candidate = await self._asked(lambda: self._desk.candidate(id_))
             self._whole = False
@@ -286,9 +307,19 @@ class ReviewApp(App[None]):
         if self._candidate is None:
             if self._sitting.current:
                 return ""
-            return f"None has {plain(self._sitting.filter)!r}. / and return: all." if self._sitting.waiting else EMPTY
-        pieces = page(self._candidate, time.time_ns(), self._whole)
+            return (
+                f"None has {plain(self._sitting.filter)!r}. / and return: all."
+                if self._sitting.waiting
+                else self._empty()
+            )
+        id_ = self._candidate.id
+        worth, labels = self._desk.worth(id_), self._labels.get(id_, "")
+        pieces = page(self._candidate, time.time_ns(), self._whole, worth, labels)
         return _styled(pieces) if self._coloured else with_marks(pieces)
+
+    def _empty(self) -> str:
+        causes = "".join(f"  - {plain(cause)}\n" for cause in self._causes)
+        return EMPTY.format(causes=f"\n{causes}" if causes else "")
 
 
 def _styled(pieces: list[Piece]) -> Text:

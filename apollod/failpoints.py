@@ -18,9 +18,9 @@ ONCE = "APOLLOD_FAILPOINT_ONCE"
 EFFECTS = (
     "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
     "EndSearch", "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint",
-    "PauseEngine", "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "Restore",
-    "ResumeEngine", "RunHook", "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild",
-    "TellAlarm", "TestScenario", "WriteCheckpoint",
+    "PauseEngine", "PlanForget", "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow",
+    "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer",
+    "StopChild", "TellAlarm", "TestScenario", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

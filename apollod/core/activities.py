@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from apollod.core.quality.looking import due
-from apollod.core.quality.repeating import next_repeat
+from apollod.core.review.events import BY_EVIDENCE
 from apollod.core.state import State
+from apollod.core.training.repeating import next_repeat
 
 
 class Activity(StrEnum):
@@ -37,6 +38,8 @@ class Activity(StrEnum):
     SECOND_SCORING = "second scoring"
     """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
     not, until a trainer has brought them to the last step"""
+    FORGETTING = "forgetting"
+    """what was learned and is not to be is taken out of the weights"""
     JUDGING = "judging"
     """the judge is asked about an example or a planted case"""
 
@@ -175,10 +178,37 @@ def _alarm(state: State) -> str:
     return f"{what}: {now}"
 
 
+def _incident(state: State) -> str:
+    incident = state.quality.incident
+    return f"alarm {incident.number} of the quality guard is not settled" if incident else ""
+
+
+def _forgetting(state: State) -> str:
+    one = state.forgetting.under_way
+    return f"{len(one.wishes)} examples are being forgotten" if one else ""
+
+
+def _hours(state: State) -> str:
+    """What a person wants forgotten waits for no night."""
+    settings, wanted = state.daemon.settings, state.forgetting.wanted
+    if settings is None or not settings.schedule.nightly or state.schedule.open:
+        return ""
+    if any(wish.by != BY_EVIDENCE for wish in wanted.values()):
+        return ""
+    hours = state.schedule.planned.hours if state.schedule.planned is not None else settings.schedule.nightly
+    return f"what logs take back is forgotten at night ({hours} {settings.schedule.zone or 'local time'})"
+
+
 def _look_due(state: State) -> str:
-    """Nothing is learned before a look that is due: weights stand still while they are looked at."""
+    """Nothing is learned before a look that is due: weights stand still while they are looked at. What is forgotten is
+    looked at when that is over."""
     settings, own = state.daemon.settings, state.quality
-    if settings is None or own.incident is not None or not (own.open or due(own, settings.quality)):
+    if (
+        settings is None
+        or own.incident is not None
+        or state.forgetting.under_way is not None
+        or not (own.open or due(own, settings.quality))
+    ):
         return ""
     return f"the probes of quality are asked first{f' ({own.error})' if own.error else ''}"
 
@@ -222,6 +252,9 @@ NO_JUDGE = Obstacle("no judge", _no_judge)
 JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_engine)
 ALARM = Obstacle("alarm", _alarm)
 LOOK_DUE = Obstacle("look due", _look_due)
+INCIDENT = Obstacle("incident", _incident)
+FORGETTING = Obstacle("forgetting", _forgetting)
+HOURS = Obstacle("hours", _hours)
 NO_DREAMS = Obstacle("no dreams", _no_dreams)
 LEARNING = Obstacle("learning", _learning)
 USERS = Obstacle("users", _users)
@@ -244,13 +277,17 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.RECOVERY: (STOPPING, HALTED, NO_ENGINE_PROCESS, ROLLBACK_WANTED, ORPHANED_CHECKPOINT),
     Activity.LEASE: (STOPPING, HALTED, NO_ENGINE, FENCE, RECOVERY, *_AT_REST),
     Activity.MEASUREMENT: (
-        STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
+        STOPPING, HALTED, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, STEP, ALIGNMENT, ROLLBACK_WANTED, ROLLBACK,
     ),  # without a trainer: one that died in a step may have left half of it in the weights
     Activity.DREAMING: (
         STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
+    Activity.FORGETTING: (
+        STOPPING, HALTED, PAUSED, INCIDENT, HOURS, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP,
+        LOOK_DUE,
+    ),
     Activity.JUDGING: (STOPPING, NO_JUDGE, JUDGE_WAITS_FOR_ENGINE),
 }  # fmt: skip
 """In the order in which reasons are told: what lasts longest first."""

@@ -17,6 +17,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.children.state import ChildrenState
 from apollod.core.dreams.continuing import DreamNotes, carried_dreams
+from apollod.core.forgetting.state import ForgettingState
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
@@ -121,6 +122,8 @@ def obstacle(state: State) -> str:
         return "a step or a checkpoint is not finished"
     if state.rollback.wanted is not None or state.rollback.under_way is not None:
         return "a rollback is not finished"
+    if state.forgetting.under_way is not None:
+        return "what was taken back is being forgotten"
     if state.quality.incident is not None:
         return "an alarm of the quality guard is not settled (`apollod ctl resume` settles it)"
     if state.quality.telling.waiting:
@@ -242,7 +245,7 @@ def carried_state(state: State) -> State:
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),
         checkpoints=replace(state.checkpoints, last_one_failed=False, retry_ns=0),
-        rollback=replace(state.rollback, started_ns=0),
+        rollback=replace(state.rollback, started_ns=0), forgetting=ForgettingState(),
     )  # fmt: skip
     return carried
 

@@ -16,6 +16,7 @@ from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
 from apollod.core.dreams import policy as dreams
 from apollod.core.feedback import policy as feedback
+from apollod.core.forgetting import policy as forgetting
 from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -32,7 +33,7 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring, dreams, quality,
+    publishing, alignment, schedule, scoring, dreams, quality, forgetting,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
@@ -41,6 +42,7 @@ BEGINNINGS = (
     review,
     bootstrap,
     quality,
+    forgetting,
     rollback,
     alignment,
     checkpoints,

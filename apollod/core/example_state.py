@@ -14,9 +14,9 @@ ExampleState = Literal[
 STATES: tuple[ExampleState, ...] = get_args(ExampleState)
 """pending: it waits to be learned, or is being learned; trained; rejected: it cannot be learned from; skipped: its
 loss was not finite or above its limit, nothing was written; held: somebody has to decide about it, or its step could
-not be run; undone: its step was taken back; withdrawn: somebody took it out of the queue; declined: somebody decided
-against it; edited: another one is learned in its place; expired: nobody decided in time, or it waited too
-long to be learned"""
+not be run; undone: its step was taken back; withdrawn: it was taken out of the queue, or its step was taken back for
+good; declined: somebody decided against it; edited: another one is learned in its place; expired: nobody decided in
+time, or it waited too long to be learned"""
 
 
 class Rule(NamedTuple):
@@ -43,7 +43,7 @@ RULES = (
     Rule("step.failed", ("pending", "undone"), "held", "apart", False),
     Rule("step.failed", ("pending",), "pending", "apart", True),  # the examples of the step are learned one by one
     Rule("rollback.started", ("trained",), "undone"),
-    Rule("example.withdrawn", ("pending",), "withdrawn"),
+    Rule("example.withdrawn", ("pending", "undone"), "withdrawn"),
     Rule("example.requeued", ("undone", "withdrawn"), "pending"),
     Rule("example.held", ("pending", "declined", "edited", "expired", "undone"), "held"),
     Rule("example.approved", ("held", "declined", "expired"), "pending"),

@@ -15,6 +15,7 @@ from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
 from apollod.core.dreams.fold import FOLDS as DREAMS
 from apollod.core.feedback.fold import FOLDS as FEEDBACK
+from apollod.core.forgetting.fold import FOLDS as FORGETTING
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
@@ -41,6 +42,7 @@ SLICES = {
     "judging": JUDGING,
     "dreams": DREAMS,
     "quality": QUALITY,
+    "forgetting": FORGETTING,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
     "children": CHILDREN,

@@ -151,6 +151,9 @@ class ReviewSettings(msgspec.Struct, frozen=True):
     none (off)"""
     divergence_after: NotNegative = 32
     """examples with a score that were learned and wait to be scored once more, at most; 0: none is"""
+    forget_steps: NotNegative = 1000
+    """what was learned in so many of the last steps is forgotten when it is taken back: the weights go back to before
+    it, and the other steps are repeated; 0: nothing is, it is only named"""
 
 
 class QueueSettings(msgspec.Struct, frozen=True):

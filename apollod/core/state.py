@@ -13,6 +13,7 @@ from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.dreams.state import DreamsState
 from apollod.core.feedback.state import FeedbackState
+from apollod.core.forgetting.state import ForgettingState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
 from apollod.core.publishing.state import PublishingState
@@ -41,6 +42,7 @@ class State(msgspec.Struct):
     quality: QualityState = msgspec.field(default_factory=QualityState)
     dreams: DreamsState = msgspec.field(default_factory=DreamsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
+    forgetting: ForgettingState = msgspec.field(default_factory=ForgettingState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

@@ -40,6 +40,7 @@ _ERROR = (ev.TrainingHalted, ev.ReplayDiverged, ev.StepFailed, ev.CheckpointFail
 _WARNING = (
     ev.SourceQuarantined, ev.SourceBlocked, ev.ExampleRejected, ev.AlignmentFailed, ev.ScoreFailed, ev.VerdictFailed,
     ev.QualityFailed, ev.QualityAlarmed, ev.QualityReplayFailed, ev.QualityReferencesLost,
+    ev.ForgetRefused,
 )  # fmt: skip
 _HIDDEN = (
     "record",
@@ -67,6 +68,7 @@ _HIDDEN = (
     "after",
     "fell",
     "left_out",
+    "again",
 )
 """fields that are long or say nothing to a person"""
 

@@ -220,11 +220,13 @@ def _alignment(state: State) -> st.Alignment | None:
 
 def _queue(state: State) -> st.Queue:
     steps, lines, decided = state.training.counts, state.intake.counts, state.review.counts
+    forgetting, now = state.forgetting, state.forgetting.under_way
     return st.Queue(
         pending=state.queued, held=len(state.review.held) + steps.held, trained=steps.trained, skipped=steps.skipped,
         undone=len(state.intake.undone), withdrawn=len(state.intake.withdrawn), declined=decided.declined,
         edited=decided.edited, expired=decided.expired, rejected=lines.rejected, duplicates=lines.duplicates,
-        accepted=lines.accepted,
+        accepted=lines.accepted, forgetting=len(forgetting.wanted) + (len(now.wishes) if now else 0),
+        unforgotten=len(forgetting.refused),
     )  # fmt: skip
 
 

@@ -56,6 +56,13 @@ class WithdrawRequest(msgspec.Struct, frozen=True, tag="withdraw"):
     source: str = ""
 
 
+class ForgetRequest(msgspec.Struct, frozen=True, tag="forget"):
+    """Take what these examples taught out of the weights; answered when the wish is recorded."""
+
+    examples: list[str]
+    reason: str = ""
+
+
 class FeedbackRequest(msgspec.Struct, frozen=True, tag="feedback"):
     """What somebody thinks of an answer of the engine; answered when it is recorded. `choice`: which of several, None
     where there is only one. `by`: where it was given."""
@@ -199,6 +206,7 @@ Request = (
     | RollbackRequest
     | RelearnRequest
     | WithdrawRequest
+    | ForgetRequest
     | FeedbackRequest
     | FeedbackQuestion
     | DecideRequest

@@ -116,6 +116,10 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """another one is learned in their place"""
     expired: int = 0
     """nobody decided in time"""
+    forgetting: int = 0
+    """were learned, and are taken out of the weights"""
+    unforgotten: int = 0
+    """were to be forgotten and could not be"""
     rejected: int
     """lines that were quarantined, and examples that cannot be learned from"""
     duplicates: int

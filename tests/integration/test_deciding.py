@@ -97,7 +97,7 @@ def test_what_was_trained_is_refused_with_the_way_back(tmp_path, monkeypatch, ca
     write(made.journal_path, STORY)
     for choice in ("approve", "decline", "hold"):
         assert example(choice, A) == 1
-        assert "it was learned; `apollod ctl rollback` takes steps back" in capsys.readouterr().err
+        assert "it was learned; `apollod ctl example forget` takes it out" in capsys.readouterr().err
     assert example("edit", A, "--file", written(tmp_path, chat("spaces"))) == 1
     assert "cannot be edited: it was learned" in capsys.readouterr().err
 

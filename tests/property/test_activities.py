@@ -82,7 +82,7 @@ def with_obstacle(name: str) -> State:
     world = World(
         changed(
             SETTINGS,
-            nightly="02:00-05:00" if name == "day" else "",
+            nightly="02:00-05:00" if name in ("day", "hours") else "",
             publish="fenced" if name == "fence" else "hogwild",
             align_every=int(name in ("alignment", "comparison", "difference")),
         )
@@ -92,9 +92,9 @@ def with_obstacle(name: str) -> State:
         world.judge = configured(served=True)
         world.start()
         return world.state
-    if name in ("alarm", "look due"):
+    if name in ("alarm", "incident", "look due"):
         guard = GuardedWorld(guarded(resume="manual"))
-        guard.answers, guard.poison = name == "alarm", {"bad": ITEMS}
+        guard.answers, guard.poison = name != "look due", {"bad": ITEMS}
         guard.up()
         guard.lines("a", "b", "bad")
         guard.settle()
@@ -139,6 +139,11 @@ def with_obstacle(name: str) -> State:
             while world.state.training.running is None:
                 world.answer()
             world.give(inp.RollbackRequested(0, "t"))
+        case "forgetting":
+            world.settle()
+            world.give(inp.ForgetRequested(("b",), "t"))
+            while world.state.forgetting.under_way is None:
+                world.answer()
         case "rollback":
             world.settle()
             world.give(inp.RollbackRequested(1, "t"))

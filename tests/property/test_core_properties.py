@@ -73,6 +73,9 @@ def play(
                 world.give(inp.CheckpointRequested("test"))
             case "back":
                 world.give(inp.RollbackRequested(max(0, world.state.training.version - serial % 4), "t"))
+            case "forget":
+                learned = [example for e in world.of(ev.StepCompleted) for example in ev.all_examples(e)]
+                world.give(inp.ForgetRequested(tuple(learned[serial % 3 :: 4]), "t"))
             case "relearn":
                 out = [*world.state.review.dismissed, *world.state.intake.undone, *world.state.intake.withdrawn]
                 world.give(inp.RelearnRequested(tuple((e, "bulk") for e in out[:2] + out[-1:]), "t"))
@@ -214,8 +217,9 @@ def out_of_turn(world: World) -> None:
                     queues[direct[example]].remove(example)
             case ev.ExampleWithdrawn(examples=examples):
                 for example in examples:
-                    queues[direct[example]].remove(example)
-            case ev.StepStarted() as begun:
+                    if example in queues[direct[example]]:  # else it was learned, and is forgotten
+                        queues[direct[example]].remove(example)
+            case ev.StepStarted(again_of=again_of) as begun if not again_of:
                 examples = list(ev.all_examples(begun))
                 turn = queues[bool(queues[True])]
                 assert turn[: len(examples)] == examples, f"step {begun.step} was not their turn"
@@ -307,8 +311,8 @@ def test_steps_of_several_examples_lose_and_repeat_nothing_and_go_by_tier_then_b
 
 ANY = st.sampled_from(["lines", "direct", "answer", "answer", "answer", "answer", "settle", "trainer dies",
 "engine dies",
-                       "supervisor dies", "restart", "checkpoint", "back", "relearn", "pause", "resume", "time",
-                       "praise", "blame", "correct", "night",
+                       "supervisor dies", "restart", "checkpoint", "back", "forget", "relearn", "pause", "resume",
+                       "praise", "blame", "correct", "night", "time",
                        "withdraw", "look", "held lines", "approve", "decline", "hold", "edit", "a month",
                        "two reviewers", "undo", "undo an edit",
                        "pause fails", "step refused", "checkpoint fails", "clock back",
@@ -343,6 +347,8 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
             or world.state.rollback.wanted
             or world.state.rollback.under_way
             or world.state.checkpoints.open
+            or world.state.forgetting.wanted
+            or world.state.forgetting.under_way
         ):
             break
     done, started = {e.step: e for e in world.of(ev.StepCompleted)}, {e.step: e for e in world.of(ev.StepStarted)}
@@ -353,15 +359,17 @@ def test_weights_are_made_of_the_steps_that_were_not_taken_back_whatever_happens
     memory, optimizer = "base", "fresh"
     for one in reversed(way):
         examples = ev.all_examples(one)
+        number = started[one.step].again_of or one.step
         ran = fx.RunStep(
-            one.step, examples, tuple(map(digest, examples)), one.lr, started[one.step].loss_limit, products="bf16"
+            number, examples, tuple(map(digest, examples)), one.lr, started[one.step].loss_limit, products="bf16"
         )
         memory = digest(f"{memory} {optimizer} {ran}".replace(", replay=False", ""))
-        optimizer = digest(f"{optimizer} {examples} {one.step}")
+        optimizer = digest(f"{optimizer} {examples} {number}")
         assert one.fingerprint == memory
     assert world.memory == memory == world.state.training.fingerprint and world.optimizer == optimizer
     learned = [example for one in way for example in ev.all_examples(one)]
-    review = world.state.review
+    review, forgetting = world.state.review, world.state.forgetting
+    assert not forgetting.wanted and forgetting.under_way is None
     out = {*world.state.intake.undone, *world.state.intake.withdrawn, *review.held, *review.dismissed}
     assert len(set(learned)) == len(learned) and not set(learned) & out
     accepted = {e.example for e in world.of(ev.ExampleAccepted) if not e.example.startswith("long")}

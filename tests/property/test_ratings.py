@@ -24,17 +24,27 @@ def test_nothing_that_a_person_said_no_to_is_learned_and_nothing_twice(actions: 
     world = finish(play(actions))
     wanted: dict[str, bool] = {}
     """by example: does what was said last of it, or of its answer, want it learned?"""
+    refused: set[str] = set()
+    """examples that what was said last does not want"""
     rated: dict[str, str] = {}
     for recorded in world.journal:
         match recorded.event:
             case ev.ExampleAccepted(example=one) | ev.ExampleApproved(example=one) | ev.ExampleRequeued(example=one):
                 wanted[one] = True
+                refused.discard(one)
             case ev.ExampleDeclined(example=one) | ev.ExampleHeld(example=one) | ev.ExampleEdited(example=one):
                 wanted[one] = False
+                refused.add(one)
+            case ev.ExampleWithdrawn(examples=several):
+                refused |= set(several)
+            case ev.RollbackStarted(examples=several):
+                wanted |= {one: True for one in several if one not in refused}
             case ev.FeedbackGiven(response=response, example=one):
                 assert one == "" or one in wanted
                 rated[response] = one
-                wanted |= {other: False for other in wanted if other.endswith(response) and other != one}
+                others = {other for other in wanted if other.endswith(response) and other != one}
+                wanted |= dict.fromkeys(others, False)
+                refused = (refused | others) - {one}
             case ev.StepStarted() as begun:
                 assert all(wanted[one] for one in ev.all_examples(begun))
             case ev.StepCompleted() as done:

@@ -16,6 +16,7 @@ INTENTS = {
     "checkpoint.started": Intent("path", frozenset({"checkpoint.committed", "checkpoint.failed"})),
     "rollback.requested": Intent("to", frozenset({"rollback.started", "rollback.refused"})),
     "rollback.started": Intent("to", frozenset({"rollback.completed"})),
+    "forget.started": Intent(None, frozenset({"forget.completed", "forget.refused"})),
     "window.opened": Intent("window", frozenset({"window.closed"})),
     "engine.paused": Intent(None, frozenset({"engine.resumed", "engine.exited", "daemon.started"})),
     "alignment.started": Intent(

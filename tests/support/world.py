@@ -19,6 +19,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
 from apollod.core.fold import fold
+from apollod.core.forgetting.plan import plan as forget_plan
 from apollod.core.inputs import Batch, Line
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
@@ -45,7 +46,9 @@ def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
 FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights | fx.ScoreExample
 ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample
 """also where the engine is gone: it is the supervisor that says so"""
-OF_SUPERVISOR = fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.RunHook | fx.Exit
+OF_SUPERVISOR = (
+    fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.PlanForget | fx.RunHook | fx.Exit
+)
 
 
 class Kept(NamedTuple):
@@ -238,7 +241,7 @@ class World:
                 self.asked = deque(e for e in self.asked if not (isinstance(e, fx.ScoreProbe) and e.number == number))
             case fx.RunHook() if self.hook_is_busy:
                 pass
-            case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.RunHook() if effect in self.asked:
+            case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.PlanForget() | fx.RunHook() if effect in self.asked:
                 pass  # it is being done
             case _:
                 self.asked.append(effect)
@@ -350,6 +353,15 @@ class World:
                 except NotRead as missing:
                     plan = inp.RollbackPlanned(to, version, error=f"there is no {missing} in the journal")
                 self.give(plan)
+            case fx.PlanForget(examples=wanted, version=version, most=most):
+                begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
+                tiers = {e.example: e.tier for e in self.of(ev.ExampleAccepted)}
+                found = forget_plan(
+                    begun, done, lambda _: self.settings, self.bound_of, lambda _: tiers, wanted, version, most
+                )
+                trained = {one for e in done.values() if e.applied for one in ev.all_examples(e)}
+                absent = tuple(one for one in found.far if one not in trained)
+                self.give(msgspec.structs.replace(found, absent=absent, far=tuple(set(found.far) - set(absent))))
             case fx.RunHook(step=step, path=path):
                 self.hooked.append(step)
                 self.give(inp.HookDone(step, path, 0.1))

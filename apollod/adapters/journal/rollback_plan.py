@@ -1,18 +1,24 @@
-"""A way back to earlier weights, read from the journal file from its end."""
+"""A way back to earlier weights, and what has to be repeated where something is forgotten, read from the journal file
+from its end."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import msgspec
+
 from apollod.adapters.journal import journal_reader
+from apollod.adapters.journal.example_places import states_of
 from apollod.core import events as ev
-from apollod.core.inputs import RollbackPlanned
+from apollod.core.forgetting.plan import plan
+from apollod.core.inputs import ForgetPlanned, RollbackPlanned
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.errors import JournalError
 from apollod.wire.event_codec import decode_event
 
 E = TypeVar("E", bound=ev.Event)
+Planned = TypeVar("Planned", ForgetPlanned, RollbackPlanned)
 
 PAGE = 5000
 SECONDS = 60.0
@@ -24,8 +30,7 @@ def plan_way_back(journal: Path, to: int, version: int, checkpoints: Mapping[int
     try:
         return _plan(journal, to, version, checkpoints)
     except (JournalError, NotRead) as error:
-        reason = error.line() if isinstance(error, JournalError) else f"there is no {error} in the journal"
-        return RollbackPlanned(to=to, version=version, error=reason)
+        return RollbackPlanned(to=to, version=version, error=_reason(error))
 
 
 def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
@@ -37,34 +42,75 @@ def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
     ]
 
 
-def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
-    lives, bindings = _InForce(journal, ev.DaemonStarted), _InForce(journal, ev.TrainerBound)
-    started: dict[int, ev.StepStarted] = {}
-    completed: dict[int, ev.StepCompleted] = {}
-    seqs: dict[int, int] = {}
+def plan_forget(journal: Path, wanted: Sequence[str], version: int, most: int) -> ForgetPlanned:
+    """What has to be repeated without `wanted`; see `core.forgetting.plan`. Blocking. Never raises: an error is an
+    answer."""
+    begun = journal_reader.continued(journal)
+    begins = begun.step if begun is not None else 0
+    try:
+        steps = _Steps(journal)
+        found = steps.read_for(
+            lambda: plan(
+                steps.started, steps.completed, steps.settings_of, steps.bound_of,
+                lambda examples: dict(tiers_of(journal, list(examples))), wanted, version, most, begins,
+            )
+        )  # fmt: skip
+        states = states_of(journal, found.far) if found.far else {}
+    except (JournalError, NotRead) as error:
+        return ForgetPlanned(version=version, error=_reason(error))
+    absent = tuple(one for one in found.far if states.get(one) != "trained")
+    return msgspec.structs.replace(found, absent=absent, far=tuple(one for one in found.far if one not in absent))
 
-    def settings_of(step: int) -> ev.Settings:
-        life = lives.at(seqs[step])
+
+def _plan(journal: Path, to: int, version: int, checkpoints: Mapping[int, str]) -> RollbackPlanned:
+    steps = _Steps(journal)
+    return steps.read_for(
+        lambda: way_back(
+            steps.started, steps.completed, steps.settings_of, steps.bound_of, to, version, checkpoints
+        )
+    )  # fmt: skip
+
+
+def _reason(error: JournalError | NotRead) -> str:
+    return error.line() if isinstance(error, JournalError) else f"there is no {error} in the journal"
+
+
+class _Steps:
+    """Steps of a journal by number, the newest first, as far as they were read."""
+
+    def __init__(self, journal: Path) -> None:
+        self._journal, self._before = journal, 1 << 62
+        self._lives, self._bindings = _InForce(journal, ev.DaemonStarted), _InForce(journal, ev.TrainerBound)
+        self._seqs: dict[int, int] = {}
+        self.started: dict[int, ev.StepStarted] = {}
+        self.completed: dict[int, ev.StepCompleted] = {}
+
+    def settings_of(self, step: int) -> ev.Settings:
+        """In force when a step was done."""
+        life = self._lives.at(self._seqs[step])
         assert life is not None, "a step before any life"
         return life.settings
 
-    def bound_of(step: int) -> ev.TrainerBound | None:
-        return bindings.at(seqs[step])
+    def bound_of(self, step: int) -> ev.TrainerBound | None:
+        """The trainer's binding then."""
+        return self._bindings.at(self._seqs[step])
 
-    before = 1 << 62
-    while True:
-        page = _events(journal, ("step.started", "step.completed"), before, PAGE)
-        for seq, event in page:
-            if isinstance(event, ev.StepStarted):
-                started.setdefault(event.step, event)
-            elif isinstance(event, ev.StepCompleted):
-                completed[event.step], seqs[event.step] = event, seq
-        try:
-            return way_back(started, completed, settings_of, bound_of, to, version, checkpoints)
-        except NotRead:
-            if not page:
-                raise
-            before = page[-1][0]
+    def read_for(self, work: Callable[[], Planned]) -> Planned:
+        """What `work` makes of the steps, of which as many are read as it needs. Raises JournalError, and NotRead for a
+        step that is not there."""
+        while True:
+            page = _events(self._journal, ("step.started", "step.completed"), self._before, PAGE)
+            for seq, event in page:
+                if isinstance(event, ev.StepStarted):
+                    self.started.setdefault(event.step, event)
+                elif isinstance(event, ev.StepCompleted):
+                    self.completed[event.step], self._seqs[event.step] = event, seq
+            try:
+                return work()
+            except NotRead:
+                if not page:
+                    raise
+                self._before = page[-1][0]
 
 
 class _InForce(Generic[E]):

@@ -124,7 +124,8 @@ def _quality(quality: Object) -> list[str]:
 
 def _out_of_the_queue(queue: Object) -> str:
     """What somebody took out of it, or nobody decided about, as far as there is any."""
-    return "".join(f", {queue[how]} {how}" for how in ("withdrawn", "declined", "edited", "expired") if queue.get(how))
+    names = ("withdrawn", "declined", "edited", "expired", "forgetting", "unforgotten")
+    return "".join(f", {queue[how]} {how}" for how in names if queue.get(how))
 
 
 def _sources(blocked: Mapping[str, Object]) -> list[str]:

@@ -29,7 +29,7 @@ VERBS = (
     Command("journal", "the journal itself", f"{_HERE}.questions.journal_verb"),
     Command(
         "example",
-        "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw",
+        "the examples that were accepted: list, show, approve, decline, hold, edit, withdraw, forget",
         f"{_HERE}.questions.example_verb",
     ),
     Command("queue", "the examples that wait: show what is learned next, and why", f"{_HERE}.queue_verb"),

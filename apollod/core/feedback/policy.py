@@ -1,11 +1,13 @@
 """What follows from a rating: its record, and what is learned because of it, or no longer.
 
-Law: what was said last holds; saying the same again changes nothing. What is being learned or was learned stays so
-(a rollback takes it back).
+Law: what was said last holds; saying the same again changes nothing. What was learned because of what was said before
+is forgotten (`core.forgetting`).
 """
 
 from apollod.core import events as ev
 from apollod.core.feedback.inputs import Rated
+from apollod.core.forgetting.state import Wish
+from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.accepting import accepted, held_for_leak, leaked
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -20,13 +22,15 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
     if not input_.is_news:
         return nothing()
     wanted, before = input_.example, input_.previous
-    events: list[ev.Event] = []
     others = [one for one in dict.fromkeys((*input_.formers, input_.learned or "")) if one and one != wanted]
     places = places_of(state, others)
-    for other in others:
-        if (place := places.get(other)) is not None and place.state in ("held", "pending"):
-            reason = f"its answer was rated {input_.rating}"
-            events.append(ev.ExampleDeclined(example=other, tier=place.tier, by=input_.by, reason=reason))
+    reason = f"its answer was rated {input_.rating}"
+    events: list[ev.Event] = [
+        ev.ExampleDeclined(example=other, tier=place.tier, by=input_.by, reason=reason)
+        for other in others
+        if (place := places.get(other)) is not None and place.state in ("held", "pending")
+    ]
+    events += taken_back(state, {other: Wish(input_.by, reason) for other in others}, places, again=True)
     learned = _learned(state, input_) if wanted and input_.line else None
     bad = input_.rating == "bad"
     given = ev.FeedbackGiven(

@@ -230,11 +230,13 @@ class ExampleRejected(Event, frozen=True):
 
 
 class ExampleWithdrawn(Event, frozen=True):
-    """Examples that waited were taken out of the queue; they are not learned unless somebody asks for them again."""
+    """Examples that waited were taken out of the queue, or out of the weights by the rollback before; they are not
+    learned unless a person asks for them again."""
 
     kind: ClassVar[str] = "example.withdrawn"
     examples: tuple[str, ...]
     by: str
+    reason: str = ""
 
 
 class ExampleCarried(Event, frozen=True):

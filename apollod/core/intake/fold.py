@@ -23,6 +23,7 @@ from apollod.core.review.events import ExampleApproved, ExampleDeclined, Example
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowOpened, all_examples
+from apollod.core.training.repeating import repeats
 
 
 def _source_consumed(own: IntakeState, state: State, e: SourceConsumed, at_ns: int) -> None:
@@ -96,8 +97,8 @@ def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) ->
 
 def _tier_of_repeated(state: State, e: StepStarted) -> Tier:
     """Of the step that this one repeats."""
-    incident = state.quality.incident if e.again_of else None
-    return next((one.tier for one in incident.again if one.number == e.again_of), "bulk") if incident else "bulk"
+    repeated = repeats(state) if e.again_of else ()
+    return next((one.tier for one in repeated if one.number == e.again_of), "bulk")
 
 
 def _take_all(own: IntakeState, e: StepStarted, tier: Tier) -> None:
@@ -135,6 +136,8 @@ def _rollback_started(own: IntakeState, state: State, e: RollbackStarted, at_ns:
 
 def _withdrawn(own: IntakeState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
     own.withdraw(e.examples)
+    for example in e.examples:
+        own.undone.pop(example, None)
 
 
 def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) -> None:

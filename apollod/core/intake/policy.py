@@ -10,6 +10,8 @@ from itertools import chain
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.forgetting.state import Wish
+from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.accepting import accepted, held_for_leak
 from apollod.core.intake.by_evidence import Shown, rejected_since, released, stopped
 from apollod.core.intake.encoding import begin_encoding
@@ -19,6 +21,7 @@ from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
+from apollod.core.review.events import BY_EVIDENCE
 from apollod.core.review.places import places_of
 from apollod.core.settings import JudgeMode
 from apollod.core.state import State
@@ -138,7 +141,10 @@ def _decided_since(state: State, late: list[ev.SignalFlagged]) -> list[ev.Event]
     """What follows from evidence about examples that were accepted before."""
     rejected = rejected_since(state, late)
     places = places_of(state, rejected)
-    return [*stopped(state, rejected, places), *released(state, late, rejected)]
+    wishes = {example: Wish(BY_EVIDENCE, reason) for example, reason in rejected.items()}
+    return [
+        *stopped(state, rejected, places), *released(state, late, rejected), *taken_back(state, wishes, places)
+    ]  # fmt: skip
 
 
 def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from apollod.core.quality.culprits import Search, is_bad, search, told
-from apollod.core.quality.state import Asked, Learned
+from apollod.core.quality.state import Asked
+from apollod.core.training.learned import Learned
 
 MARGIN_MIN = 0.01
 """a margin below this counts as this, where drops of several metrics are added"""

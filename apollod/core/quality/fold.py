@@ -25,11 +25,12 @@ from apollod.core.quality.events import (
 )
 from apollod.core.quality.looking import baselines, doubt, is_rate, known
 from apollod.core.quality.sequential import renewed
-from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Learned, Measuring, QualityState, Totals
+from apollod.core.quality.state import GUARD, WINDOW_MAX, Asked, Incident, Measuring, QualityState, Totals
 from apollod.core.rollback.events import RollbackCompleted, RollbackRefused, RollbackStarted
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowClosed
+from apollod.core.training.learned import Learned
 
 
 def _daemon_started(own: QualityState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -142,13 +143,8 @@ def _named(own: QualityState, state: State, e: QualityNamed, at_ns: int) -> None
         return
     incident.phase, incident.verdict, incident.culprits, incident.reason = "named", e.verdict, e.culprits, e.reason
     held = {*e.culprits, *e.suspects}
-    left = [(step, _without(step, held)) for step in incident.steps] if e.verdict != "not_searched" else []
-    incident.again = tuple(rest for step, rest in left if rest.examples)
-
-
-def _without(step: Learned, held: set[str]) -> Learned:
-    left = [pair for pair in zip(step.examples, step.digests, strict=True) if pair[0] not in held]
-    return replace(step, examples=tuple(e for e, _ in left), digests=tuple(d for _, d in left))
+    left = [step.without(held) for step in incident.steps] if e.verdict != "not_searched" else []
+    incident.again = tuple(rest for rest in left if rest.examples)
 
 
 def _resumed(own: QualityState, state: State, e: QualityResumed, at_ns: int) -> None:

@@ -14,13 +14,14 @@ from apollod.core.kernel.policy import Handlers
 from apollod.core.quality.culprits import Verdict, given_up, most_replays, next_replay
 from apollod.core.quality.damage import examples_of, search_of
 from apollod.core.quality.day import stops
-from apollod.core.quality.repeating import may_repeat, next_repeat
 from apollod.core.quality.replay_time import limit_s
+from apollod.core.quality.resuming import may_repeat
 from apollod.core.quality.state import GUARD, Incident
 from apollod.core.review.places import places_of
 from apollod.core.rollback.wishes import begun, request
 from apollod.core.schedules import backoff_s, is_due
 from apollod.core.state import State
+from apollod.core.training.repeating import next_repeat
 
 REPLAY_ATTEMPTS_MAX = 3
 REPLAY_RETRY_MAX_S = 60.0

@@ -5,11 +5,11 @@ from typing import Literal
 import msgspec
 
 from apollod.core.dreams.contrast_cases import ContrastCase
-from apollod.core.intake.events import Tier
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.events import VerdictKind, Why
 from apollod.core.quality.news import Telling
 from apollod.core.quality.sequential import Metric
+from apollod.core.training.learned import Learned
 
 GUARD = "the quality guard"
 """as whom it asks for a rollback, and settles what no person has to see"""
@@ -20,25 +20,6 @@ did it; named: that is known, or that it is not; stuck: there is no way to the l
 
 WINDOW_MAX = 2000
 """steps since the last good look that are remembered; of more nobody asks which ones did it"""
-
-
-class Learned(msgspec.Struct, frozen=True):
-    """A step since the last good look, as it was begun."""
-
-    step: int
-    examples: tuple[str, ...]
-    digests: tuple[str, ...]
-    lr: float
-    loss_limit: float
-    objective: str
-    window: int
-    tier: Tier
-    again_of: int = 0
-
-    @property
-    def number(self) -> int:
-        """Of its random numbers."""
-        return self.again_of or self.step
 
 
 class Asked(msgspec.Struct):

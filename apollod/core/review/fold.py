@@ -3,6 +3,7 @@
 from itertools import islice
 
 from apollod.core.feedback.events import FeedbackGiven
+from apollod.core.intake.events import ExampleRequeued, ExampleWithdrawn
 from apollod.core.judging.votes import JUDGE
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import (
@@ -37,6 +38,15 @@ def _rated(own: ReviewState, state: State, e: FeedbackGiven, at_ns: int) -> None
         own.approved[e.example] = None
 
 
+def _requeued(own: ReviewState, state: State, e: ExampleRequeued, at_ns: int) -> None:
+    own.approved[e.example] = None
+
+
+def _withdrawn(own: ReviewState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
+    for example in e.examples:
+        own.approved.pop(example, None)
+
+
 def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
     own.dismiss(e.example, Dismissed("declined", e.tier, e.by))
 
@@ -65,6 +75,8 @@ FOLDS: Folds = {
     ExampleDeclined: _declined,
     ExampleEdited: _edited,
     ExampleExpired: _expired,
+    ExampleRequeued: _requeued,
+    ExampleWithdrawn: _withdrawn,
     FeedbackGiven: _rated,
     StepFailed: _step_failed,
 }

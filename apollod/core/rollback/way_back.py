@@ -63,7 +63,7 @@ def way_back(
     replay = [_recorded(_of(started, done.step), done, bound_of(done.step)) for done in to_replay]
     made_with = [settings_of(done.step) for done in to_replay]
     made_on = [bound.versions if (bound := bound_of(done.step)) else {} for done in to_replay]
-    if name := _differing(made_with, made_on):
+    if name := differing(made_with, made_on):
         reason = f"steps after the checkpoint at {base} were made with several {name}; name the step of a checkpoint"
         return _refused(to, version, reason)
     return inp.RollbackPlanned(
@@ -104,7 +104,7 @@ def _recorded(begun: ev.StepStarted, done: ev.StepCompleted, bound: ev.TrainerBo
     )
 
 
-def _differing(made_with: Sequence[ev.Settings], made_on: Sequence[Mapping[str, str]]) -> str | None:
+def differing(made_with: Sequence[ev.Settings], made_on: Sequence[Mapping[str, str]]) -> str | None:
     """What steps that would be replayed in one go do not have in common."""
     settings = (differing_setting(one, made_with[0]) for one in made_with)
     choices = (differing_choice(one, made_on[0]) for one in made_on)

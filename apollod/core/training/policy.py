@@ -8,11 +8,11 @@ from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
-from apollod.core.quality.repeating import next_repeat
-from apollod.core.quality.state import Learned
 from apollod.core.schedules import STEP_ATTEMPTS_MAX, UNLEARNED_MAX, learning_rate, loss_limit
 from apollod.core.settings import Settings, TrainerSettings
 from apollod.core.state import State
+from apollod.core.training.learned import Learned
+from apollod.core.training.repeating import next_repeat
 from apollod.core.training.state import Window
 
 
@@ -82,7 +82,8 @@ def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: 
 
 
 def _repeat(state: State, again: Learned) -> Outcome:
-    """A step that the guard took back, without the examples that did harm: to the bits of a replay without them."""
+    """A step that was taken back, without the examples that did harm or are forgotten: to the bits of a replay without
+    them."""
     several = len(again.examples) > 1
     started = ev.StepStarted(
         step=state.training.step + 1, parent=state.training.version, example=again.examples[0],

@@ -1,4 +1,4 @@
-"""The way back to earlier weights, read from the journal."""
+"""The way back to earlier weights, and what is repeated without what is forgotten, read from the journal."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -17,4 +17,13 @@ async def _plan_rollback(context: Context, effect: fx.PlanRollback) -> inp.Rollb
     return await anyio.to_thread.run_sync(work)
 
 
-HANDLERS: Mapping[type, Handler] = {fx.PlanRollback: Background(_plan_rollback)}
+async def _plan_forget(context: Context, effect: fx.PlanForget) -> inp.ForgetPlanned:
+    journal, wanted = context.config.journal_path, effect.examples
+    work = partial(rollback_plan.plan_forget, journal, wanted, effect.version, effect.most)
+    return await anyio.to_thread.run_sync(work)
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.PlanRollback: Background(_plan_rollback),
+    fx.PlanForget: Background(_plan_forget),
+}

@@ -8,6 +8,7 @@ from apollod.supervisor.requests.bootstrap_request import bootstrap, stop_bootst
 from apollod.supervisor.requests.checkpoint_request import checkpoint
 from apollod.supervisor.requests.dream_request import start_dreams, stop_dreams
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
+from apollod.supervisor.requests.forget_request import forget
 from apollod.supervisor.requests.pattern_request import add_pattern, patterns, retire_pattern
 from apollod.supervisor.requests.quality_request import measure_quality
 from apollod.supervisor.requests.queue_request import queue
@@ -30,6 +31,7 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.RollbackRequest: rollback,
     msg.RelearnRequest: relearn,
     msg.WithdrawRequest: withdraw,
+    msg.ForgetRequest: forget,
     msg.FeedbackRequest: give_feedback,
     msg.FeedbackQuestion: feedback_on,
     msg.DecideRequest: decide,

@@ -14,7 +14,7 @@ _WHY = {
     "unknown": "no such example",
     "held": "it waits for a decision already",
     "pending": "it waits to be learned already",
-    "trained": "it was learned; `apollod ctl rollback` takes steps back",
+    "trained": "it was learned; `apollod ctl example forget` takes it out of the weights",
     "undone": "its step was taken back; `apollod ctl relearn` asks for it again",
     "withdrawn": "it was withdrawn; `apollod ctl relearn` asks for it again",
     "rejected": "it cannot be learned from",
@@ -23,7 +23,7 @@ _WHY = {
     "edited": "another one is learned instead; `apollod ctl example hold` takes that decision back",
     "expired": "nobody decided about it in time",
 }
-_RUNNING = "it is being learned now; after that `apollod ctl rollback` takes its step back"
+_RUNNING = "it is being learned now; after that `apollod ctl example forget` takes it out of the weights"
 _DECIDED = ("pending", "held", "declined", "edited")
 """states into which somebody brings an example"""
 

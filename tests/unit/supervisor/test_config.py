@@ -210,7 +210,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "learn",
         ],
         "capture": ["mode", "max_bytes", "keep_s"],
-        "review": ["hold_days", "divergence", "divergence_after", "divergence_share", "alternate"],
+        "review": ["hold_days", "divergence", "divergence_after", "forget_steps", "divergence_share", "alternate"],
         "queue": ["share_max", "expire_days"],
         "judge": [
             "mode",

@@ -34,10 +34,14 @@ PROMISED: dict[str, dict[str, Any]] = {
         "align_every": 100, "align_max": 0.0, "kernels": "auto", "products": "auto",
         "stall_s": 1800.0, "stop_s": 60.0, "threads": 0,
     },
-    "inbox": {"path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0, "near_duplicate": 0.9, "review": "auto"},
+    "inbox": {
+        "path": "", "max_line_bytes": 1 << 20, "rescan_s": 5.0, "near_duplicate": 0.9, "review": "auto",
+        "learn": "unrejected",
+    },
     "capture": {"mode": "off", "max_bytes": 256 << 20, "keep_s": 86400.0},
     "review": {
-        "hold_days": 30.0, "divergence": "held", "divergence_after": 32, "divergence_share": 0.05, "alternate": False,
+        "hold_days": 30.0, "divergence": "held", "divergence_after": 32, "forget_steps": 1000,
+        "divergence_share": 0.05, "alternate": False,
     },
     "queue": {"share_max": 1.0, "expire_days": 0.0},
     "judge": {

@@ -162,12 +162,14 @@ queue.declined: int
 queue.duplicates: int
 queue.edited: int
 queue.expired: int
+queue.forgetting: int
 queue.held: int
 queue.pending: int
 queue.rejected: int
 queue.skipped: int
 queue.trained: int
 queue.undone: int
+queue.unforgotten: int
 queue.withdrawn: int
 rollback: object | null
 rollback.from: int

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from apollod.adapters.journal import journal_reader
 from apollod.cli.control.questions import rows
 from apollod.core.example_state import RULES, ExampleState, rule_of, state_after
+from apollod.core.quality.state import GUARD
 
 _AT = "strftime('%Y-%m-%dT%H:%M:%fZ', at_ns / 1e9, 'unixepoch')"
 
@@ -127,7 +128,7 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
     ((duplicates,),) = rows.tuples(
         path, f"SELECT count(*) FROM events WHERE kind = 'example.duplicate' AND key = '{id_}'"
     )
-    became = _became(path, id_, later)
+    became, evidence = _became(path, id_, later), _evidence(path, id_)
     source = accepted.body["source"]
     quoted = source.replace("'", "''")
     files = rows.tuples(path, f"SELECT path FROM sources WHERE source = '{quoted}'")
@@ -146,7 +147,8 @@ def example_of(path: str, id_: str) -> dict[str, Any]:
         "step": became.step,
         "steps": became.steps,
         "record": accepted.body["record"],
-        "evidence": _evidence(path, id_),
+        "evidence": evidence,
+        "decided": decided(evidence),
         "at": accepted.at,
         "seq": accepted.seq,
     }
@@ -186,6 +188,8 @@ def _reason(fact: _Fact) -> str:
     """Why an example is in the state into which this event took it."""
     if fact.kind == "rollback.started":
         return f"taken back by the rollback to step {fact.body['to']} (event {fact.seq})"
+    if fact.kind == "example.withdrawn" and fact.body.get("reason"):
+        return f"forgotten for {fact.body['by']}: {fact.body['reason']} (event {fact.seq})"
     if fact.kind == "example.withdrawn":
         return f"taken out of the queue by {fact.body['by']} (event {fact.seq})"
     if fact.kind == "example.approved":
@@ -207,9 +211,38 @@ def _evidence(path: str, example: str) -> list[dict[str, Any]]:
     kinds = "kind GLOB 'signal.*' OR kind GLOB 'dream.*' OR kind IN ('verdict.given', 'verdict.failed')"
     dreams = f"SELECT key FROM events WHERE kind GLOB 'dream.*' AND body ->> '$.example' = '{example}'"
     named = f"body ->> '$.example' = '{example}' OR body ->> '$.into' = '{example}' OR key IN ({dreams})"
-    decided = "'example.held', 'example.approved', 'example.declined', 'example.edited'"
-    facts = _facts(path, f"(({kinds}) AND ({named})) OR (kind IN ({decided}) AND key = '{example}')")
+    decisions = "'example.held', 'example.approved', 'example.declined', 'example.edited', 'example.requeued'"
+    taken = "'example.withdrawn', 'forget.requested', 'forget.started', 'forget.refused', 'forget.completed'"
+    listed = _lists("examples", f"'{example}'")
+    ways = (
+        f"({kinds}) AND ({named})",
+        f"kind IN ({decisions}) AND key = '{example}'",
+        f"kind IN ({taken}) AND {listed}",
+    )
+    facts = _facts(path, " OR ".join(f"({way})" for way in ways))
     return [{"kind": fact.kind, "body": fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
+
+
+_DECISIONS = {
+    "example.held": "held", "example.approved": "approved", "example.declined": "declined",
+    "example.edited": "edited", "example.requeued": "asked for again", "example.withdrawn": "withdrawn",
+    "forget.requested": "to be forgotten", "forget.refused": "not forgotten",
+}  # fmt: skip
+_DECIDERS = {"judge": "judge", "evidence": "evidence", GUARD: "guard", "": "rule", "archive": "rule"}
+
+
+def decided(evidence: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The decision that counts, which is the last one: what, by whom (`who`: person, judge, evidence, guard, rule), and
+    why; None: nobody decided anything."""
+    last = next((fact for fact in reversed(evidence) if fact["kind"] in _DECISIONS), None)
+    if last is None:
+        return None
+    by = "" if last["kind"] == "forget.refused" else last["body"].get("by", "")
+    reason = last["body"].get("reason") or (f"as {last['body']['into']}" if last["body"].get("into") else "")
+    return {
+        "what": _DECISIONS[last["kind"]], "by": by, "who": _DECIDERS.get(by, "person"), "reason": reason,
+        "at": last["at"], "seq": last["seq"],
+    }  # fmt: skip
 
 
 def signals_of(path: str, example: str) -> list[dict[str, Any]]:

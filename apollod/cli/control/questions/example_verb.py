@@ -1,4 +1,4 @@
-"""`apollod ctl example list|show|approve|decline|hold|edit|withdraw`: what was given to learn."""
+"""`apollod ctl example list|show|approve|decline|hold|edit|withdraw|forget`: what was given to learn."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from typing import Any
 from apollod.cli import numbers, render
 from apollod.cli.control import ctl
 from apollod.cli.control.questions import example_facts, example_ids, example_mask, example_text, rows
-from apollod.cli.control.review import deciding, withdrawal
+from apollod.cli.control.review import deciding, forgetting, withdrawal
 from apollod.core.example_state import STATES
 
 _EXAMPLES = """
@@ -32,7 +32,7 @@ def _examples(path: str) -> str:
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.description = "the examples that were accepted"
-    listed, shown, approved, declined, held, edited, withdrawn = ctl.actions(
+    listed, shown, approved, declined, held, edited, withdrawn, forgotten = ctl.actions(
         parser,
         ("list", "the newest examples in the order in which they are learned, and what became of them", _list),
         ("show", "one example in full: what it says, where it came from, what became of it", _show),
@@ -41,8 +41,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         ("hold", "have examples that wait, or were declined, wait for a decision", deciding.hold),
         ("edit", "learn something else instead of an example; $EDITOR opens it", deciding.edit),
         ("withdraw", "take examples that wait out of the queue; `ctl relearn` puts them back", withdrawal.run),
+        ("forget", "take what was learned out of the weights, and repeat the steps of all others", forgetting.run),
     )
     withdrawal.arguments(withdrawn)
+    forgetting.arguments(forgotten)
     for decided in (approved, declined, held):
         deciding.arguments(decided)
     deciding.edit_arguments(edited)

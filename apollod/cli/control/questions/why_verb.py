@@ -71,12 +71,20 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
         *([f"origin      {told}"] if (told := _origin(e["origin"])) else []),
         *([f"removed     {_removed(e['removed'])}"] if e["removed"] else []),
         *([f"            {'; '.join(filter(None, (counts, again, tried)))}"] if counts or again or tried else []),
+        *([f"decided     {_decided(e['decided'])}"] if e["decided"] else []),
         *(
             f"because     {fact['kind']}   {_evidence(fact)}   {fact['at']} (event {fact['seq']})"
             for fact in e["evidence"]
         ),
         f"record      {_cut(' '.join(json.dumps(e['record'], ensure_ascii=False).split()))}",
     ]
+
+
+def _decided(last: dict[str, Any]) -> str:
+    """Who decided last, and why: that counts."""
+    who = {"person": f"by {last['by']}, a person", "rule": "by a rule"}.get(last["who"], f"by the {last['who']}")
+    who = "by what a log shows" if last["who"] == "evidence" else who
+    return f"{last['what']} {who}" + (f": {last['reason']}" if last["reason"] else "") + f"   (event {last['seq']})"
 
 
 def _place(e: dict[str, Any]) -> str:
@@ -116,7 +124,11 @@ def _evidence(fact: dict[str, Any]) -> str:
 
 
 def _fields(body: dict[str, Any]) -> str:
-    said = {name: value for name, value in body.items() if name != "example" and value not in ("", None, [])}
+    said = {
+        name: value
+        for name, value in body.items()
+        if name not in ("example", "examples", "again") and value not in ("", None, [])
+    }
     return _cut(" ".join(f"{name}={value}" for name, value in said.items()))
 
 

@@ -1,0 +1,57 @@
+"""Facts: what is taken out of the weights again."""
+
+from typing import ClassVar
+
+from apollod.core.kernel.event import Event
+from apollod.core.training.learned import Learned
+
+
+class ForgetRequested(Event, frozen=True):
+    """What these examples taught is to leave the weights. `by`: a person, `judge`, or `evidence`."""
+
+    kind: ClassVar[str] = "forget.requested"
+    examples: tuple[str, ...]
+    by: str
+    reason: str
+
+
+class ForgetStarted(Event, frozen=True):
+    """Intent: the weights go back from step `from_step` to step `to`, before the first of the `steps` that learned
+    these examples (each the one at its place), and the steps `again`, in which they are left out, are repeated."""
+
+    kind: ClassVar[str] = "forget.started"
+    number: int
+    examples: tuple[str, ...]
+    steps: tuple[int, ...]
+    to: int
+    from_step: int
+    again: tuple[Learned, ...]
+
+    def key(self) -> str:
+        return str(self.number)
+
+
+class ForgetRefused(Event, frozen=True):
+    """There is no way to weights without these examples; they stay learned."""
+
+    kind: ClassVar[str] = "forget.refused"
+    examples: tuple[str, ...]
+    reason: str
+
+
+class ForgetCompleted(Event, frozen=True):
+    """Result: no step of the weights with this `fingerprint` learned these examples. `number`: of the intent, 0 where
+    there was nothing to be done; `repeated`: steps; `left`: steps that were not repeated, for the `reason`, and stay
+    taken back."""
+
+    kind: ClassVar[str] = "forget.completed"
+    examples: tuple[str, ...]
+    fingerprint: str
+    number: int = 0
+    repeated: int = 0
+    left: int = 0
+    reason: str = ""
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return str(self.number)

@@ -1,0 +1,32 @@
+"""What can happen: somebody wants something forgotten, and the journal tells how."""
+
+from apollod.core.kernel.input import Input
+from apollod.core.settings import Settings
+from apollod.core.training.learned import Learned
+
+
+class ForgetRequested(Input, frozen=True):
+    """A person wants the weights to be without what these examples taught."""
+
+    examples: tuple[str, ...]
+    by: str
+    reason: str = ""
+
+
+class ForgetPlanned(Input, frozen=True):
+    """The answer to PlanForget for weights of `version`. Each of the `examples` was learned by the step at its place in
+    `steps`, the first of which follows step `to`; `again`: the steps from there on, without these examples;
+    `made_with`, `ran_on`: settings and environment of all of these. `far`: they were learned longer ago than is looked
+    for; `absent`: no step of these weights learned them. `error`: why nothing is known, or what the steps to be
+    repeated do not have in common."""
+
+    version: int
+    examples: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    to: int = 0
+    again: tuple[Learned, ...] = ()
+    made_with: Settings | None = None
+    ran_on: dict[str, str] = {}
+    far: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    error: str = ""

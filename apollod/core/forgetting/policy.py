@@ -1,0 +1,132 @@
+"""From a wish that something be forgotten to weights without it.
+
+Law: a wish is an event, and so is what comes of it; in between there is one intent at a time, and steps that it repeats
+are steps like others, so that a crash anywhere goes on where it was. What cannot be forgotten to the bits of a replay
+without it stays learned, and is named with the reason.
+"""
+
+from collections.abc import Collection
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.forgetting.state import UnderWay, Wish
+from apollod.core.forgetting.taking_back import taken_back
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.recovery.environment import differing_choice
+from apollod.core.review.places import places_of
+from apollod.core.rollback.wishes import begun, request
+from apollod.core.schedules import SECOND_NS
+from apollod.core.settings import differing_setting
+from apollod.core.state import State
+from apollod.core.training.repeating import next_repeat
+
+FORGET = "forget"
+"""as whom it asks for a rollback"""
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """Ask how what is wanted can be forgotten, or go on with what is under way."""
+    own, settings = state.forgetting, state.daemon.settings
+    if settings is None or state.daemon.stopping:
+        return nothing()
+    if own.under_way is not None:
+        return _go_on(state, own.under_way, now_ns)
+    if not own.wanted or blocked(Activity.FORGETTING, state):
+        return nothing()
+    return Outcome([], [fx.PlanForget(tuple(own.wanted), state.training.version, settings.review.forget_steps)])
+
+
+def _go_on(state: State, one: UnderWay, now_ns: int) -> Outcome:
+    if one.phase == "stuck":
+        return Outcome([_refused(one.longest_ago, one.reason)], [])
+    if one.phase == "back" or state.training.running is not None or next_repeat(state) is not None:
+        return nothing()
+    return Outcome(_done(state, one, now_ns), [])
+
+
+def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> list[ev.Event]:
+    """They are withdrawn, and with a `reason` the rest is not repeated."""
+    events: list[ev.Event] = []
+    for wish in dict.fromkeys(one.wishes.values()):
+        examples = tuple(example for example, its in one.wishes.items() if its == wish)
+        events.append(ev.ExampleWithdrawn(examples=examples, by=wish.by, reason=wish.reason))
+    seconds = max(0, now_ns - one.since_ns) / SECOND_NS
+    completed = ev.ForgetCompleted(
+        examples=tuple(one.wishes), fingerprint=state.training.fingerprint, number=one.number,
+        repeated=one.repeated, left=len(one.again) if reason else 0, reason=reason, seconds=seconds,
+    )  # fmt: skip
+    return [*events, completed]
+
+
+def _on_requested(state: State, input_: inp.ForgetRequested, now_ns: int) -> Outcome:
+    """Only what no other decision reaches."""
+    wishes = {example: Wish(input_.by, input_.reason or "it is to be forgotten") for example in input_.examples}
+    return Outcome(taken_back(state, wishes, places_of(state, wishes), again=True), [])
+
+
+def _on_planned(state: State, input_: inp.ForgetPlanned, now_ns: int) -> Outcome:
+    """Begin, or say why nothing can be done; what is wanted since is planned again."""
+    own, settings = state.forgetting, state.daemon.settings
+    if settings is None or own.under_way is not None or input_.version != state.training.version:
+        return nothing()
+    if blocked(Activity.FORGETTING, state):
+        return nothing()
+    if not (input_.examples or input_.far or input_.absent):
+        return Outcome([_refused(own.wanted, input_.error)], [])
+    events: list[ev.Event] = []
+    if absent := _wanted(state, input_.absent):
+        events += [
+            ev.ExampleWithdrawn(examples=(one,), by=own.wanted[one].by, reason=own.wanted[one].reason)
+            for one in absent
+            if one in state.intake.undone  # a rollback was faster
+        ]
+        said = "no step of these weights learned it"
+        events.append(ev.ForgetCompleted(examples=absent, fingerprint=state.training.fingerprint, reason=said))
+    if far := _wanted(state, input_.far):
+        most = f"it was learned more than {settings.review.forget_steps} steps ago ([review] forget_steps)"
+        events.append(_refused(far, most))
+    if not input_.examples or not own.wanted.keys() >= set(input_.examples):
+        return Outcome(events, [])
+    if why := input_.error or _changed(state, input_):  # what was learned later may not be concerned
+        first = [one for one, step in zip(input_.examples, input_.steps, strict=True) if step == input_.steps[0]]
+        return Outcome([*events, _refused(first, why)], [])
+    started = ev.ForgetStarted(
+        number=own.number + 1, examples=input_.examples, steps=input_.steps, to=input_.to, from_step=input_.version,
+        again=input_.again,
+    )  # fmt: skip
+    return Outcome([*events, started], []).then(request(state, input_.to, FORGET))
+
+
+def _wanted(state: State, examples: Collection[str]) -> tuple[str, ...]:
+    return tuple(example for example in examples if example in state.forgetting.wanted)
+
+
+def _refused(examples: Collection[str], reason: str) -> ev.ForgetRefused:
+    return ev.ForgetRefused(examples=tuple(examples), reason=reason)
+
+
+def _changed(state: State, plan: inp.ForgetPlanned) -> str:
+    """What the bits of steps depend on has to be as it was, or they would be repeated to others."""
+    bound = state.children.bound
+    name = differing_setting(plan.made_with, state.daemon.settings) if plan.again else None
+    name = name or (differing_choice(plan.ran_on, bound.versions) if plan.again and bound else None)
+    return f"the steps since it was learned were made with another [trainer] {name}" if name else ""
+
+
+def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
+    """A person gets other weights while steps are repeated: the rest stays taken back."""
+    one, wanted = state.forgetting.under_way, state.rollback.wanted
+    if one is None or one.phase != "again" or not isinstance(begun(state, input_), ev.RollbackStarted):
+        return nothing()
+    assert wanted is not None
+    return Outcome(_done(state, one, now_ns, f"{wanted.by} wants the weights of step {wanted.to}"), [])
+
+
+HANDLERS: Handlers = {
+    inp.ForgetRequested: _on_requested,
+    inp.ForgetPlanned: _on_planned,
+    inp.RollbackPlanned: _on_rollback,
+}

@@ -1,0 +1,47 @@
+"""What is to be forgotten, and what is being forgotten."""
+
+from typing import Literal
+
+import msgspec
+
+from apollod.core.training.learned import Learned
+
+
+class Wish(msgspec.Struct, frozen=True, gc=False):
+    """Who wants an example forgotten, and why."""
+
+    by: str
+    reason: str
+
+
+class UnderWay(msgspec.Struct):
+    """An intent. `steps` learned what the `wishes` are about, in their order. `phase`: back, the weights of step `to`
+    are wanted back; again, the other steps are repeated; stuck, there is no way back, for the `reason`."""
+
+    number: int
+    wishes: dict[str, Wish]
+    steps: tuple[int, ...]
+    to: int
+    again: tuple[Learned, ...]
+    since_ns: int
+    phase: Literal["back", "again", "stuck"] = "back"
+    reason: str = ""
+    repeated: int = 0
+
+    @property
+    def longest_ago(self) -> tuple[str, ...]:
+        """What the first of the steps learned."""
+        return tuple(example for example, step in zip(self.wishes, self.steps, strict=True) if step == self.steps[0])
+
+
+class ForgettingState(msgspec.Struct):
+    """By the ids of examples."""
+
+    wanted: dict[str, Wish] = {}
+    under_way: UnderWay | None = None
+    refused: dict[str, str] = {}
+    """why they stay learned"""
+    number: int = 0
+    """of the last intent"""
+    forgotten: int = 0
+    """examples, over the life of the journal"""

@@ -1,0 +1,29 @@
+"""How something that was learned, or may have been, comes to be forgotten. Pure; shared with whoever wishes it."""
+
+from collections.abc import Mapping
+
+from apollod.core.forgetting.events import ForgetRequested
+from apollod.core.forgetting.state import Wish
+from apollod.core.intake.events import ExampleWithdrawn
+from apollod.core.kernel.event import Event
+from apollod.core.review.places import Place
+from apollod.core.state import State
+
+
+def taken_back(
+    state: State, wishes: Mapping[str, Wish], places: Mapping[str, Place], again: bool = False
+) -> list[Event]:
+    """The facts by which none of these examples is in the weights any more, or will be, as far as no decision reaches
+    it: `places` has those that one does. What a rollback took back is withdrawn; of the others the weights are asked.
+    `again`: also what could not be forgotten before."""
+    own, events = state.forgetting, list[Event]()
+    known = own.wanted.keys() | (own.under_way.wishes.keys() if own.under_way else set())
+    known |= set() if again else own.refused.keys()
+    for example, wish in wishes.items():
+        if example in places or example in state.intake.withdrawn:
+            continue
+        if example in state.intake.undone:
+            events.append(ExampleWithdrawn(examples=(example,), by=wish.by, reason=wish.reason))
+        elif example not in known:
+            events.append(ForgetRequested(examples=(example,), by=wish.by, reason=wish.reason))
+    return events

@@ -1,0 +1,31 @@
+"""A step that was made, as it was begun: what repeating it without some of its examples needs."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from apollod.core.intake.events import Tier
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """`step`: its number; the rest as in its `step.started`."""
+
+    step: int
+    examples: tuple[str, ...]
+    digests: tuple[str, ...]
+    lr: float
+    loss_limit: float
+    objective: str
+    window: int
+    tier: Tier
+    again_of: int = 0
+
+    @property
+    def number(self) -> int:
+        """Of its random numbers."""
+        return self.again_of or self.step
+
+    def without(self, gone: Collection[str]) -> "Learned":
+        """The step without these examples; it may have none left."""
+        left = [pair for pair in zip(self.examples, self.digests, strict=True) if pair[0] not in gone]
+        return msgspec.structs.replace(self, examples=tuple(e for e, _ in left), digests=tuple(d for _, d in left))

@@ -1,0 +1,26 @@
+"""What was taken back and is to stay learned: which step is repeated next. Pure."""
+
+from apollod.core.quality.resuming import may_repeat
+from apollod.core.state import State
+from apollod.core.training.learned import Learned
+
+
+def next_repeat(state: State) -> Learned | None:
+    """The step that is repeated next, with those of its examples that nobody has taken away since; None: none is."""
+    again = repeats(state)
+    incident = state.quality.incident
+    if not again or (incident is not None and not may_repeat(state.quality, incident)):
+        return None
+    gone = state.review.held.keys() | state.review.dismissed.keys() | state.intake.withdrawn.keys()
+    gone |= state.forgetting.wanted.keys()
+    left = (step if gone.isdisjoint(step.examples) else step.without(gone) for step in again)
+    return next((one for one in left if one.examples), None)
+
+
+def repeats(state: State) -> tuple[Learned, ...]:
+    """Steps that are to be repeated: of an alarm of the quality guard, else of what is being forgotten; the two never
+    overlap."""
+    incident, forgetting = state.quality.incident, state.forgetting.under_way
+    if incident is not None:
+        return incident.again
+    return forgetting.again if forgetting is not None and forgetting.phase == "again" else ()

@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from apollod.curation.secret_rules import Span, shipped
 
-_AGAIN_MIN = 12
-"""bytes of a secret that is looked for in the rest of the record, too"""
+_AGAIN_MIN, _AGAIN_MOST = 12, 100
+"""bytes of a secret that is looked for in the rest of the record, too, and how many are"""
 
 
 def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
@@ -99,13 +99,12 @@ def _with_copies(data: bytes, spans: Iterable[Span]) -> list[Span]:
     """And where else in the record the same secrets stand."""
     found = sorted(spans)
     kinds = {data[begin:end]: kind for begin, end, kind in reversed(found) if end - begin >= _AGAIN_MIN}
-    taken = [(begin, end) for begin, end, _ in found]
-    for secret, kind in sorted(kinds.items(), key=lambda each: (-len(each[0]), each[0])):
-        at = data.find(secret)
-        while at >= 0:
-            end = at + len(secret)
-            if not any(begin < end and at < stop for begin, stop in taken):
-                found.append(Span(at, end, kind))
-                taken.append((at, end))
-            at = data.find(secret, end)
-    return sorted(found)
+    for secret in sorted(kinds, key=lambda secret: (-len(secret), secret))[:_AGAIN_MOST]:
+        begin = data.find(secret)
+        while begin >= 0:
+            end = begin + len(secret)
+            after = bisect_right(found, begin, key=lambda span: span.begin)
+            if not (after and found[after - 1].end > begin) and not (after < len(found) and found[after].begin < end):
+                found.insert(after, Span(begin, end, kinds[secret]))
+            begin = data.find(secret, end)
+    return found

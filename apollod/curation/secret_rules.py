@@ -6,6 +6,7 @@ a secret, and lists of what is none. RE2 takes time that grows with the length o
 
 import math
 import tomllib
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -61,7 +62,7 @@ class Rules:
         for place in sorted(places, key=lambda place: (self.rules[place].general, place)):
             for span in self.rules[place].spans(text):
                 _add(span, found, 1 if not self.rules[place].general else _PIECE)
-        return sorted(found)
+        return found
 
 
 _END, _WIDE_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?:[\x60'"\s;,&|)}\]<>]|$)"""
@@ -102,13 +103,19 @@ def _allowed(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
     return [(target, _compiled("|".join(f"(?:{each})" for each in all_))) for target, all_ in by_target.items() if all_]
 
 
+_LINE = 1000
+"""bytes of a line on either side of a secret, at most"""
+
+
 def _target(text: bytes, match: Any, begin: int, end: int, target: str) -> bytes:
     """The secret, all that the rule matched, or its lines."""
     if target == "match":
         begin, end = match.span()
     elif target == "line":
-        begin, end = text.rfind(b"\n", 0, begin) + 1, text.find(b"\n", end)
-    return text[begin : end if end >= 0 else len(text)]
+        after = text.find(b"\n", end, end + _LINE)
+        begin = max(begin - _LINE, 0, text.rfind(b"\n", max(0, begin - _LINE), begin) + 1)
+        end = after if after >= 0 else end + _LINE
+    return text[begin:end]
 
 
 @cache
@@ -148,13 +155,13 @@ _PIECE = 8
 
 
 def _add(span: Span, found: list[Span], least: int) -> None:
-    """One more span. Where it meets others and goes on for `least` bytes, they are one, of the kind of the first."""
-    met = [other for other in found if other.begin < span.end and span.begin < other.end]
-    if not met:
-        found.append(span)
+    """Insert one more span. Where it meets others and goes on for `least` bytes, they become one of their kind."""
+    first = bisect_right(found, span.begin, key=lambda other: other.end)
+    last = bisect_left(found, span.end, lo=first, key=lambda other: other.begin)
+    if first == last:
+        found.insert(first, span)
         return
-    begin, end = min(each.begin for each in met), max(each.end for each in met)
-    if span.begin <= begin - least or end + least <= span.end or len(met) > 1:
-        for other in met:
-            found.remove(other)
-        found.append(Span(min(begin, span.begin), max(end, span.end), met[0].kind))
+    begin, end, kind = found[first].begin, found[last - 1].end, found[first].kind
+    least = 1 if span.kind == kind else least
+    if span.begin <= begin - least or end + least <= span.end or last - first > 1:
+        found[first:last] = [Span(min(begin, span.begin), max(end, span.end), kind)]

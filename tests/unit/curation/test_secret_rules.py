@@ -60,6 +60,8 @@ def test_where_rules_meet_one_that_knows_the_key_counts_first_and_what_is_longer
     assert rules.spans(b"k=zz") == [Span(2, 4, "secret")]
     assert rules.spans(b"k=ab12-rest-of-it") == [Span(2, 17, "k")], "eight bytes more are of the secret"
     assert rules.spans(b"k=ab12;") == [Span(2, 6, "k")], "one more is not"
+    also = {"id": "also", "regex": "=(z[^;]+)", "tags": ["general"]}
+    assert Rules([{"rules": [{**general, "regex": r"k=(\w+)"}, also]}]).spans(b"k=zz&y;") == [Span(2, 6, "secret")]
 
 
 def test_the_shipped_rules_are_many_and_each_has_words_or_is_meant_to_have_none() -> None:

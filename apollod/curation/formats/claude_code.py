@@ -116,6 +116,7 @@ def hear(line: bytes) -> Iterable[Entry]:
 def _queue(record: _Line) -> Iterable[Entry]:
     taken_out = record.operation == "remove" and record.reason not in (None, "", "absorbed_mid_turn")
     text = text_of_blocks(record.content, "text")
+    yield from _link(record)
     yield Queued("popAll" if taken_out else record.operation, text)
     yield Dropped(f"queue-operation: {record.operation[:20] or 'other'}")
 

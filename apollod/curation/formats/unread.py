@@ -7,7 +7,7 @@ import msgspec
 
 Unread = Literal["", "document", "unknown"]
 """Why a file is not read: it is one JSON value over several lines, or the log of an agent that no reader knows"""
-ROW_KEYS = frozenset({"messages", "conversations", "prompt", "instruction", "text", "chosen", "input"})
+ROW_KEYS = frozenset({"messages", "conversations", "prompt", "instruction", "text", "chosen", "preferred_output"})
 """One of them is in every row that may be learned"""
 ROWS_LOOKED_AT = 20
 DOCUMENT_REASON = "it is one JSON document over several lines; write one object a line, for instance with `jq -c .`"

@@ -61,7 +61,7 @@ def main() -> None:
     if args.moments is not None:
         missing = _elsewhere(args.moments, figures)
         for name, bound in (("rejects.recall", RECALL_MIN), ("rejects.precision", PRECISION_MIN)):
-            value = figures.get(f"elsewhere_later.{name}", 0.0)
+            value = figures.get(f"elsewhere_{elsewhere.ROUNDS[-1]}.{name}", 0.0)
             goals[f"elsewhere.{name}"] = report.goal(value, bound, False)
     report.report("signals", figures, {}, goals, threads=1, missing=missing, as_json=args.json)
 
@@ -85,7 +85,7 @@ def _figures(half: str, scores: dict[str, Score]) -> dict[str, float]:
 def _elsewhere(directory: Path, figures: dict[str, float]) -> list[str]:
     """Figures of the moments that others wrote; what is not there."""
     missing: list[str] = []
-    for half in ("elsewhere_later", "elsewhere_held_out", "elsewhere_tuning"):
+    for half in (f"elsewhere_{name}" for name in (*reversed(elsewhere.ROUNDS), "held_out", "tuning")):
         given, absent = elsewhere.moments(directory, half)
         missing += absent
         figures |= _figures(half, score_elsewhere(given))

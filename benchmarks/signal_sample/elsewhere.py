@@ -4,8 +4,11 @@
 blob ids), and in these the moments: `turn`, what a person typed after an answer (label, language, line, digest of the
 text), or `outcome`, a shell command with what it gave (label, line, digest of both). Labels were set before cues were
 run on any of it; `?` is what could not be decided from answer and turn, and is left out of figures. A moment whose
-digest is even is looked at while cues are tuned, the others are held out. `later` are turns of other people that were
-labelled once the cues had been changed by what the held-out half showed: only these are unseen by the cues as they are.
+digest is even is looked at while cues are tuned, the others are held out.
+
+`second`, `third` and `fourth` are turns of other people. Each round was labelled before the cues read it; after one
+measurement its errors were looked at and the cues changed. So only the last round is unseen by the cues as they are;
+what the earlier ones gave at their first measurement stands in docs/benchmarks.
 
 A repository is looked for as DIR/OWNER+NAME, cloned with its whole history, or as DIR/OWNER+NAME/repo.
 """
@@ -27,6 +30,7 @@ from apollod.curation.signals.cues import flags
 from apollod.curation.signals.flag import answer_before, call_of
 
 LABELS = Path(__file__).parent / "elsewhere.tsv"
+ROUNDS = ("second", "third", "fourth")
 DIGEST = 16  # hex digits
 REJECTS = ("correction", "undo")
 """Kinds that say that a person was not content; which of the two counts for less than that one of them is found"""
@@ -48,14 +52,14 @@ class Marked(NamedTuple):
     agent: str
     blob: str
     digest: str
-    later: bool = False
-    """labelled when the cues had been tuned on the tuning half and its errors in the other had been looked at"""
+    round: str = ""
+    """one of ROUNDS; "": the first"""
 
     @property
     def half(self) -> str:
         """Which part of the sample it belongs to."""
-        if self.later:
-            return "elsewhere_later"
+        if self.round:
+            return f"elsewhere_{self.round}"
         return "elsewhere_held_out" if int(self.digest[-1], 16) % 2 else "elsewhere_tuning"
 
 
@@ -80,9 +84,9 @@ def marked() -> list[Marked]:
         else:
             label, language, _, digest = rest
             of = repositories[-1]
-            later = word == "later"
-            kind = "turn" if later else word
-            found.append(Marked(kind, label, language, of.name, of.agent, blob, digest, later))
+            round = word if word in ROUNDS else ""
+            kind = "turn" if round else word
+            found.append(Marked(kind, label, language, of.name, of.agent, blob, digest, round))
     return found
 
 

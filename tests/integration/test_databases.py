@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.agent_databases import Chats, Cursor, Goose, Hermes, OpenClaw, OpenCode, Webui
+from support.agent_databases import Chats, Goose, Hermes, OpenClaw, OpenCode, Webui
 from support.polled import Polled
 
 from apollod.adapters.sources import database_files, foreign_database
@@ -23,7 +23,7 @@ from apollod.curation.databases.session_rows import RawSession
 from apollod.errors import SourceRefused
 
 AGENTS: dict[str, Callable[[Path], Chats]] = {
-    "hermes": Hermes, "openclaw": OpenClaw, "opencode": OpenCode, "goose": Goose, "cursor": Cursor,
+    "hermes": Hermes, "openclaw": OpenClaw, "opencode": OpenCode, "goose": Goose,
 }  # fmt: skip
 each_agent = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS.keys())
 

@@ -19,7 +19,7 @@ _TROUBLE = "errors?|exceptions?|crash|warnings?|issues?|problems?|40[0-9]|50[0-9
 _VERB = (
     r"work|compil|build|updat|load|start|show|appear|display|render|respond|fix|help|happen|exist|match|fit|sav|chang"
     r"|correct|right|good|true|doing (?:any|what)|used\b|make sense|made sense|what i|being|run|open|redirect|trigger"
-    r"|persist|what we|acceptable|enough|there\b|implemented|what you|add up|found\b"
+    r"|persist|what we|acceptable|enough|there\b|implemented|what you|add up|found\b|improv|stick|seem"
 )
 ENGLISH = (
     rf"\b(?:{_NOT}|isnt|doesnt|dont|didnt|cant|wont|arent) "
@@ -48,7 +48,7 @@ ENGLISH = (
     r"^(?:it|this|that) (?:\w+ )?should\b(?! (?:also|additionally|then)\b)",
     r"\bi should be able\b",
     r"\b(?:it|this|that|they) needs? to be\b",
-    r"\bwhy (?:did|didn'?t|do|don'?t|are|aren'?t|can'?t|would|have|haven'?t|must|can) you\b"
+    r"\bwhy (?:did|didn'?t|do|are|aren'?t|can'?t|would|have|haven'?t|must|can) you\b"
     r"(?! (?:choose|pick|call|name|think|prefer|recommend|suggest))",
     r"\bwhy (?:does|do|is|are|was|were) (?:it|they|there|this|that|the|some)\b[^.?!]{0,40}"
     rf"\b(?:{_NOT}|still|no|without|only)\b",
@@ -65,8 +65,7 @@ ENGLISH = (
     r"\bwe(?:'re| are) not (?:using|doing)\b",
     r"\bwe want (?:a|an|the) .{1,40}, not\b",
     r"\b(?:see|seem to be|there are|but|two) (?:\w+ ){0,2}duplicate",
-    r"\b(?:is|are|it'?s|way|still|bit|look\w*|far) too (?:small|big|large|slow|long|short|wide|narrow|dark|bright|close"
-    r"|many|much|complex|complicated|verbose|high|low)\b",
+    r"\b(?:is|are|it'?s|way|still|bit|looks?|seems?|far) (?:still |way |a bit |also )*too \w+",
     rf"\bbut (?:now )?(?:no|not|we don'?t|i don'?t|it|the \w+|there (?:is|are)|i (?:can'?t|still))\b[^.?!]{{0,25}}"
     rf"\b(?:{_NOT}|no|dont|still|only|empty|wrong)\b",
     r"\b(?:yes|nice|good|sun), but no\b",
@@ -95,7 +94,7 @@ ENGLISH = (
     r"\bremove (?:it|that|this)\b",
     r"\b(?:tests?|it|they|builds?|both|all) (?:still |all |now |both )*fail\b",
     r"\bwe agreed\b",
-    r"\bdo(?:es)? nothing\b",
+    r"\b(?:do|does|did) nothing\b",
     r"\bwhy (?:is|are) (?:it|this|that|they|the \w+) (?:still |now )*(?:so|not|no|still)\b",
     r"\bover-?(?:complicat|engineer)",
     r"\b(?:shows?|showing|uses|using|loads?|returns?) (?:the |an? )?(?:old|wrong|same)\b",
@@ -103,6 +102,22 @@ ENGLISH = (
     r"^too (?:verbose|long|short|complex|complicated|slow|small|big|much|many)\b",
     r"^(?:please )?stop \w+ing\b",
     r"\bisn'?t that\b",
+    r"\bdidn'?t (?:we|you|i)\b",
+    r"\bnot seeing\b|\bgr[ae]yed out\b|\bagain ?!{2,}",
+    r"\bthe only (?:problem|issue|thing wrong)\b|^the (?:problem|issue) is\b|\ba problem with the\b",
+    r"\bi (?:was|am|'m) talking about\b|\bso (?:please )?fix (?:that|this|it)\b|\bwhy is that\b",
+    r"^fix .{1,60}, (?:they|it|its|it's|he'?s|she'?s|there)\b",
+    r"(?<!so )(?<!that )(?<!if )\b(?:it|he|she|they|this|which) "
+    r"(?:(?:does|do|is|are|was|wo|ca)n'?t|arnt|doesnt|dont|isnt|cant) \w+",
+    r"\bi (?:can )?only (?:see|get|have)\b",
+    r"\bremember\?",
+    r"\bi don'?t think (?:that|this|it|they|so)\b",
+    r"\bi thought (?:it|that|you|we|this)\b",
+    r"^are you sure\b",
+    r"\bfails to\b|\bkeeps \w+ing\b|\bwhole point\b",
+    r"\bback to (?:the )?(?:default|old|same|previous)\b",
+    r"\b(?:crap|crappy|garbage|sucks?|awful)\b",
+    r"\b(?:that|this)(?:'s| is| was) not\b",
     r"\bi think (?:it|this|that) should be\b",
     r"\bweird\b",
     r"\bnone of the\b[^.?!]{0,40}\b(?:can|works?|is|are)\b",
@@ -113,7 +128,7 @@ ENGLISH = (
 )
 SPANISH = (
     r"\bno (?:(?:me|se|te|lo|la|le|los|las|nos) )?(?:veo|vea|funciona\w*|anda\w*|carga\w*|aparece\w*|muestra\w*|puedo"
-    r"|pude|sale\w*|sirve\w*|guarda\w*|actualiza\w*|trae\w*|deja\w*|sacaste|hiciste|aplicaste|cambiaste|pusiste|quiero"
+    r"|pude|sale\w*|sirve\w*|guarda\w*|actualiza\w*|trae\w*|deja\w*|ve\b|ven\b|sacaste|hiciste|aplicaste|cambiaste|pusiste|quiero"
     r"|corresponde|era|es (?:eso|lo|as[ií]|correct[oa])|est[aá] (?:bien|mostrando|cargando)|creo que)\b",
     r"\bsigue(?:n)? (?:sin|apareciendo|saliendo|dando|igual|fallando|mostrando|viniendo|el|la|con|mal)\b",
     r"\b(?:hay|tengo|tenemos|da|tira|sale|dice|surge|aparece) (?:\w+ ){0,3}(?:error(?:es)?|problemas?|algo (?:raro|mal)"
@@ -124,7 +139,7 @@ SPANISH = (
     r"\blo que te ped|\bte (?:ped[ií]|dije)\b|\bdijimos\b|\bacord[aá]te\b|\bf[ií]jate que\b",
     r"\bcorreg[ií]\b|\bcorregir este\b",
     r"\bpor ?qu[eé] (?:no|algun\w+|aparece\w*|sigue\w*|me|hiciste|cambiaste)\b",
-    r"\bdeja de\b",
+    r"\bdeja de\b|\bse (?:desborda|corta|sale|rompe)\w*|\bsoluciona (?:eso|esto|este)\b|\bse ven? (?:muy )?mal\b",
     r"\bde lo esperado\b",
     r"\beso no\b",
     r"\bfaltan? (?:el|la|los|las|un|una|mostrar)\b",
@@ -163,12 +178,13 @@ GERMAN = (
     r"\bsoll(?:te|ten|en)?\b[^.?!]{0,25}\bnicht\b",
 )
 ITALIAN = (
-    r"\bnon (?:funziona|va\b|vedo|è (?:giusto|corretto|quello)|appare|carica)",
+    r"\bnon (?:funzion\w+|va\b|parte|part\w+ più|sembra\w*|riesco|si (?:apre|vede|carica)|vedo"
+    r"|è (?:giusto|corretto|quello)|appare|carica)",
     r"\bancora (?:errore|non)\b|\bsbagliat",
 )
 CZECH = (r"\b(?:nefunguje|nejde|nevidím|chyba|špatně|nepoužiteln\w+|rozhodil|pořád (?:ne|stejn)\w*)\b",)
 CHINESE = (
-    "还是(?!有|可以|要|先|用|说)",
+    "还是(?:会|没|不|无法|一样|同样|报|出|显示|之前|老|原来|旧|有问题|这个?问题|那个|\\d)",
     "还有.{0,12}(?:闪|问题|错|bug)",
     "还残留|残留",
     "没(?:有)?(?:反应|变化|显示|修复|隔离|生效|出来|成功|解决|办法|看到|效果|更新|起作用|被|正确|任何|改)",
@@ -189,6 +205,8 @@ CHINESE = (
     "不回调|不能.{0,4}吗",
     "叠在|重叠|错位|闪烁|飙升|卡住|卡死|崩溃|白屏|丢失|消失",
     "怎么(?:还|又|没|不)",
+    "不要把|别把|(?:那|这)么(?:大|小|多|长|慢)|回到了",
+    "(?:保存|显示|返回|生成|加载)的.{0,8}不是",
     "应该.{1,20}(?:而|不是|才对)",
 )
 JAPANESE = (
@@ -209,7 +227,7 @@ RUSSIAN = (
     r"^ошибк",
     r"\b(?:выда[её]т|выскакива\w+|есть|опять|снова|с|такая|та же) (?:\w+ )?ошибк",
     "упал|сломал|пропал|белый экран",
-    "почему[- ]то",
+    "почему[- ]то|ничего не",
     "неправильно|неверно",
     r"вс[её] равно|до сих пор|зациклился",
     r"\bнет (?:оплаты|этих|данных|кнопки)\b",
@@ -226,11 +244,14 @@ _ASKS = re.compile(
     r"|(?:add|create|write|make (?!it (?:work|not))|implement|generate|build (?:a|an|the)|include|explain|describe"
     r"|translate|document|handle|log|list|extend|introduce|prepare|draft|how (?:do|does|can|would|should|to|long|many)"
     r"|what(?:'s| is| are| does| do| errors| happens| about)|are there|is there|i (?:also )?(?:want (?:a|an|to)"
-    r"|need (?:a|an|to)|would like|'d like)|we (?:need|want) to|let'?s)\b"
+    r"|need (?:a|an|to)|would like|'d like)|we (?:need|want) to|let'?s|let me|please let)\b"
+    r"|(?:can|could|would) (?:you|we) (?:make|add|have|also|please (?:add|make))\b"
     r"|si\b|s'il|wenn|falls|se\b|caso|est-ce que|agreg[aá]|a[ñn]ad[ei]|crea(?:r|me)?\b|ajoute|cr[ée]e|füge|erstell"
     r"|schreib|baue|adicione|crie|добавь|создай|напиши|если|如果|假如|万一|添加|新增|增加|创建|もし)"
 )
 """A sentence that begins so supposes something or asks for something new, and reports nothing"""
+_WISH = re.compile(r"\b(?:can|could|would) (?:you|we) (?:please )?(?:make|add|have|also)\b")
+"""What stands behind it in a sentence is asked for"""
 _ELSEWHERE = re.compile(r"\b(?:another|other|old|previous) (?:project|job|repo|company|app)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+|…")
 _ERROR = re.compile(
@@ -238,7 +259,7 @@ _ERROR = re.compile(
     r"|\bBUILD FAILED\b|\bnpm (?:ERR!|error)|\bUncaught\b|\bpanic: |\bcommand not found\b|\bENOENT\b"
     r"|\bSegmentation fault|\b(?:fatal|FATAL|ERROR)\b ?:|\bexit(?:ed with)? (?:code|status) [1-9]|\bno function clause"
     r"|\bAPPLICATION FAILED\b"
-    r"|\b(?:TS|E)\d{4}:|\berror\[E\d+\]|\[ERROR\]|\bpermission denied\b|\bException in thread\b"
+    r"|\b(?:TS|E)\d{4}:|\berror\[E\d+\]|\[ERROR\]|\bpermission denied\b|\[Error\]|\bException in thread\b"
     r"|\b[45]0\d \([A-Z][\w ]+\)"
     r"|\bUnexpected token\b|\bcannot be bound\b|\bis not recognized as\b|❌"
 )
@@ -264,7 +285,11 @@ def complains(own: str) -> bool:
 def _reports(said: str) -> bool:
     if not said or _ASKS.match(said) or _ELSEWHERE.search(said):
         return False
-    return _LATIN.search(said) is not None or _OTHER.search(said) is not None
+    found = _LATIN.search(said)
+    wish = _WISH.search(said) if found is not None else None
+    if found is not None and (wish is None or wish.start() > found.start()):
+        return True
+    return _OTHER.search(said) is not None
 
 
 def error_pasted(text: str, answer: str) -> bool:

@@ -68,15 +68,16 @@ def own_words(text: str) -> str:
 
 
 def _reported(content: str, own: str, answer: str) -> float:
-    """How surely what the answer did is reported as wrong, in words anywhere or by an error that was pasted."""
-    if _praised(_SENTENCE_END.split(own, maxsplit=1)[0]):
-        return 0.0
+    """How surely what the answer did is reported as wrong: in words anywhere, behind praise too, or by an error that
+    was pasted."""
     if _LISTED.match(content) and _ASKED_BACK.search(answer, max(0, len(answer) - LOOKED_AT)):
         return 0.0  # answers to what it asked, one by one
+    first, *rest = _SENTENCE_END.split(own, maxsplit=1)
+    praised = _praised(first)
     last = own_words(content[-LAST:]) if len(content) > LOOKED_AT else ""
-    if complains(own) or complains(last):
+    if complains(" ".join(rest) if praised else own) or complains(last):
         return 0.6
-    return 0.5 if error_pasted(content[:ERRORS_IN], answer) else 0.0
+    return 0.5 if not praised and error_pasted(content[:ERRORS_IN], answer) else 0.0
 
 
 def is_undo(own: str) -> bool:

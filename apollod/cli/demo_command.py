@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--dream", action="store_true", help="behaviour moves from a prompt into the weights; 5 minutes")
-    form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 5 minutes")
+    form.add_argument("--real", action="store_true", help="a real model of 135 million parameters; 6 minutes")
     form.add_argument("--serve", action="store_true", help="leave it running afterwards, to play with")
     parser.add_argument("--dir", help="keep the demo's state here (default: a temporary directory)")
     parser.add_argument("--port", type=int, default=0, help="port of the engine (default: a free one)")

@@ -1,20 +1,31 @@
-"""Precision and recall of apollod/curation/redaction.py on a labelled sample that its rules were not made from.
+"""Precision and recall of apollod/curation/redaction.py on samples that its rules were not made from.
 
 The sample is drawn from the shapes that vendors document and from the ways in which settings are written, in records
 as agents' logs have them (benchmarks/redaction). It has two halves, which share kinds but not carriers, names or
 templates: rules may be mended by what the first one shows (`--misses`), and the second one judges.
 
+With checkouts of gitleaks and trufflehog, the secrets by which they test their own rules and detectors, in the texts in
+which they stand there, in gitleaks' templates and alone, and what gitleaks must not find: half of the rules and
+detectors are for looking, as above (`others.py`).
+
 A secret counts as found if no eight characters of it in a row are left. Recall is over texts with a secret, precision
 over placeholders, specificity over texts without one; intervals are Wilson's, of 95%.
 """
 
+import re
+from pathlib import Path
+from typing import Any
+
 from apollod.curation.redaction import redact
 from benchmarks import report
-from benchmarks.redaction.draw import HALVES
+from benchmarks.redaction.draw import HALVES, Sample
 from benchmarks.redaction.measure import Counted, Share, count
+from benchmarks.redaction.others import HARMLESS, half, sets
 from benchmarks.redaction.sample import EACH, sample
 
 SEED = 14
+_LIKE_A_HASH = re.compile(r"(?i)[0-9a-f:_-]+")
+"""hexadecimal digits, a UUID or a number, which cannot be told from a hash where nothing else stands"""
 
 
 def _named(name: str, share: Share) -> dict[str, float]:
@@ -35,21 +46,45 @@ def main() -> None:
     arguments = report.parser(__doc__ or "")
     arguments.add_argument("--seed", type=int, default=SEED)
     arguments.add_argument("--each", type=int, default=EACH, help="texts of each kind in each half")
+    arguments.add_argument("--gitleaks", type=Path, help="a checkout of github.com/gitleaks/gitleaks")
+    arguments.add_argument("--trufflehog", type=Path, help="a checkout of github.com/trufflesecurity/trufflehog")
     arguments.add_argument("--misses", choices=HALVES, help="show what was missed and what was taken for a secret")
     args = arguments.parse_args()
     counted = {half: count(sample(args.seed, n, args.each), redact) for n, half in enumerate(HALVES)}
+    others = sets(args.gitleaks, args.trufflehog, args.seed)
     if args.misses:
-        _show(counted[args.misses])
+        for samples in ([], *others.values()):
+            _show(count(half(samples, HALVES.index(args.misses)), redact) if samples else counted[args.misses])
         return
     figures: dict[str, float] = {}
-    for half, each in counted.items():
-        figures |= _figures(half, each)
+    for title, each in counted.items():
+        figures |= _figures(title, each)
     judged = counted[HALVES[1]]
     goals = {
         "recall": report.goal(judged.recall.value, 0.95, at_most=False),
         "precision": report.goal(judged.precision.value, 0.95, at_most=False),
     }
-    report.report("redaction", figures, {}, goals, threads=1, as_json=args.json)
+    for name, samples in others.items():
+        _other(name, samples, figures, goals)
+    missing = [name for name in ("gitleaks", "trufflehog") if getattr(args, name) is None]
+    report.report("redaction", figures, {}, goals, threads=1, missing=missing, as_json=args.json)
+
+
+def _other(name: str, samples: list[Sample], figures: dict[str, float], goals: dict[str, Any]) -> None:
+    """Figures of all of a set and of its halves, and the goal where it has one."""
+    whole = count(samples, redact)
+    if not whole.found:
+        masked = Share(whole.specificity.total - whole.specificity.hits, whole.specificity.total)
+        figures |= _named(f"{name}/masked", masked)
+        if name == HARMLESS:
+            goals[f"{name}, masked"] = report.goal(masked.value, 0.02, at_most=True)
+        return
+    figures |= _named(f"{name}/recall", whole.recall) | _named(f"{name}/precision", whole.precision)
+    for number, title in enumerate(HALVES):
+        figures |= _named(f"{name}/{title}/recall", count(half(samples, number), redact).recall)
+    plain = [one for one in samples if not all(map(_LIKE_A_HASH.fullmatch, one.secrets))]
+    figures |= _named(f"{name}/recall where it is not like a hash", count(plain, redact).recall)
+    goals[f"{name}, recall"] = report.goal(whole.recall.value, 0.9, at_most=False)
 
 
 def _show(counted: Counted) -> None:

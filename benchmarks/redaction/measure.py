@@ -72,7 +72,7 @@ def count(samples: Iterable[Sample], redact: Redact) -> Counted:
                 counted.wrong += 1
                 counted.alarms.append((one, taken.decode(errors="replace")))
         if secrets:
-            found = not any(piece in redacted for secret in secrets for piece in _pieces(secret))
+            found = not _left(data, redacted, secrets)
             counted.found.setdefault(one.kind, []).append(found)
             if not found:
                 counted.missed.append(one)
@@ -90,6 +90,14 @@ def taken_out(data: bytes, redacted: bytes) -> list[bytes]:
     if match is None:
         raise ValueError("redaction changed more than it took out")
     return list(match.groups())
+
+
+def _left(data: bytes, redacted: bytes, secrets: list[bytes]) -> bool:
+    """Is a piece of a secret left that does not stand elsewhere in the text as well, such as the name of a vendor?"""
+    rest, left = data, _PLACEHOLDER.sub(b" ", redacted)
+    for secret in secrets:
+        rest = rest.replace(secret, b" ")
+    return any(piece in left and piece not in rest for secret in secrets for piece in _pieces(secret))
 
 
 def _pieces(secret: bytes) -> list[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.agent_databases import Chats, Goose, Hermes, OpenClaw, OpenCode, Webui
+from support.agent_databases import Chats, Cursor, Goose, Hermes, OpenClaw, OpenCode, Webui
 from support.polled import Polled
 
 from apollod.adapters.sources import database_files, foreign_database
@@ -23,7 +23,7 @@ from apollod.curation.databases.session_rows import RawSession
 from apollod.errors import SourceRefused
 
 AGENTS: dict[str, Callable[[Path], Chats]] = {
-    "hermes": Hermes, "openclaw": OpenClaw, "opencode": OpenCode, "goose": Goose,
+    "hermes": Hermes, "openclaw": OpenClaw, "opencode": OpenCode, "goose": Goose, "cursor": Cursor,
 }  # fmt: skip
 each_agent = pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS.keys())
 
@@ -353,10 +353,10 @@ def test_secrets_and_rows_that_are_none(tmp_path: Path) -> None:
     assert polled.learned() == ["so"]
     whole = "".join(bytes(e.record).decode() for e in polled.of(ev.ExampleAccepted))
     kept = "".join(Path(e.kept).read_text() for e in polled.of(ev.SourceQuarantined))
-    assert key not in whole + kept and whole.count("[redacted github-token") == 2
+    assert key not in whole + kept and whole.count("[redacted github-pat") == 2
     assert [e.line for e in polled.of(ev.SourceQuarantined)] == [2, 6, 7]
     assert polled.counts() == {
-        "dropped: session_meta": 1, "unknown: message: oracle": 1, "redacted: github-token": 2,
+        "dropped: session_meta": 1, "unknown: message: oracle": 1, "redacted: github-pat": 2,
     }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ COLUMNS = (
     "id", "role", "content", "tool_call_id", "tool_calls", "reasoning", "effect_disposition", "timestamp", "observed",
     "finish_reason", "active", "compacted", "event_json", "data", "part", "part_data", "meta", "snapshot", "type",
     "source", "model", "system_prompt", "parent_session_id", "started_at", "revert", "session_key", "size",
-    "content_json", "metadata_json", "message_id", "model_config_json", "session_type",
+    "content_json", "value", "status", "metadata_json", "message_id", "model_config_json", "session_type",
 )  # fmt: skip
 TEXTS = (
     b"", b"user", b"assistant", b"tool", b"\xff", b"\x00json:[", b'\x00json:[{"type": "text", "text": "x"}]', b"{}",
@@ -24,6 +24,7 @@ TEXTS = (
     b'{"type": "message", "id": "a", "message": {"role": "assistant", "content": "so", "model": "m"}}',
     b'[{"type": "text", "text": "x"}]', b'[{"type": "toolResponse", "toolResult": {"value": 7}}, 7]',
     b'[{"type": "toolRequest", "toolCall": {"value": {"name": "f"}}}]', b'{"model_name": 7}',
+    b'{"type": 2, "text": "x", "toolFormerData": {"name": "f", "rawArgs": "["}}', b'{"type": 1, "text": "x"}',
     b'{"rating": NaN}', b"[CONTEXT SUMMARY]: x", b'[{"function": {"name": "f", "arguments": "{}"}}]', b"\\ud800",
 )  # fmt: skip
 values = st.one_of(

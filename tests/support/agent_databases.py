@@ -189,6 +189,34 @@ class Goose(Writer):
         self.say(session, "assistant", {"type": "text", "text": text})
 
 
+class Cursor(Writer):
+    def __init__(self, path: Path, wal: bool = True) -> None:
+        super().__init__(path, "CREATE TABLE cursorDiskKV (key TEXT UNIQUE ON CONFLICT REPLACE, value BLOB);", wal)
+        self.chats: dict[str, dict[str, Any]] = {}
+
+    def begin(self, session: str) -> None:
+        at = int(self.tick())
+        chat = {"composerId": session, "createdAt": at, "modelConfig": {"modelName": "apollo"}, "status": "completed"}
+        self.chats[session] = {**chat, "lastUpdatedAt": at, "fullConversationHeadersOnly": []}
+        self.keep(f"composerData:{session}", self.chats[session])
+
+    def keep(self, key: str, value: Any) -> None:
+        self.insert("cursorDiskKV", key=key, value=json.dumps(value))
+
+    def say(self, session: str, type: int, text: str, **more: Any) -> None:
+        at = int(self.tick())
+        self.keep(f"bubbleId:{session}:b{at}", {"bubbleId": f"b{at}", "type": type, "text": text, **more})
+        self.chats[session]["fullConversationHeadersOnly"].append({"bubbleId": f"b{at}", "type": type})
+        self.chats[session]["lastUpdatedAt"] = at
+        self.keep(f"composerData:{session}", self.chats[session])
+
+    def ask(self, session: str, text: str) -> None:
+        self.say(session, 1, text)
+
+    def answer(self, session: str, text: str) -> None:
+        self.say(session, 2, text)
+
+
 class OpenCode(Writer):
     def __init__(self, path: Path, wal: bool = True) -> None:
         super().__init__(path, OPENCODE, wal)

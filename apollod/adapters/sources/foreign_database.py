@@ -19,7 +19,7 @@ from apollod.curation.databases.session_rows import RawRow, RawSession, SessionC
 from apollod.errors import SourceLocked, SourceRefused
 
 MAGIC = b"SQLite format 3\x00"
-SUFFIXES = (".db", ".sqlite", ".sqlite3")
+SUFFIXES = (".db", ".sqlite", ".sqlite3", ".vscdb")
 BUSY_S = 0.2  # a locked database is tried again with the next look, so that others need not wait
 QUERY_S = 10.0  # a query that takes longer is ended: the file may be hostile, or too large for this way of reading it
 FETCH_BYTES = 4 << 20  # of a session in one transaction, overshot by one record

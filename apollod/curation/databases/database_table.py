@@ -1,6 +1,6 @@
 """The table of databases. Adding one is a file beside this one and a line in it."""
 
-from apollod.curation.databases import goose_database, hermes, openclaw, opencode, webui_feedback
+from apollod.curation.databases import cursor, goose_database, hermes, openclaw, opencode, webui_feedback
 from apollod.curation.databases.database_reader import DatabaseReader, Queries, Schema
 
 DATABASES: tuple[DatabaseReader, ...] = (
@@ -9,6 +9,7 @@ DATABASES: tuple[DatabaseReader, ...] = (
     opencode.READER,
     webui_feedback.READER,
     goose_database.READER,
+    cursor.READER,
 )
 
 

@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import msgspec
 
 from apollod.curation.formats import atif, claude_code, codex, gemini, open_webui, otel, pi, qwen, sillytavern
-from apollod.curation.formats.agents import cline, copilot, droid, goose, inspect_log, kimi, vscode_chat
+from apollod.curation.formats.agents import (
+    cline,
+    copilot,
+    cursor_transcript,
+    droid,
+    goose,
+    inspect_log,
+    kimi,
+    vscode_chat,
+)
 from apollod.curation.formats.jsonl_records import ARRAY, ROWS, JsonlRecords
 from apollod.curation.formats.reader import Cursor, Reader
 from apollod.curation.formats.unread import Unread, has_rows, is_document
@@ -27,6 +36,7 @@ READERS: tuple[Reader, ...] = (
     vscode_chat.READER,
     vscode_chat.DOCUMENT,
     droid.READER,
+    cursor_transcript.READER,
     goose.READER,
     kimi.READER,
     inspect_log.READER,

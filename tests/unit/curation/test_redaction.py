@@ -51,7 +51,7 @@ def test_the_same_in_json(sample: str) -> None:
 def test_the_same_secret_is_the_same_placeholder_and_redacting_again_changes_nothing() -> None:
     key = b"ghp_" + b"aB3dE5fG7h" * 4
     once, counts = redact(b"use " + key + b" and " + key + b" twice")
-    assert once.count(placeholder("github-token", key)) == 2 and counts == {"github-token": 2}
+    assert once.count(placeholder("github-pat", key)) == 2 and counts == {"github-pat": 2}
     assert redact(once) == (once, {})
     for sample in WITH:
         clean = redact(sample.replace("§", "").encode())[0]
@@ -113,7 +113,7 @@ def test_a_secret_in_a_line_that_is_too_long_does_not_reach_quarantine() -> None
         folded = JsonlRecords().fold(cursor, log[cursor.offset : cursor.offset + 600], False, Limits(100))
         kept += b"".join(item.data for item in folded.items if isinstance(item, Bad))
         cursor = folded.cursor
-    assert key.encode() not in kept and b"[redacted github-token" in kept
+    assert key.encode() not in kept and b"[redacted github-pat" in kept
 
 
 def test_a_text_is_redacted_as_its_bytes_are_also_where_it_is_no_utf_8() -> None:

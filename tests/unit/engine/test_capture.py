@@ -149,7 +149,7 @@ def test_secrets_are_in_no_token_and_all_other_tokens_are_as_they_were() -> None
     found = readable(finished(before + SECRET + behind, f"{SECRET} or {SECRET}?"), TOKENIZER)
     assert found is not None and found.redacted
     assert SECRET not in TOKENIZER.text(found.answer_ids) + TOKENIZER.text(found.prompt_ids) + found.answer
-    assert found.prompt.count("[redacted aws-access-key") == 2
+    assert found.prompt.count("[redacted aws-access-token") == 2
     assert TOKENIZER.text(found.answer_ids) == found.answer + "<|im_end|>"
     assert found.answer.startswith(before) and found.answer.endswith(", and so on")
     plain = finished("nothing to hide")

@@ -1,0 +1,164 @@
+"""Chats of Cursor: `globalStorage/state.vscdb` below its user directory, table `cursorDiskKV`.
+
+A chat is `composerData:<id>`, whose `fullConversationHeadersOnly` says which messages it has in which order; a message
+is `bubbleId:<id>:<bubble>`. One answer of the model is several bubbles: thoughts, texts and calls, each call with its
+result. Read as public readers of these databases have it (getagentseal/codeburn, vshulcz/deja-vu).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from apollod.curation.conversation import Dropped, Entry, Said, Session, Signal, Unknown
+from apollod.curation.databases.database_reader import Heard, Queries, Row, Schema, attempt, capped, size_of
+from apollod.curation.formats.blocks import form, json_object, json_text, tool_call
+
+NAME = "cursor"
+UNFINISHED = frozenset({"loading", "running", "inProgress", "pending", "streaming"})
+REFUSED = frozenset({"rejected", "cancelled", "canceled"})
+CHATS = (
+    "SELECT key, iif(json_valid(CAST(value AS TEXT)), CAST(value AS TEXT), '{}') AS v FROM cursorDiskKV"
+    " WHERE key >= 'composerData:' AND key < 'composerData;'"
+)
+HEADERS = "'$.fullConversationHeadersOnly'"
+BUBBLES = (
+    f"({CHATS} AND key = 'composerData:' || :session) c, json_each(c.v, {HEADERS}) h LEFT JOIN cursorDiskKV b"
+    " ON b.key = 'bubbleId:' || :session || ':' || json_extract(c.v, h.fullkey || '.bubbleId')"
+)
+
+
+class _Model(msgspec.Struct, rename="camel"):
+    model_name: str | None = None
+
+
+class _Thinking(msgspec.Struct):
+    text: str | None = None
+
+
+class _Tool(msgspec.Struct, rename="camel"):
+    tool_call_id: str | None = None
+    name: str | None = None
+    raw_args: Any = None
+    params: Any = None
+    result: Any = None
+    status: str | None = None
+    user_decision: str | None = None
+
+
+class _Bubble(msgspec.Struct, rename="camel"):
+    type: int | None = None
+    bubble_id: str | None = None
+    text: str | None = None
+    raw_text: str | None = None
+    thinking: _Thinking | None = None
+    model_info: _Model | None = None
+    tool_former_data: _Tool | None = None
+
+
+_decode = msgspec.json.Decoder(_Bubble).decode
+
+
+class Cursor:
+    """Bubbles of a chat, in the order of its headers."""
+
+    name = NAME
+    keys_return = True
+
+    def queries(self, schema: Schema) -> Queries | None:
+        """See `DatabaseReader.queries`."""
+        if not {"key", "value"} <= schema.get("cursorDiskKV", frozenset()):
+            return None
+        size = size_of(["value"], "b")
+        return Queries(
+            sessions=(
+                "SELECT substr(key, 14), json_extract(v, '$.createdAt'),"
+                f" json_array_length(v, {HEADERS}) || ' ' || coalesce(json_extract(v, '$.lastUpdatedAt'), '')"
+                f" || ' ' || coalesce(json_extract(v, '$.status'), '') FROM ({CHATS})"
+                f" WHERE json_array_length(v, {HEADERS}) > 0 ORDER BY 2"
+            ),
+            facts=(
+                "SELECT :session AS id, json_extract(v, '$.modelConfig.modelName') AS model,"
+                f" json_extract(v, '$.status') AS status FROM ({CHATS} AND key = 'composerData:' || :session)"
+            ),
+            records=(
+                f"SELECT h.key AS key, {size} AS size, {capped(['value'], 'b')} FROM {BUBBLES}"
+                " WHERE :after IS NULL OR h.key > :after ORDER BY h.key"
+            ),
+            before=f"SELECT h.key, {size} FROM {BUBBLES} WHERE h.key <= :until ORDER BY h.key DESC",
+            counted=f"SELECT count(*) FROM {BUBBLES} WHERE h.key <= :until",
+        )
+
+    def session(self, facts: Row) -> Session:
+        """See `DatabaseReader.session`."""
+        model = facts.get("model")
+        return Session(id=str(facts.get("id") or ""), agent=NAME, model=model if isinstance(model, str) else "")
+
+    def hear(self, facts: Row, records: Sequence[Sequence[Row]]) -> Sequence[Heard]:
+        """See `DatabaseReader.hear`."""
+        heard = [attempt(_entries, rows[0]) for rows in records]
+        writing = facts.get("status") == "generating" or bool(records and _is_unfinished(records[-1][0]))
+        return heard[:-1] if writing else heard
+
+
+def _is_unfinished(row: Row) -> bool:
+    try:
+        tool = _decode(str(row.get("value"))).tool_former_data
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return False
+    return tool is not None and tool.status in UNFINISHED
+
+
+def _entries(row: Row) -> Iterable[Entry]:
+    value = row.get("value")
+    if not isinstance(value, str):
+        yield Dropped("a message that is not there, or too long")
+        return
+    bubble = json_object(value.encode(), _decode)
+    name, text = bubble.bubble_id or "", bubble.text or bubble.raw_text or ""
+    model = bubble.model_info.model_name if bubble.model_info else None
+    if model and model != "default":
+        yield Session(model=model)
+    if bubble.type == 1 and text.strip():
+        yield Said(form("user", text), id=name, prompt=True)
+    elif bubble.type == 1:
+        yield Dropped("a prompt without text")
+    elif bubble.type == 2:
+        yield from _answer(bubble, name, text)
+    else:
+        yield Unknown(f"bubble: {bubble.type}")
+
+
+def _answer(bubble: _Bubble, name: str, text: str) -> Iterable[Entry]:
+    """A part of an answer; a call with what came of it."""
+    tool = bubble.tool_former_data
+    calls = []
+    if tool is not None and tool.name:
+        calls = [tool_call(tool.tool_call_id, tool.name, _arguments(tool.raw_args or tool.params))]
+    thought = bubble.thinking.text if bubble.thinking else None
+    if not (text.strip() or thought or calls):
+        yield Dropped("a message without text")
+        return
+    yield Said(form("assistant", text, reasoning_content=thought, tool_calls=calls), id=name, continues=True)
+    if tool is None or not calls:
+        return
+    result = tool.result if isinstance(tool.result, str) else "" if tool.result is None else json_text(tool.result)
+    signals: tuple[Signal, ...] = ()
+    if tool.user_decision in REFUSED or tool.status in REFUSED:
+        signals = (Signal("refused", result[:200] or str(tool.status)),)
+    elif tool.status == "error":
+        signals = (Signal("tool-error", result[:200]),)
+    yield Said(form("tool", result, tool_call_id=tool.tool_call_id), id=name, signals=signals)
+
+
+def _arguments(value: Any) -> Any:
+    """Arguments as an object: text that is none is kept as it is."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value) if value else {}
+        except (msgspec.MsgspecError, RecursionError):
+            return {"input": value}
+    return value if isinstance(value, dict) else {"input": value} if value is not None else {}
+
+
+READER = Cursor()

@@ -1,0 +1,41 @@
+"""What others wrote to test tools that look for secrets, as sets on which redaction is measured.
+
+Half of the detectors and rules, by a hash of the name, may be looked at (`--misses seen`); the others are counted only.
+"""
+
+import tomllib
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+
+from apollod.curation.secret_rules import Rules
+from benchmarks.redaction import gitleaks_tests, trufflehog_tests
+from benchmarks.redaction.draw import Sample
+
+Sets = dict[str, list[Sample]]
+HARMLESS = "harmless"
+
+
+def sets(gitleaks: Path | None, trufflehog: Path | None, seed: int) -> Sets:
+    """By name; those of a checkout that is not there are left out.
+
+    Texts that gitleaks refuses are harmless if it refuses them with all its rules, too, and if they hold no key that
+    was drawn with a fault, such as one character too few: `refused` has them all.
+    """
+    found: Sets = {}
+    if trufflehog:
+        found["trufflehog"] = list(trufflehog_tests.read(trufflehog).secret)
+    if gitleaks:
+        tests = gitleaks_tests.read(gitleaks, seed)
+        rules = Rules([tomllib.loads((gitleaks / "config/gitleaks.toml").read_text())])
+        found["gitleaks, in its templates"], found["gitleaks, bare"] = tests.in_templates(), tests.alone()
+        found[HARMLESS] = [
+            Sample(rule, text) for rule, text in tests.harmless if not rules.spans(text.encode("utf-8", "replace"))
+        ]
+        found["refused"] = [Sample(rule, text) for rule, text in tests.refused]
+    return found
+
+
+def half(samples: Iterable[Sample], number: int) -> list[Sample]:
+    """Those of the detectors and rules of a half."""
+    return [one for one in samples if blake2b(one.kind.encode(), digest_size=1).digest()[0] % 2 == number]

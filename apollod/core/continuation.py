@@ -237,7 +237,7 @@ def carried_state(state: State) -> State:
         schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
         quality=carried_quality(state.quality),
         intake=replace(
-            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[],
+            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[], scores={},
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held), dreams=carried_dreams(state.dreams),

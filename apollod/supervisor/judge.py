@@ -51,10 +51,13 @@ class Judge:
             cases=tuple(case.planted for case in self.cases.values()), sampling=self._sampling,
         )  # fmt: skip
 
-    async def ask(self, canonical: bytes, votes: int, temperature: float, removed: Sequence[Removed] = ()) -> Judged:
-        """About a record; `removed` was stripped from it. Raises an LlmError, VerdictNonsense, and RecordRefused for
-        what is no record."""
-        question = question_about(canonical, removed)
+    async def ask(
+        self, canonical: bytes, votes: int, temperature: float, removed: Sequence[Removed] = (),
+        followed: Sequence[str] = (),
+    ) -> Judged:  # fmt: skip
+        """About a record; `removed` was stripped from it, `followed` came after it. Raises an LlmError,
+        VerdictNonsense, and RecordRefused for what is no record."""
+        question = question_about(canonical, removed, followed)
         terms = Terms(votes, temperature, self._max_tokens, self._priority)
         return await ask(self._llm, question, terms, self._endpoint.without_key)
 

@@ -193,10 +193,12 @@ def finish(world: World) -> World:
 
 
 def out_of_turn(world: World) -> None:
-    """Fails if a step did not take the first examples of its turn: direct ones before all others, in a tier the order
-    of acceptance; examples of a step that failed go back to the front, requeued ones to the end."""
+    """Fails if a step did not take the first examples of its turn: direct ones before all others; of these what owes
+    most to stripped text, then in the order of acceptance; examples of a step that failed go back to the front,
+    requeued ones to the end."""
     queues: dict[bool, list[str]] = {True: [], False: []}
     direct: dict[str, bool] = {}
+    scores, since, apart, encoded = dict[str, float](), dict[str, int](), set[str](), set[str]()
     for recorded in world.journal:
         match recorded.event:
             case (
@@ -204,7 +206,8 @@ def out_of_turn(world: World) -> None:
                 | ev.ExampleRequeued(example=example, tier=tier)
                 | ev.ExampleApproved(example=example, tier=tier)
             ):
-                direct[example] = tier == "direct"
+                direct[example], since[example] = tier == "direct", recorded.at_ns
+                encoded.discard(example)
                 queues[direct[example]].append(example)
             case ev.ExampleRejected(example=example):
                 queues[direct[example]].remove(example)
@@ -215,17 +218,34 @@ def out_of_turn(world: World) -> None:
             ):
                 if example in queues[direct[example]]:
                     queues[direct[example]].remove(example)
+                if not isinstance(recorded.event, ev.ExampleHeld):
+                    scores.pop(example, None)
+            case ev.ExampleExpired(examples=examples):
+                for example in examples:
+                    scores.pop(example, None)
             case ev.ExampleWithdrawn(examples=examples):
                 for example in examples:
                     if example in queues[direct[example]]:  # else it was learned, and is forgotten
                         queues[direct[example]].remove(example)
             case ev.StepStarted(again_of=again_of) as begun if not again_of:
-                examples = list(ev.all_examples(begun))
                 turn = queues[bool(queues[True])]
-                assert turn[: len(examples)] == examples, f"step {begun.step} was not their turn"
-                del turn[: len(examples)]
+                for example in ev.all_examples(begun):
+                    ready = [one for one in turn if one in encoded]
+                    newest = max(since[one] for one in ready)
+                    old = {one for one in ready if newest - since[one] > 24 * HOUR_NS}
+                    turns = sorted(ready, key=lambda one: (one not in old, 0 if one in old else -scores.get(one, 0)))
+                    first = turn[0] if turn[0] in apart or turn is queues[True] else turns[0]
+                    assert example == first, f"step {begun.step} was not their turn"
+                    turn.remove(example)
+                for example in ev.all_examples(begun):
+                    scores.pop(example, None)
+            case ev.ExampleEncoded(example=example):
+                encoded.add(example)
+            case ev.ExampleScored(example=example, after=0, divergence=divergence):
+                scores[example] = divergence
             case ev.StepFailed(apart=True) as failed:
                 queues[direct[failed.example]][:0] = ev.all_examples(failed)
+                apart |= set(ev.all_examples(failed))
 
 
 @draws(250, 500)

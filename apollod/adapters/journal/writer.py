@@ -45,7 +45,7 @@ from apollod.adapters.journal.journal_reader import Snapshot
 from apollod.adapters.journal.known_examples import Known
 from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.adapters.system.clock import now_ns
-from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, Recorded
+from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, Recorded, SignalFlagged
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import decode_event, encode_body
@@ -192,6 +192,13 @@ class Journal:
             assert isinstance(event, ExampleAccepted)
             found[id_] = event
         return found
+
+    async def signals_of(self, example: str) -> list[SignalFlagged]:
+        """What logs showed about the answers of an example, in order. Raises JournalError."""
+        sql = "SELECT kind, version, body FROM events WHERE kind = ? AND body ->> '$.example' = ? ORDER BY seq"
+        rows = await self._fetch(sql, (SignalFlagged.kind, example))
+        decoded = (decode_event(kind, version, body) for kind, version, body in rows)
+        return [event for event in decoded if isinstance(event, SignalFlagged)]
 
     async def feedback(self, responses: Iterable[str]) -> dict[str, list[tuple[int, FeedbackGiven]]]:
         """All that was said of each of these answers, with the number of the event, of those that were rated."""

@@ -10,6 +10,7 @@ from apollod.core.forgetting.state import Wish
 from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.accepting import accepted, held_for_leak, leaked
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.judging.overruling import overruled
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.review.places import places_of
@@ -42,6 +43,7 @@ def _on_rated(state: State, input_: Rated, now_ns: int) -> Outcome:
     if learned is None:
         return Outcome([*events, given], [])
     taken, tier = learned
+    events += overruled(state, [wanted], input_.by)
     held = held_for_leak(taken, input_.line) if isinstance(taken, ev.ExampleAccepted) and input_.line else []
     return Outcome([*events, taken, *held, given], [] if held else begin_encoding(state, [(wanted, tier)]))
 

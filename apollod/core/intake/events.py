@@ -291,6 +291,8 @@ class SignalFlagged(Event, frozen=True):
     """the words that show it"""
     answer: str = ""
     """key of the answer, see `Line.responses`; empty: it can be told from others by its record only"""
+    followed: str = ""
+    """the whole of what the user wrote next, as far as it is kept; empty: the quote is all of it, or it was not that"""
 
     def key(self) -> str:
         return self.signal

@@ -33,6 +33,7 @@ class Evidence(msgspec.Struct, frozen=True):
     session: str = ""
     records: tuple[str, ...] = ()
     quote: str = ""
+    followed: str = ""
 
     @property
     def id(self) -> str:

@@ -21,6 +21,7 @@ from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Kin, P
 from apollod.core.kernel.folding import Folds
 from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
+from apollod.core.scoring.events import ExampleScored
 from apollod.core.state import State
 from apollod.core.training.events import StepCompleted, StepFailed, StepStarted, WindowOpened, all_examples
 from apollod.core.training.repeating import repeats
@@ -90,6 +91,8 @@ def _take(own: IntakeState, example: str, digest: str, objective: str, tier: Tie
 
 def _step_started(own: IntakeState, state: State, e: StepStarted, at_ns: int) -> None:
     _take_all(own, e, _tier_of_repeated(state, e))
+    for example in all_examples(e) if own.scores else ():
+        own.scores.pop(example, None)
     own.recent += [one.kin for one in own.taken if one.tier == "bulk"]
     if len(own.recent) >= SPAN:
         del own.recent[: len(own.recent) - SPAN + 1]
@@ -130,6 +133,11 @@ def _step_failed(own: IntakeState, state: State, e: StepFailed, at_ns: int) -> N
             own.undone.pop(one.example, None)
 
 
+def _scored(own: IntakeState, state: State, e: ExampleScored, at_ns: int) -> None:
+    if not e.after:
+        own.scores[e.example] = e.divergence
+
+
 def _rollback_started(own: IntakeState, state: State, e: RollbackStarted, at_ns: int) -> None:
     own.undone |= dict.fromkeys(e.examples)
 
@@ -148,6 +156,8 @@ def _requeued(own: IntakeState, state: State, e: ExampleRequeued, at_ns: int) ->
 
 def _not_waiting(own: IntakeState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
     own.undone.pop(e.example, None)
+    if not isinstance(e, ExampleHeld):
+        own.scores.pop(e.example, None)
     own.leave(e.example, e.tier)
 
 
@@ -157,8 +167,10 @@ def _approved(own: IntakeState, state: State, e: ExampleApproved, at_ns: int) ->
 
 def _expired(own: IntakeState, state: State, e: ExampleExpired, at_ns: int) -> None:
     """Those that waited to be learned are the first ones of their queue; those that were held are in none."""
-    for example in e.examples if e.waiting else ():
-        own.leave(example, "bulk")
+    for example in e.examples:
+        own.scores.pop(example, None)
+        if e.waiting:
+            own.leave(example, "bulk")
 
 
 def _window_opened(own: IntakeState, state: State, e: WindowOpened, at_ns: int) -> None:
@@ -193,6 +205,7 @@ FOLDS: Folds = {
     StepStarted: _step_started,
     StepCompleted: _step_completed,
     StepFailed: _step_failed,
+    ExampleScored: _scored,
     RollbackStarted: _rollback_started,
     JournalCarried: _carried,
 }

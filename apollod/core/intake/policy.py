@@ -101,6 +101,7 @@ def _flagged(
             signal=signal, cue=one.kind, polarity=one.polarity, strength=one.strength,
             example=told.learner(line, one.answer), source=batch.source, line=line.number,
             session=one.session, records=one.records, quote=one.quote, answer=one.answer,
+            followed=one.followed,
         )  # fmt: skip
 
 

@@ -123,6 +123,8 @@ class IntakeState(msgspec.Struct):
     """of examples that are out of the queue and may come back"""
     recent: list[Kin] = []
     """of those that were taken from `bulk` last in this window, the newest one last; `core.intake.order` counts them"""
+    scores: dict[str, float] = {}
+    """of examples that were not learned yet: how much their answer owes to what was stripped (`ExampleScored`)"""
     sources: dict[str, Position] = {}
     """by the identity of their files: another file at the same path says nothing about the one that was there"""
     blocked: dict[str, Blocked] = {}

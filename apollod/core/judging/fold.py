@@ -10,7 +10,14 @@ from apollod.core.judging.state import CHANGED, MADE_MAX, SAME, Asked, Judge, Ju
 from apollod.core.judging.suspicion import SURE, Suspicion, seen
 from apollod.core.judging.votes import JUDGE
 from apollod.core.kernel.folding import Folds
-from apollod.core.review.events import ExampleApproved, ExampleDeclined, ExampleEdited, ExampleExpired, ExampleHeld
+from apollod.core.review.events import (
+    BY_EVIDENCE,
+    ExampleApproved,
+    ExampleDeclined,
+    ExampleEdited,
+    ExampleExpired,
+    ExampleHeld,
+)
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
 from apollod.core.training.events import StepStarted, all_examples
@@ -68,6 +75,8 @@ def _given(own: JudgingState, state: State, e: VerdictGiven, at_ns: int) -> None
         _said(own, e.verdict)
         if mine and e.verdict != "unsure":
             own.said[e.example] = e.verdict
+        if e.into:
+            own.better[e.example] = e.into
 
 
 def _said(own: JudgingState, verdict: str) -> None:
@@ -149,7 +158,8 @@ def _unmake(own: JudgingState, example: str) -> None:
 def _decided(own: JudgingState, state: State, example: str, by: str, found: str) -> None:
     """What a person decides shows whether the judge was right, the first time."""
     _leave(own, example)
-    if by != JUDGE:
+    if by not in (JUDGE, BY_EVIDENCE):
+        own.better.pop(example, None)
         own.approved.pop(example, None)
         if (said := own.said.pop(example, None)) is not None:
             _count(own, state, found, said == found)

@@ -39,6 +39,8 @@ class JudgingState(msgspec.Struct):
     """it is the model that this daemon serves"""
     waiting: dict[str, None] = {}
     """examples that wait for its verdict, the oldest first"""
+    better: dict[str, str] = {}
+    """by declined example, the better answer that was made an example of its own"""
     written: dict[str, None] = {}
     """of these, what it wrote itself"""
     open: dict[str, Asked] = {}

@@ -11,6 +11,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.intake.accepting import accepted, leaked
 from apollod.core.intake.encoding import begin_encoding
+from apollod.core.judging.overruling import overruled
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.review.places import Place, places_of
@@ -53,6 +54,7 @@ def _on_decisions(state: State, input_: inp.DecisionsGiven, now_ns: int) -> Outc
             case "hold":
                 reason = one.reason or f"held by {by}"
                 events.append(ev.ExampleHeld(example=example, tier=tier, reason=reason, by=by))
+    events += overruled(state, [example for example, _ in approved], input_.by)
     return Outcome(events, begin_encoding(state, approved))
 
 

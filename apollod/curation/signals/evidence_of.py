@@ -6,6 +6,9 @@ from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.moments import Rules, answer_key, may_be_learned
 from apollod.curation.signals.cues import flags
+from apollod.curation.signals.flag import Flag, quoted
+
+FOLLOWED_MAX = 2000  # characters of a prompt that a judge is shown
 
 
 def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
@@ -23,8 +26,16 @@ def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
             keys[flag.place] = answer_key(moment, flag.place, rules)
         records = tuple(dict.fromkeys(one for one in (said.id, *flag.shown_by) if one))
         strength, key, session = round(flag.strength, 3), keys[flag.place], moment.session.id
-        shown.append(Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote))
+        shown.append(
+            Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote, _followed(moment, flag))
+        )
     return tuple(shown)
+
+
+def _followed(moment: Moment, flag: Flag) -> str:
+    """The whole prompt behind the answer, where the flag quotes its beginning."""
+    text = str(moment.then.message["content"]) if moment.then is not None else ""
+    return text[:FOLLOWED_MAX] if text and flag.quote == quoted(text) and flag.quote != text.strip() else ""
 
 
 def _marked(remark: Remark) -> Moment:

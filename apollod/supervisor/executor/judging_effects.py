@@ -9,6 +9,7 @@ from apollod.core.judging.events import Failing
 from apollod.core.judging.state import SAME
 from apollod.core.judging.votes import spokesman
 from apollod.curation.judging.cases import spoiled
+from apollod.curation.judging.question import followed_by
 from apollod.curation.judging.reply import better_record
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.failing import Failure, answered
@@ -38,7 +39,8 @@ async def _answer(context: Context, effect: fx.AskJudge) -> inp.JudgeAnswered | 
     if accepted is None:
         return _failed(effect, "refused", f"the journal holds no example {effect.subject}")
     record = bytes(accepted.record)
-    judged = await judge.ask(record, effect.votes, effect.temperature, accepted.removed)
+    followed = [followed_by(one) for one in await context.journal.signals_of(effect.subject)]
+    judged = await judge.ask(record, effect.votes, effect.temperature, accepted.removed, followed)
     told = spokesman(judged.votes)
     written = better_record(record, told.better) if told.better is not None else None
     if written is None:

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support.judged_world import JudgedWorld
+from support.judged_world import JUDGED, JudgedWorld
 from support.said_world import SaidWorld, interrupted, passed, undo
 from support.world import SETTINGS, changed
 
@@ -122,3 +122,33 @@ def test_a_source_that_is_reviewed_waits_for_its_person() -> None:
     w.says("first", shown=(undo("first"),), hold=1.0)
     (held,) = w.of(ev.ExampleHeld)
     assert held.reason == "its source is reviewed" and msgspec.structs.asdict(held)["by"] == ""
+
+
+def judged(mode: str = "all") -> JudgedWorld:
+    """A trusted judge has declined `a` and written `better a`, about which it is asked next."""
+    w = JudgedWorld(changed(JUDGED, mode=mode)).up()
+    w.calibrate()
+    w.lines("a")
+    w.says("bad", "bad", "bad", about="a", better="better a")
+    return w
+
+
+def test_a_person_who_approves_what_the_judge_declined_drops_its_better_answer() -> None:
+    w = judged()
+    assert "better a" in w.state.review.held
+    w.give(inp.DecisionsGiven((inp.Decision("a", "approve"),), "anna"))
+    (gone,) = [e for e in w.of(ev.ExampleDeclined) if e.example == "better a"]
+    assert gone.by == "anna" and "anna approved a" in gone.reason
+    w.settle()
+    assert w.of(ev.StepStarted)[-1].example == "a"
+
+
+def test_a_better_answer_that_was_learned_is_forgotten() -> None:
+    w = judged()
+    w.says("good", "good", "good", about="better a")
+    w.settle()
+    assert w.of(ev.StepStarted)[-1].example == "better a"
+    w.give(inp.DecisionsGiven((inp.Decision("a", "approve"),), "anna"))
+    w.settle()
+    assert set(w.state.intake.withdrawn) == {"better a"}
+    assert w.of(ev.StepCompleted)[-1].example == "a" and w.of(ev.ForgetCompleted)[-1].examples == ("better a",)

@@ -8,6 +8,8 @@ from support.world import SETTINGS, World, changed
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.fold import fold
+from apollod.core.intake.order import first
 from apollod.core.scoring.policy import ATTEMPTS_MAX
 
 
@@ -244,3 +246,32 @@ def test_no_second_score_is_made_where_none_are_wanted_any_more() -> None:
     world.give(inp.ResumeRequested("t"))
     world.settle()
     assert [e.applied for e in world.of(ev.StepCompleted)] == [True] and scores(world) == [("w1", 0)]
+
+
+def test_what_owes_most_to_stripped_text_is_learned_first_and_the_rest_in_order() -> None:
+    w = World(changed(SETTINGS, divergence="off")).up()
+    w.give(inp.PauseRequested("t"))
+    w.lines(*"abcde")
+    w.settle()
+    for example, divergence in (("d", 0.5), ("b", 2.0), ("e", -1.0)):
+        scored = ev.ExampleScored(
+            example=example, with_context=divergence, without_context=0.0, divergence=divergence, tokens=1,
+            weights_version=0,
+        )  # fmt: skip
+        w.journal.append(ev.Recorded(len(w.journal) + 1, w.now, scored))
+        fold(w.state, w.journal[-1])
+    w.give(inp.ResumeRequested("t"))
+    w.settle()
+    assert [e.example for e in w.of(ev.StepStarted)] == ["b", "d", "a", "c", "e"] and not w.state.intake.scores
+
+
+def test_an_example_that_waits_for_a_day_is_overtaken_by_no_score() -> None:
+    w = World(changed(SETTINGS, divergence="off")).up()
+    w.give(inp.PauseRequested("t"))
+    w.lines("a")
+    w.settle()
+    w.pass_time(90_000)
+    w.lines("b", source="later")
+    w.settle()
+    w.state.intake.scores["b"] = 3.0
+    assert first(w.state.intake, 1.0).example == "a"  # type: ignore[union-attr]

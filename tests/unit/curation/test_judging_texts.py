@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apollod.core import events as ev
 from apollod.core.intake.events import Removed
 from apollod.core.judging.agreement import LEAST
 from apollod.core.judging.votes import Vote
 from apollod.curation.judging import cases, question, reply
-from apollod.curation.judging.question import question_about
+from apollod.curation.judging.question import followed_by, question_about
 from apollod.curation.judging.reply import better_record, vote_of
 from apollod.errors import RecordRefused, VerdictNonsense
 from apollod.wire.records import record_of
@@ -46,7 +47,7 @@ def answer(verdict: str = "good", quote: str = "I am here.", **more: object) -> 
 
 def test_the_prompt_is_frozen() -> None:
     """Another prompt has to be trusted anew: whoever changes it changes this on purpose."""
-    assert question.PROMPT_HASH == "b57415cd998141e8"
+    assert question.PROMPT_HASH == "1385bc0972470953"
 
 
 def test_what_is_judged_is_told_apart_and_what_was_stripped_is_shown() -> None:
@@ -243,3 +244,17 @@ def test_a_case_that_comes_twice_counts_once_and_its_id_says_all_that_is_in_it()
     assert (one.about, one.place) == ("a", "mine:1")
     (other,) = cases.read_cases([b'{"text": "x", "expect": "bad"}'], "mine")
     assert other.planted.id != one.planted.id
+
+
+def test_what_followed_is_shown_behind_the_answer_and_is_not_judged() -> None:
+    signal = ev.SignalFlagged(
+        "s", "correction", "correction", 0.8, "a", "log", 3, quote="no, use", followed="no, use pnpm"
+    )
+    check = ev.SignalFlagged("t", "check", "bad", 0.6, "a", "log", 4, quote="pytest: 1 failed")
+    asked = question_about(TALK, followed=[followed_by(signal), followed_by(check)])
+    shown, mark = asked.messages[1]["content"], asked.messages[1]["content"].split()[1]
+    assert shown.endswith(
+        f"--- {mark} what followed\n(correction, correction) no, use pnpm\n"
+        f"--- {mark} what followed\n(check, bad) pytest: 1 failed\n--- {mark} end"
+    )
+    assert "pnpm" not in asked.judged and asked.judged == question_about(TALK).judged

@@ -1,0 +1,30 @@
+"""What a person who learns an answer does to the one that the judge wrote in its place. Pure; shared with whoever takes
+such decisions."""
+
+from collections.abc import Iterable
+
+from apollod.core.forgetting.state import Wish
+from apollod.core.forgetting.taking_back import taken_back
+from apollod.core.kernel.event import Event
+from apollod.core.review.events import ExampleDeclined
+from apollod.core.review.places import places_of
+from apollod.core.state import State
+
+
+def overruled(state: State, approved: Iterable[str], by: str) -> list[Event]:
+    """The facts by which better answers to these examples, which a person has approved, are not learned, and those that
+    were are forgotten."""
+    better = {into: example for example in approved if (into := state.judging.better.get(example))}
+    if not better:
+        return []
+    places = places_of(state, better)
+    wishes = {
+        into: Wish(by, f"{by} approved {example}, in place of which the judge wrote it")
+        for into, example in better.items()
+    }
+    events: list[Event] = [
+        ExampleDeclined(example=into, tier=place.tier, by=by, reason=wishes[into].reason)
+        for into, place in places.items()
+        if place.state in ("held", "pending")
+    ]
+    return [*events, *taken_back(state, wishes, places, again=True)]

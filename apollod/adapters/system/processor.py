@@ -1,4 +1,4 @@
-"""What this machine's processor can multiply. Without torch: the commands ask, too."""
+"""Which kind of processor this is, and what it can multiply. Without torch: the commands ask, too."""
 
 import os
 from collections.abc import Mapping
@@ -7,23 +7,35 @@ from typing import Literal
 
 from apollod.core.settings import ProductsDtype
 
-BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")  # two of x86, one of ARM
+Kind = Literal["amx_bf16", "avx512_bf16", "avx512", "avx2", "arm_bf16", "arm", "other"]
+"""By what torch and vLLM choose their kernels; the last three x86 ones have no bf16 instructions."""
+
+BF16_FLAGS: dict[Kind, str] = {"amx_bf16": "amx_bf16", "avx512_bf16": "avx512_bf16", "arm_bf16": "bf16"}
+_FLAGS: dict[Kind, str] = {**BF16_FLAGS, "avx512": "avx512f", "avx2": "avx2", "arm": "asimd"}
+"""kind -> its flag in /proc/cpuinfo, the richest first"""
 ISA_LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Environment variables of oneDNN, torch's library for products, the first of which counts."""
-_WITHOUT_BF16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")
+_WITHOUT_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
+_WITHOUT_BF16 = (*_WITHOUT_AVX512, "AVX512_CORE", "AVX512_CORE_VNNI")
 
 
-def bf16_instructions(cpuinfo: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
-    """The instructions for products of bf16 numbers that torch can use here; empty if there are none.
+def processor_kind(cpuinfo: str | None = None, environ: Mapping[str, str] = os.environ) -> Kind:
+    """The kind of this processor, less what oneDNN is told to leave.
 
     cpuinfo  the text of /proc/cpuinfo, which is read if it is not given
     """
-    limit = next((environ[name].upper() for name in ISA_LIMITS if name in environ), "")
-    if limit in _WITHOUT_BF16:
-        return ""
     text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace") if cpuinfo is None else cpuinfo
     flags = next((line.split() for line in text.splitlines() if line.startswith(("flags", "Features"))), [])
-    return next((flag for flag in BF16_FLAGS if flag in flags), "")
+    limit = next((environ[name].upper() for name in ISA_LIMITS if name in environ), "")
+    left: set[Kind] = set()
+    if limit in _WITHOUT_BF16:
+        left = {*BF16_FLAGS} | ({"avx512"} if limit in _WITHOUT_AVX512 else set())
+    return next((kind for kind, flag in _FLAGS.items() if flag in flags and kind not in left), "other")
+
+
+def bf16_instructions(cpuinfo: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """The instructions for products of bf16 numbers that torch can use here; empty if there are none."""
+    return BF16_FLAGS.get(processor_kind(cpuinfo, environ), "")
 
 
 def products_dtype(wanted: Literal["auto", "bf16", "float32"]) -> ProductsDtype:

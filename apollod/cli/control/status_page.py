@@ -48,7 +48,7 @@ def page(s: Object) -> str:
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
         *_capture(s.get("capture", {})),
-        f"up          {s['uptime_s']:.0f} s",
+        f"up          {s['uptime_s']:.0f} s" + (f" on a CPU of kind {s['processor']}" if s.get("processor") else ""),
     ]
     return plain("\n".join(lines))
 

@@ -17,7 +17,8 @@ CEILINGS: dict[ModelKind, float] = {"dense": 0.15, "hybrid": 0.375}
 were seen to exceed: with real weights of a dense model 0.055 is right, 0.19 a wrong scale of attention in one of 30
 layers. No real hybrid was measured; of random ones the mean is 2.5 to 3 times a dense one's."""
 NOTHING: dict[ModelKind, float] = {"dense": 0.05, "hybrid": 0.125}
-"""Means up to this one halt nothing, however small the earlier ones were."""
+"""Means up to this one halt nothing, however small the earlier ones were. Over a few tokens, more than this has the
+whole text and every tensor compared before the next step."""
 JUMP = 4.0
 """times the usual mean: training halts above it"""
 NOTICED = 1.5
@@ -40,6 +41,7 @@ def bound_of(kind: ModelKind, configured: float, usual: float = 0.0) -> float:
     return min(ceiling, max(NOTHING[kind], JUMP * usual)) if usual else ceiling
 
 
-def noticed(mean: float, usual: float) -> bool:
-    """Is this mean so much more than usual that the tensors are worth a look?"""
-    return 0.0 < usual * NOTICED < mean
+def noticed(mean: float, usual: float, least: float = 0.0) -> bool:
+    """Is this mean so much more than usual, and than `least`, that the tensors are worth a look?"""
+    expected = max(least, usual * NOTICED)
+    return 0.0 < expected < mean

@@ -6,7 +6,7 @@ overtaken: the step runs beside the comparison. The whole text is compared while
 comes. Both then digest every tensor if this trainer's were not compared yet, were not compared since it wrote, or if
 the log-probabilities differ by more than usual. Training halts with the names of tensors that are not the same, and
 without one where the difference is more than two right programs make. A difference over a few tokens, or one that a
-step may have made meanwhile, is first looked at again over the whole text, at rest. See docs/decisions/0024.
+step may have made meanwhile, is first looked at again over the whole text, at rest. See docs/decisions/0026.
 """
 
 import math
@@ -18,7 +18,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
-from apollod.core.alignment.bounds import bound_of, noticed, usual_of
+from apollod.core.alignment.bounds import NOTHING, bound_of, noticed, usual_of
 from apollod.core.alignment.cost import TOKENS, patience_s, tokens_before
 from apollod.core.intake.order import first
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -113,7 +113,7 @@ def _on_scored(state: State, input_: inp.Scored, now_ns: int) -> Outcome:
         return _not_measured(state, input_.step, input_.error)
     measured = _measured(state, input_)
     if not _conclusive(state):
-        if measured.aligned:
+        if measured.aligned and not noticed(measured.mean_abs_diff, measured.usual, NOTHING[input_.kind]):
             return Outcome([measured], [])
         differ = f"mean |difference| {measured.mean_abs_diff:.4g} over {measured.tokens} tokens, is looked at again"
         return _abandoned(state, differ, doubted=True)
@@ -129,6 +129,8 @@ def _why_compared(state: State, measured: ev.AlignmentMeasured) -> str:
     own = state.alignment
     if not measured.aligned:
         return "engine and trainer differ too much"
+    if own.doubted:
+        return "engine and trainer differed over a few tokens"
     if noticed(measured.mean_abs_diff, measured.usual):
         return f"engine and trainer differ {measured.mean_abs_diff / measured.usual:.1f} times as much as usual"
     if len(own.looked) < LOOKS and measured.step not in own.looked:

@@ -7,6 +7,7 @@ import msgspec
 from apollod.adapters.capture import answer_store
 from apollod.adapters.journal.failures import free_bytes
 from apollod.adapters.system import clock
+from apollod.adapters.system.processor import processor_kind
 from apollod.core.activities import reasons
 from apollod.supervisor.requests.asked import Daemon
 from apollod.supervisor.status_view import Progress, not_begun, status_view
@@ -52,7 +53,7 @@ def status_of(daemon: Daemon) -> Status:
         _growth(daemon),
         _undo(daemon),
     )
-    return msgspec.structs.replace(view, capture=_capture(daemon))
+    return msgspec.structs.replace(view, capture=_capture(daemon), processor=processor_kind())
 
 
 def _capture(daemon: Daemon) -> Capture:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apollod.adapters.system.processor import bf16_instructions
+from apollod.adapters.system.processor import bf16_instructions, processor_kind
 
 ZEN4 = "processor\t: 0\nflags\t\t: fpu sse2 avx2 avx512f avx512_bf16 avx512_vnni\n\nprocessor\t: 1\nflags\t\t: fpu\n"
 HASWELL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu sse2 avx2 fma f16c\n"
@@ -32,3 +32,22 @@ def test_of_this_machine() -> None:
     """Whatever it is; a limit takes it away."""
     assert bf16_instructions(environ={}) in ("", "avx512_bf16", "amx_bf16", "bf16")
     assert bf16_instructions(environ={"ONEDNN_MAX_CPU_ISA": "AVX2"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "environ", "found"),
+    [
+        (ZEN4, {}, "avx512_bf16"),
+        (ZEN4 + "flags\t: amx_bf16", {}, "avx512_bf16"),
+        ("flags\t: avx2 avx512f avx512_bf16 amx_bf16\n", {}, "amx_bf16"),
+        (ZEN4, {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}, "avx512"),
+        (ZEN4, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "avx2"),
+        (CASCADE_LAKE, {}, "avx512"),
+        (HASWELL, {}, "avx2"),
+        (GRAVITON3, {}, "arm_bf16"),
+        ("Features\t: fp asimd\n", {}, "arm"),
+        ("", {}, "other"),
+    ],
+)
+def test_the_kind_by_which_kernels_are_chosen(cpuinfo: str, environ: dict[str, str], found: str) -> None:
+    assert processor_kind(cpuinfo, environ) == found

@@ -379,6 +379,19 @@ def test_a_jump_beyond_its_own_past_halts():
     assert "usually 0.02" in world.state.daemon.halted
 
 
+def test_a_little_more_over_a_few_tokens_has_everything_compared_before_the_next_step_and_halts_nothing():
+    """The real model before its first step: nothing is known of what is usual yet."""
+    world = waiting()
+    world.settle_until(fx.ScoreProbe)
+    score = world.asked.popleft()
+    world.give(inp.Scored(0, score.number, "short", score.trainer, (-1.06,), 0.1))
+    assert world.of(ev.AlignmentAbandoned)[-1].doubted
+    measured = scored(world, 0.0556)
+    assert measured.compares == "engine and trainer differed over a few tokens" and not world.state.daemon.halted
+    kinds = kinds_of(world, ev.AlignmentCompared, ev.StepStarted)
+    assert kinds[:2] == ["alignment.compared", "step.started"] and world.state.training.version == 3
+
+
 def test_a_jump_from_next_to_nothing_halts_nothing():
     world = lived(0.001, 0.001)
     assert again(world, NOTHING["dense"] * 0.99).aligned and not world.state.daemon.halted

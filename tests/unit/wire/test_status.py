@@ -129,6 +129,7 @@ optimizer.rank: int
 optimizer.state_bytes: int
 paths: {str: str}
 pid: int
+processor: str
 quality.asked: str
 quality.baseline: int | null
 quality.due: str
@@ -425,6 +426,11 @@ def test_float32_products_are_told_with_what_they_cost():
         assert shown.optimizer.products == products and (f"; products {FLOAT32_PRODUCTS}" in page(shown)) is told
     state.children.bound = None
     assert not status_view(state, 0, st.Journal(seq=0, bytes=0, head_hash="")).optimizer.products
+
+
+def test_the_page_says_which_kind_of_cpu_this_is():
+    shown = msgspec.structs.replace(full_status(), processor="avx2")
+    assert page(shown).splitlines()[-1].endswith(" s on a CPU of kind avx2")
 
 
 def test_the_page_of_a_status():

@@ -4,8 +4,8 @@ SmolLM2-135M-Instruct is served by the daemon with the settings that `apollod in
 
 - taught: 48 direct examples (eight facts, six wordings each), asked in a seventh; and 20 general questions;
 - a log: sessions of Claude Code that others had (tests/foreign/spotter), dropped into a watched directory. Each answer
-  has to become examples of its own and be learned, text and names of tools included, but for the one whose call the
-  person refused;
+  has to become examples of its own and be learned, text and names of tools included, but for the two that the person
+  spoke against;
 - a correction: the model is asked a question, its answer is rated bad with the right one, and it is asked again in
   another wording, until it answers right in a wording that was never corrected.
 
@@ -32,8 +32,9 @@ from apollod.wire import control_messages as msg
 from benchmarks import report
 
 LOGS = Path(__file__).parents[1] / "tests" / "foreign" / "spotter"
-REFUSED = ("msg_01MKH1ccEGrZGNPvu8pYiiQa",)
-"""Answers of these logs that the person spoke against: a call of it was refused."""
+REJECTED = ("msg_01MKH1ccEGrZGNPvu8pYiiQa", "msg_01NUXWeNeduGBJVib8gyo9kz")
+"""Answers of these logs that the person spoke against: a call of the first was refused, "still does not work" follows
+the second."""
 MODELS = ("claude-opus-4-6",)
 EXTRA = """
 [capture]
@@ -67,8 +68,8 @@ class Logged(NamedTuple):
     empty: int
     before: float
     after: float
-    refused_before: float
-    refused_after: float
+    rejected_before: float
+    rejected_after: float
 
 
 def main() -> int:
@@ -102,7 +103,7 @@ def _proved(daemon: Daemon, logs: Path) -> tuple[dict[str, float], dict[str, Any
     daemon.wait(lambda s: s["queue"]["trained"] >= len(lines) and not s["queue"]["pending"], "them learned", LEARN_S)
     taught = real.figures(before, real.seen(daemon, lines))
     answers = _answers(LOGS.glob("*.jsonl"))
-    say(f"a log of {len(answers)} answers, of which {len(REFUSED)} was refused")
+    say(f"a log of {len(answers)} answers, {len(REJECTED)} of which the person spoke against")
     logged = _log(daemon, logs, answers)
     say("a correction")
     corrections, obeyed = _correct(daemon)
@@ -118,8 +119,8 @@ def _proved(daemon: Daemon, logs: Path) -> tuple[dict[str, float], dict[str, Any
     }  # fmt: skip
     goals = {
         "taught": report.goal(taught["right_after"], 6, at_most=False),
-        "log_learned": report.goal(logged.learned, len(answers) - len(REFUSED), at_most=False),
-        "rejected_held": report.goal(logged.held, len(REFUSED), at_most=False),
+        "log_learned": report.goal(logged.learned, len(answers) - len(REJECTED), at_most=False),
+        "rejected_held": report.goal(logged.held, len(REJECTED), at_most=False),
         "correction_obeyed": report.goal(float(obeyed), 1, at_most=False),
     }
     return figures, goals
@@ -156,11 +157,11 @@ def _log(daemon: Daemon, logs: Path, answers: dict[str, list[str]]) -> Logged:
     of = {answer: {states[one["id"]] for one in made} for answer, made in examples.items()}
     trained = [answer for answer in answers if of[answer] == {"trained"}]
     learned = [answer for answer in trained if all(said in _learned_text(examples[answer]) for said in answers[answer])]
-    held = [answer for answer in REFUSED if of[answer] == {"held"}]
+    held = [answer for answer in REJECTED if of[answer] == {"held"}]
     return Logged(
         len(learned), len(held), len(answers) - len(trained) - len(held), len(trained) - len(learned),
         *(statistics.mean(score[answer] for answer in trained) for score in (before, after)),
-        *(statistics.mean(score[answer] for answer in REFUSED) for score in (before, after)),
+        *(statistics.mean(score[answer] for answer in REJECTED) for score in (before, after)),
     )  # fmt: skip
 
 

@@ -34,8 +34,9 @@ def test_each_answer_is_learned_after_what_the_person_asked(path: Path) -> None:
         assert roles[-1] == "assistant" and "user" in roles
 
 
-def test_only_the_call_that_was_refused_speaks_against_an_answer() -> None:
-    """An interruption alone does not: people change their minds."""
+def test_a_refused_call_and_a_complaint_speak_against_an_answer() -> None:
+    """An interruption alone does not: people change their minds. The complaint ("still does not work") is about work of
+    before this session, which nothing in the file says; it counts against the answer that it follows."""
     against: dict[str, list[str]] = {}
     for path in FILES:
         data = path.read_bytes()
@@ -45,4 +46,4 @@ def test_only_the_call_that_was_refused_speaks_against_an_answer() -> None:
             against.setdefault(path.stem, []).extend(
                 one.kind for one in found if speaks_against(one.polarity, one.strength)
             )
-    assert against == {"begun": [], "short": ["refused"], "tool_heavy": []}
+    assert against == {"begun": [], "short": ["refused"], "tool_heavy": ["correction"]}

@@ -368,7 +368,10 @@ def _encode(learner: Learner, example: str, record: bytes, objective: Objective 
         return m.Encoded(example, refused=error.line())
     except Exception as error:  # noqa: BLE001 - see above
         return m.Encoded(example, refused=f"it cannot be tokenised ({line_of(error)})")
-    return m.Encoded(example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name)
+    return m.Encoded(
+        example, len(tokens.ids), tokens.targets, tokens.cut, tokens.digest(), objective=objective.name,
+        changes=dict(tokens.changes),
+    )  # fmt: skip
 
 
 def _open(manifest: Manifest, fds: list[int]) -> list[torch.Tensor]:

@@ -46,6 +46,7 @@ def shown(wanted: TokensWanted) -> TokensShown:
         starts=tokens.starts,
         cut=tokens.cut,
         left_out=tokens.left_out,
+        changes=dict(tokens.changes),
         digest=tokens.digest(),
         template=template_problem(tokenizer),
     )

@@ -91,14 +91,16 @@ def shortened(forms: Sequence[Form], room: int) -> list[Form]:
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most about `most` characters: its middle is left out, with a mark that counts what was left out."""
+    """A text of at most about `most` characters: its middle is left out, with a mark that counts what was left out. One
+    that would not be shorter so is left alone."""
     if len(text) <= most:
         return text
     ends = max(0, most - len(_MARK) - 6) // 2
     middle = text[ends : len(text) - ends]
     again = [(match.group(), int(match.group(1))) for match in _MARKED.finditer(middle)]
     count = len(middle) - sum(len(mark) for mark, _ in again) + sum(number for _, number in again)
-    return text[:ends] + _MARK.format(count) + text[len(text) - ends :]
+    shorter = text[:ends] + _MARK.format(count) + text[len(text) - ends :]
+    return shorter if len(shorter) < len(text) else text
 
 
 def _level(lengths: Sequence[int], room: int) -> int:

@@ -27,6 +27,8 @@ class TokensShown(msgspec.Struct, frozen=True):
     """tokens dropped from the left of the prompt"""
     left_out: int = 0
     """turns that were to be learned and are not: the chat template shows them otherwise than they were written"""
+    changes: dict[str, int] = {}
+    """what was done so that it fits and the chat template takes it: see `ExampleEncoded`"""
     digest: str = ""
     template: str = ""
     """what is wrong with the model's chat template"""

@@ -213,6 +213,9 @@ class ExampleEncoded(Event, frozen=True):
     digest: str
     objective: str = "sft"
     """the loss that learns it, by name"""
+    changes: dict[str, int] = {}
+    """what was done to the messages before the answer, so that they fit and the chat template takes them, and how
+    often: see docs/formats.md"""
 
     def key(self) -> str:
         return self.example

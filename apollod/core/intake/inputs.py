@@ -142,7 +142,7 @@ class RelearnRequested(Input, frozen=True):
 
 class Encoded(msgspec.Struct, frozen=True):
     """One tokenised example. `cut`: prompt tokens dropped at the left; `digest`: of token ids, mask and columns.
-    `refused` is empty when it can be learned, by `objective`."""
+    `refused` is empty when it can be learned, by `objective`. `changes`: see `ExampleEncoded`."""
 
     example: str
     tokens: int = 0
@@ -151,6 +151,7 @@ class Encoded(msgspec.Struct, frozen=True):
     digest: str = ""
     refused: str = ""
     objective: str = "sft"
+    changes: dict[str, int] = {}
 
 
 class EncodeDone(Input, frozen=True, tag="encode-done"):

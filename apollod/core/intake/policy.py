@@ -188,7 +188,7 @@ def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
             events.append(
                 ev.ExampleEncoded(
                     example=result.example, tokens=result.tokens, targets=result.targets, cut=result.cut,
-                    digest=result.digest, objective=result.objective,
+                    digest=result.digest, objective=result.objective, changes=result.changes,
                 )
             )  # fmt: skip
     rest = (waiting for head, queue in zip(heads, queues, strict=True) if head for waiting in chain((head,), queue))

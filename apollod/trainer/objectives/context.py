@@ -32,13 +32,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import RecordRefused
-from apollod.trainer.objectives.encoding import tokenise
+from apollod.trainer.objectives.encoding import RULES, tokenise
 from apollod.trainer.objectives.tokens import IDS, Tokens
 from apollod.wire.records import TypedRecord
 
@@ -56,12 +57,15 @@ class ContextDistillation:
     name = "context"
     token_mean = False
 
+    def __init__(self, rules: int = RULES) -> None:
+        self._rules = rules
+
     def encode(self, tokenizer: PreTrainedTokenizerBase, record: TypedRecord, max_tokens: int) -> Tokens:
         """The bare conversation, which has to have the very tokens that the teacher was asked about."""
         if record.teacher is None:
             raise RecordRefused("it has no teacher", "learn it by sft")
         teacher = record.teacher.read()
-        tokens = tokenise(tokenizer, record, max_tokens)
+        tokens = tokenise(tokenizer, record, max_tokens, self._rules)
         learned = [token for token, mask in zip(tokens.ids, tokens.mask, strict=True) if mask]
         if learned != teacher.answer.tolist():
             raise RecordRefused(
@@ -70,7 +74,7 @@ class ContextDistillation:
                 "the same way with and without the instruction",
             )
         columns: dict[str, array[float] | array[int]] = {IDS: array("q", teacher.ids), TEACHER: teacher.logprobs}
-        return Tokens(tokens.ids, tokens.mask, tokens.cut, columns, left_out=tokens.left_out)
+        return replace(tokens, columns=columns)
 
     def loss(self, logps: Tensor, columns: Mapping[str, Tensor]) -> Tensor:
         told, bare = _with_rest(columns[TEACHER]), _with_rest(logps)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from transformers import PreTrainedTokenizerBase
 
 from apollod.errors import ApolloError, RecordRefused
-from apollod.trainer.objectives.context import CONTEXT
+from apollod.trainer.objectives.context import CONTEXT, ContextDistillation
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT, SupervisedFineTuning
 from apollod.trainer.objectives.tokens import Tokens
@@ -15,8 +15,11 @@ from apollod.wire.records import TypedRecord, decode_record
 
 OBJECTIVES: dict[str, Objective] = {objective.name: objective for objective in (SFT, CONTEXT)}
 
-_FORMER: dict[str, tuple[Objective, ...]] = {"sft": (SupervisedFineTuning(rules=1),)}
-"""that give ids and masks as journals of before have them"""
+_FORMER: dict[str, tuple[Objective, ...]] = {
+    "sft": (SupervisedFineTuning(rules=2), SupervisedFineTuning(rules=1)),
+    "context": (ContextDistillation(rules=2),),
+}
+"""that give ids and masks as journals of before have them, newest first"""
 
 
 class ObjectiveUnknown(ApolloError, ValueError):
@@ -50,11 +53,24 @@ def encoded(
     what today's give is returned.
     """
     typed = decode_record(record)
-    if digest:
-        for former in _FORMER.get(objective.name, ()):
-            with suppress(RecordRefused):
-                if (tokens := former.encode(tokenizer, typed, max_tokens)).digest() == digest:
-                    return tokens
-    tokens = objective.encode(tokenizer, typed, max_tokens)
-    tokens.check()
-    return tokens
+    former = _FORMER.get(objective.name, ()) if digest else ()
+    try:
+        tokens = objective.encode(tokenizer, typed, max_tokens)
+        tokens.check()
+    except RecordRefused:
+        if found := _by_former(tokenizer, typed, former, max_tokens, digest):
+            return found
+        raise
+    if not digest or tokens.digest() == digest:
+        return tokens
+    return _by_former(tokenizer, typed, former, max_tokens, digest) or tokens
+
+
+def _by_former(
+    tokenizer: PreTrainedTokenizerBase, record: TypedRecord, former: tuple[Objective, ...], max_tokens: int, digest: str
+) -> Tokens | None:
+    for objective in former:
+        with suppress(RecordRefused):
+            if (tokens := objective.encode(tokenizer, record, max_tokens)).digest() == digest:
+                return tokens
+    return None

@@ -35,6 +35,8 @@ class Tokens:
              The one named `IDS` says whose log-probabilities the loss is given
     starts   where in `ids` each sequence begins
     left_out turns that were to be learned and are not: the chat template shows them otherwise than they were written
+    changes  what was done to what comes before an answer, so that it fits and the chat template takes it: see
+             "What was changed so that an answer can be learned" in docs/formats.md
     """
 
     ids: list[int]
@@ -43,6 +45,7 @@ class Tokens:
     columns: Mapping[str, array[float] | array[int]] = field(default_factory=dict)
     starts: tuple[int, ...] = (0,)
     left_out: int = 0
+    changes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def targets(self) -> int:

@@ -180,10 +180,14 @@ def test_a_turn_that_the_template_shows_without_its_thinking_is_not_learned() ->
     )
 
 
-def test_the_last_turn_is_learned_where_the_template_leaves_out_the_opened_thought() -> None:
+def test_a_thought_that_the_prompt_opens_and_no_turn_shows_is_closed_as_the_model_would() -> None:
+    before = f"{USER}Who are you?{END}\n{ANSWER}"
     assert (
-        shown(encode(chat(QUESTION, REPLY), OPENED)) == f"{USER}Who are you?{END}\n{ANSWER}«I am a small model.{END}»\n"
+        shown(encode(chat(QUESTION, REPLY), OPENED)) == f"{before}<think>\n«\n</think>\n\nI am a small model.{END}»\n"
     )
+    thought = {"role": "assistant", "content": "I am.", "reasoning_content": "Hm."}
+    assert shown(encode(chat(QUESTION, thought), OPENED)) == f"{before}<think>\n«Hm.\n</think>\n\nI am.{END}»\n"
+    assert shown(encode(chat(QUESTION, REPLY), OPENED, rules=2)) == f"{before}«I am a small model.{END}»\n"
 
 
 def test_marks_of_the_template_count_and_the_end_of_each_turn_with_them() -> None:
@@ -345,22 +349,21 @@ def test_text_is_learned_but_for_its_first_token() -> None:
 def test_too_long_is_cut_at_the_left_of_the_prompt() -> None:
     whole = encode(chat(QUESTION, REPLY))
     cut = encode(chat(QUESTION, REPLY), max_tokens=len(whole.ids) - 3)
-    assert (cut.cut, cut.targets) == (3, whole.targets)
-    assert (cut.ids, cut.mask) == (whole.ids[3:], whole.mask[3:])
+    assert (cut.cut, cut.targets) == (2, whole.targets)
+    assert (cut.ids, cut.mask) == (whole.ids[2:-1], whole.mask[2:-1]), "what stands behind the end is not needed"
 
 
 def test_the_cut_keeps_a_beginning_of_text() -> None:
     whole = encode(chat(QUESTION, REPLY))
     cut = encode(chat(QUESTION, REPLY), max_tokens=len(whole.ids) - 3, bos="<|im_start|>")
-    assert cut.ids == whole.ids[:1] + whole.ids[4:]
+    assert cut.ids == whole.ids[:1] + whole.ids[3:-1]
     assert len(cut.mask) == len(cut.ids)
     assert cut.targets == whole.targets
 
 
 def test_an_answer_that_just_fits_keeps_one_token_before_it() -> None:
-    whole = encode(chat(QUESTION, REPLY))
-    answer = len(whole.ids) - whole.mask.index(True)
-    assert shown(encode(chat(QUESTION, REPLY), max_tokens=answer + 1)) == f"\n«I am a small model.{END}»\n"
+    answer = encode(chat(QUESTION, REPLY)).targets
+    assert shown(encode(chat(QUESTION, REPLY), max_tokens=answer + 1)) == f"\n«I am a small model.{END}»"
     with pytest.raises(RecordRefused, match=f"the answer alone has {answer} tokens, .* max_tokens is {answer}"):
         encode(chat(QUESTION, REPLY), max_tokens=answer)
 

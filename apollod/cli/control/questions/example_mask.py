@@ -22,6 +22,18 @@ from apollod.errors import ApolloError
 from apollod.wire.event_codec import decode_event
 from apollod.wire.token_view import TokensShown, TokensWanted
 
+CHANGES = {
+    "left_out": "messages before the answer left out: too old",
+    "shortened": "messages shortened in their middle",
+    "tools_left_out": "tools left out: too long, and not called",
+    "folded": "instructions told by the user: the chat template has no place for them",
+    "joined": "turns joined with the one before: the chat template wants them to alternate",
+    "opened": "turn of the user put first: the chat template wants one",
+    "asked_to_go_on": "turn of the other side put between: the chat template wants them to alternate",
+    "as_text": "messages with calls or results written as text: the chat template does not show them",
+    "split": "answers with several calls told one after the other: the chat template takes one at a time",
+}
+"""of `example.encoded`, for people"""
 LEARNED, OFF = "\x1b[1;32m", "\x1b[0m"
 
 
@@ -95,6 +107,7 @@ def _object(id_: str, encoding: _Encoding, shown: TokensShown, same: bool | None
         "share": sum(shown.mask) / len(shown.mask),
         "cut": shown.cut,
         "left_out": shown.left_out,
+        "changes": shown.changes,
         "digest": shown.digest,
         "recorded_digest": recorded.digest if recorded else None,
         "same": same,
@@ -137,6 +150,8 @@ def _lines(id_: str, encoding: _Encoding, shown: TokensShown) -> Iterator[str]:
     yield f"example     {id_}"
     cut = f", {shown.cut} cut off at the left" if shown.cut else ""
     yield f"tokens      {count}, {learned} of them trained ({100 * learned / count:.1f} %){cut}"
+    for what, times in shown.changes.items():
+        yield f"            {times} {CHANGES.get(what, what)}"
     yield f"digest      {shown.digest}" + (" (as recorded)" if _is_recorded(encoding, shown) else "")
     ends = [*shown.starts[1:], count]
     for start, end in zip(shown.starts, ends, strict=True):

@@ -1,0 +1,246 @@
+"""From a conversation that ends with one answer to token ids and the mask of what is learned.
+
+    ids = tokens of the prompt that the served model would see | tokens of the answer as it would write it
+
+The prompt is what the chat template makes of the messages before the answer, with its generation prompt. The answer is
+what the template puts there for the last turn, thinking and calls with it, and the token that ends the turn. Where not
+all of it fits into `max_tokens`, `wire.context_window` says what stays; of a long answer one part is learned, behind
+the beginning of the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from apollod.core.events import Sampled
+from apollod.errors import RecordRefused
+from apollod.trainer.objectives.chat_template import (
+    PLAIN,
+    ChatTemplate,
+    Habits,
+    Served,
+    adapted,
+    adapted_answer,
+    as_served,
+)
+from apollod.trainer.objectives.token_spans import Span, decoded, encoded, pieces
+from apollod.trainer.objectives.tokens import Tokens
+from apollod.trainer.objectives.turn_writer import Turn, TurnWriter
+from apollod.wire.context_window import shortened, size_of, window
+from apollod.wire.records import MessagesRecord
+
+TRIES = 6
+SLACK = 8  # tokens more than was too much are taken away
+NEARLY = 10  # a prompt that leaves a tenth of its room is long enough
+MESSAGE_TOKENS = 6  # what a template puts around a message, roughly
+BEGINNING = 32  # tokens of a long answer that stay before a later part, with the newest ones
+TOOLS_SHARE = 2  # tools may take half of a step
+
+
+def tokenise_answer(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int) -> Tokens:
+    """Ids and mask of a record whose one answer that is learned is its last message, at most `max_tokens`; raises
+    RecordRefused with the reason."""
+    return _Answer(tokenizer, record, max_tokens).tokens()
+
+
+class _Prompt(NamedTuple):
+    """What is shown before the answer, the answer with where its tokens stand in its text (sampled ones stand nowhere),
+    and what was done to make it fit."""
+
+    ids: list[int]
+    answer: list[int]
+    spans: list[Span]
+    turn: Turn
+    done: Counter[str]
+
+
+class _Answer:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, max_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._template = ChatTemplate(tokenizer)
+        self._max = max_tokens
+        *before, answer = record.messages
+        if not before:
+            raise RecordRefused("nothing comes before the answer", "put the question before it")
+        self._before = [as_served(message) for message in before]
+        self._answer = as_served(answer)
+        self._part = answer.part or (0, 1)
+        self._tools = record.tools or None
+        self._sampled = record.sampled[0] if record.sampled else Sampled()
+        self._left_tools = 0
+        self._sizes: dict[int, int] = {}
+
+    def tokens(self) -> Tokens:
+        whole = self._shown(self._before)
+        answer = whole.answer
+        first, last = _part(whole.turn.answer, whole.spans, len(answer), self._part)
+        learned, earlier = answer[first:last], answer[:first]
+        if not learned:
+            raise RecordRefused("no token to learn", "an answer must not be empty, nor every weight 0")
+        if len(learned) >= self._max:
+            raise RecordRefused(
+                f"the answer alone has {len(learned)} tokens, [trainer] max_tokens is {self._max}",
+                "raise it or shorten the line",
+            )
+        earlier = self._newest(earlier, (self._max - len(learned)) // 2)
+        prompt = self._fitted(whole, self._max - len(learned) - len(earlier))
+        ids = [*prompt.ids, *earlier, *learned]
+        mask = [False] * (len(ids) - len(learned)) + [True] * len(learned)
+        cut = max(0, len(ids) - self._max)
+        head = 1 if cut and ids[0] == self._tokenizer.bos_token_id else 0
+        ids, mask = ids[:head] + ids[head + cut :], mask[:head] + mask[head + cut :]
+        if last == len(answer) and not self._sampled.answer and whole.turn.behind:
+            behind = encoded(self._tokenizer, whole.turn.behind)[0][: self._max - len(ids)]
+            ids, mask = ids + behind, mask + [False] * len(behind)
+        return Tokens(ids, mask, cut, changes=dict(sorted((+prompt.done).items())))
+
+    # --- what is shown ------------------------------------------------------------------------------------------------
+
+    def _shown(self, before: Sequence[Served]) -> _Prompt:
+        """These messages before the answer, in the form nearest to the served one that the template takes whole."""
+        habits = self._template.habits(self._tools)
+        try:
+            turn, how = self._turn(before, habits)
+        except RecordRefused:
+            if habits == PLAIN:
+                raise
+            turn, how = self._turn(before, PLAIN)
+        return self._prompt(turn, before, how)
+
+    def _turn(self, before: Sequence[Served], habits: Habits) -> tuple[Turn, Counter[str]]:
+        told, done = adapted(before, habits)
+        writer = TurnWriter(self._template, told, self._tools, habits, self._tokenizer)
+        turn = writer.turn(adapted_answer(self._answer, habits), fixed=bool(self._sampled.answer))
+        if not _holds(turn.answer, self._answer):
+            raise RecordRefused("the chat template leaves out what the answer says", "report this model's template")
+        if self._answer.get("tool_calls") and not habits.calls:
+            done["as_text"] += 1
+        return turn, done
+
+    def _prompt(self, turn: Turn, before: Sequence[Served], done: Counter[str]) -> _Prompt:
+        """With the tokens that the engine sampled, and those that it was asked where their text is the same."""
+        start = len(turn.before)
+        ids, offsets = pieces(self._tokenizer, turn.before + turn.answer, [start])
+        first = sum(1 for begin, _ in offsets if begin < start)
+        prompt, answer, spans = ids[:first], ids[first:], [(a - start, b - start) for a, b in offsets[first:]]
+        asked = self._sampled.prompt if len(before) == len(self._before) else ()
+        if asked and decoded(self._tokenizer, asked) == turn.before:
+            prompt = list(asked)
+        if self._sampled.answer:
+            answer, spans = list(self._sampled.answer), []
+        return _Prompt(prompt, answer, spans, turn, done)
+
+    # --- what fits ----------------------------------------------------------------------------------------------------
+
+    def _fitted(self, whole: _Prompt, room: int) -> _Prompt:
+        """What is shown in at most `room` tokens; where nothing fits, the least that there is."""
+        if len(whole.ids) <= room:
+            return whole
+        self._fit_tools(room)
+        roles = [one["role"] for one in self._before]
+        asked = next((n for n in range(len(roles) - 1, -1, -1) if roles[n] == "user"), None)
+        low, high, budget = 0, room + 1, room
+        best: _Prompt | None = None
+        for _ in range(TRIES):
+            shown, done = self._window(roles, asked, budget)
+            found = self._shown(shown)
+            found = found._replace(done=found.done + done)
+            over = len(found.ids) - room
+            if over > 0:
+                high = budget
+            else:
+                low = budget
+                best = found if best is None or len(found.ids) > len(best.ids) else best
+                if -over <= room // NEARLY:
+                    break
+            if high - low < 2:
+                break
+            budget = budget - over - (SLACK if over > 0 else 0)
+            budget = budget if low < budget < high else (low + high) // 2
+        return best or found
+
+    def _window(self, roles: list[str], asked: int | None, budget: int) -> tuple[list[Served], Counter[str]]:
+        seen = window(roles, asked, self._size, budget)
+        told = {n: self._before[n] for n in seen.kept}
+        done = Counter[str]()
+        for group, most in seen.tight:
+            tokens = sum(map(self._size, group)) or 1
+            characters = sum(size_of(self._before[n]) for n in group)
+            for n, one in zip(group, shortened([told[n] for n in group], characters * most // tokens), strict=True):
+                done["shortened"] += one != told[n]
+                told[n] = _with_reasoning(one)
+        done["left_out"] = len(roles) - len(told)
+        done["tools_left_out"] = self._left_tools
+        return [told[n] for n in sorted(told)], done
+
+    def _fit_tools(self, room: int) -> None:
+        """Tools that would take more than their share are those that are called, or none."""
+        if not self._tools or self._count(json.dumps(self._tools)) * TOOLS_SHARE <= room:
+            return
+        called = {
+            call["function"]["name"] for one in (*self._before, self._answer) for call in one.get("tool_calls") or ()
+        }
+        kept = [tool for tool in self._tools if (tool.get("function") or tool).get("name") in called]
+        if self._count(json.dumps(kept)) * TOOLS_SHARE > room:
+            kept = []
+        self._left_tools = len(self._tools) - len(kept)
+        self._tools = kept or None
+
+    def _size(self, n: int) -> int:
+        if n not in self._sizes:
+            one = self._before[n]
+            texts = [one["content"], one.get("reasoning_content") or ""]
+            texts += [json.dumps(call["function"], ensure_ascii=False) for call in one.get("tool_calls") or ()]
+            self._sizes[n] = self._count("\n".join(texts)) + MESSAGE_TOKENS
+        return self._sizes[n]
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _newest(self, earlier: list[int], room: int) -> list[int]:
+        """Of the beginning of a long answer: its first words and the newest ones, with a mark between."""
+        if len(earlier) <= room:
+            return earlier
+        mark = encoded(self._tokenizer, "\n[...]\n")[0]
+        begin = min(BEGINNING, room // 4)
+        newest = room - begin - len(mark)
+        return [*earlier[:begin], *mark, *earlier[len(earlier) - newest :]] if newest > 0 else []
+
+
+def _with_reasoning(message: Served) -> Served:
+    """Both names of a thought say the same."""
+    return {**message, "reasoning": message["reasoning_content"]} if "reasoning" in message else message
+
+
+def _holds(text: str, answer: Served) -> bool:
+    """Is there what the answer says and calls?"""
+    names = [call["function"]["name"] for call in answer.get("tool_calls") or ()]
+    return "".join(answer["content"].split()) in "".join(text.split()) and all(name in text for name in names)
+
+
+def _part(text: str, offsets: list[Span], count: int, part: tuple[int, int]) -> tuple[int, int]:
+    """Tokens first .. last-1 of the k-th of n parts, which begin at ends of lines or words near equal shares."""
+    k, n = part
+    return _border(text, offsets, count, k, n), _border(text, offsets, count, k + 1, n)
+
+
+def _border(text: str, offsets: list[Span], count: int, k: int, n: int) -> int:
+    if k in (0, n):
+        return count if k else 0
+    middle, reach = count * k // n, count // (4 * n)
+    if not offsets:  # sampled: where its lines end is not asked
+        return middle
+
+    def worth(at: int) -> tuple[int, int]:
+        start = offsets[at][0]
+        behind = text[max(0, start - 2) : start]
+        line = behind.endswith(("\n", "\\n"))
+        word = behind.endswith((" ", "\t")) or text[start : start + 1].isspace()
+        return 2 * line + word, -abs(at - middle)
+
+    return max(range(max(1, middle - reach), min(count - 1, middle + reach) + 1), key=worth, default=middle)

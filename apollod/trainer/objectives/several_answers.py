@@ -1,0 +1,182 @@
+"""From a conversation of several answers that are learned to token ids and the mask of what is learned: one rendering
+of all of it, in which the turns are found by the template's own marks, or by rendering it up to each of them.
+
+A turn that the whole text does not hold as the model wrote it is left out. Rows of data sets come here; by rules before
+3 all conversations did.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from apollod.core.events import Sampled
+from apollod.errors import RecordRefused
+from apollod.trainer.objectives.chat_template import DATE, ChatTemplate, as_served
+from apollod.trainer.objectives.token_spans import Span, decoded, end_of_turn, pieces
+from apollod.wire.records import MessagesRecord
+
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+
+def tokenise_conversation(
+    tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, rules: int
+) -> tuple[list[int], list[bool], int]:
+    """ids, mask, and how many turns are left out although they were to be learned."""
+    learned = [message.role == "assistant" and message.weight != 0 for message in record.messages]
+    end = len(learned) - learned[::-1].index(True)  # what follows the last learned turn cannot influence it
+    messages = [as_served(message) for message in record.messages[:end]]
+    rendering = _Rendering(tokenizer, messages, record.tools or None)
+    said = rendering.learned(learned[:end])
+    spans = said.spans if rules == 1 or not said.marked else _through_the_end_of_turn(tokenizer, said)
+    if record.sampled:
+        turns = [i for i, want in enumerate(learned[:end]) if want]
+        taken = dict(zip(turns, record.sampled, strict=True))
+        return *_as_sampled(tokenizer, rendering, said.text, spans, taken), said.left_out
+    ids, offsets = pieces(tokenizer, said.text, [] if rules == 1 else [start for start, _ in spans])
+    return ids, _mask(offsets, spans), said.left_out
+
+
+def _mask(offsets: list[Span], spans: list[Span]) -> list[bool]:
+    return [any(start < b and a < end for a, b in spans) for start, end in offsets]
+
+
+def _as_sampled(
+    tokenizer: PreTrainedTokenizerBase, rendering: "_Rendering", text: str, spans: list[Span],
+    taken: Mapping[int, Sampled],
+) -> tuple[list[int], list[bool]]:  # fmt: skip
+    """The conversation with the very tokens that the engine sampled where they are known (`taken`, by message), and the
+    mask: these, and the spans of the other learned turns.
+
+    The last turn comes after the prompt as the engine was given it. An earlier one has to stand whole in the text, as
+    any that is learned; where it was cut off, the token that ends a turn follows and is not learned.
+    """
+    ids, mask, at = list[int](), list[bool](), 0
+    last = max(taken)
+    for turn, sampled in taken.items():
+        if not sampled.answer:
+            continue
+        before = rendering.before(turn)
+        span = rendering.turn(turn, text) if turn != last else (len(before), len(text))
+        if span is None:
+            continue
+        if turn == last and before[:at] != text[:at]:
+            raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
+        whole = text if turn != last else before
+        if not at and sampled.prompt and decoded(tokenizer, sampled.prompt) == before:
+            piece, learned = list(sampled.prompt), [False] * len(sampled.prompt)
+        else:
+            inside = [(a - at, b - at) for a, b in spans if at <= a and b <= span[0]]
+            piece, offsets = pieces(tokenizer, whole[at : span[0]], [a for a, _ in inside])
+            learned = _mask(offsets, inside)
+        ids += [*piece, *sampled.answer]
+        mask += [*learned, *[True] * len(sampled.answer)]
+        ender = end_of_turn(tokenizer, text[: span[1]])
+        cut_off = bool(ender) and not decoded(tokenizer, sampled.answer[-1:]).endswith(ender)
+        at = span[1] - len(ender) if cut_off else span[1]
+    if taken[last].answer:
+        return ids, mask
+    inside = [(a - at, b - at) for a, b in spans if at <= a]
+    piece, offsets = pieces(tokenizer, text[at:], [a for a, _ in inside])
+    return ids + piece, mask + _mask(offsets, inside)
+
+
+class _Said(NamedTuple):
+    """A rendered conversation. `marked`: the spans are those that the template marks; `left_out`: turns that were
+    wanted and that the text does not hold as the model wrote them."""
+
+    text: str
+    spans: list[Span]
+    marked: bool
+    left_out: int
+
+
+def _through_the_end_of_turn(tokenizer: PreTrainedTokenizerBase, said: _Said) -> list[Span]:
+    """Marked spans with the token that ends a turn, which marks often leave out: without it nobody learns to stop."""
+    ender = end_of_turn(tokenizer, said.text)
+    spans: list[Span] = []
+    for start, end in said.spans:
+        gap = len(said.text) - end - len(said.text[end:].lstrip())
+        follows = bool(ender) and said.text.startswith(ender, end + gap)
+        spans.append((start, end + gap + len(ender) if follows else end))
+    return spans
+
+
+class _Rendering:
+    """A conversation in the words of the model's chat template."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, Any]], tools: list[Any] | None
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._template = ChatTemplate(tokenizer)
+        self._messages = messages
+        self._tools = tools
+
+    def learned(self, wanted: list[bool]) -> _Said:
+        """The text, and the spans of the wanted turns; the last message is one of them."""
+        text = self._render(len(wanted))
+        if spans := self._marked(wanted):
+            return _Said(text, spans, True, 0)
+        spans = [span for i, want in enumerate(wanted[:-1]) if want and (span := self.turn(i, text))]
+        spans.append(self._last_turn(text))
+        return _Said(text, spans, False, sum(wanted) - len(spans))
+
+    def _render(self, count: int, **options: Any) -> str:
+        """The first `count` messages as text."""
+        return self._template.render(self._messages[:count], self._tools, **options)
+
+    def _marked(self, wanted: list[bool]) -> list[Span]:
+        """Spans that the template itself marks with `{% generation %}`. None where it does not, or where its marks
+        cannot be told apart by message."""
+        if not _GENERATION.search(self._tokenizer.get_chat_template(tools=self._tools)):
+            return []
+        encoded: Any = self._tokenizer.apply_chat_template(
+            self._messages[: len(wanted)], tools=self._tools, strftime_now=DATE.strftime, tokenize=True,
+            return_dict=True, return_assistant_tokens_mask=True, tokenizer_kwargs={"return_offsets_mapping": True},
+        )  # fmt: skip
+        runs: list[list[Span]] = [[]]
+        for marked, offsets in zip(encoded["assistant_masks"], encoded["offset_mapping"], strict=True):
+            if marked:
+                runs[-1].append(offsets)
+            elif runs[-1]:
+                runs.append([])
+        spans = [(run[0][0], run[-1][1]) for run in runs if run]
+        turns = [i for i, message in enumerate(self._messages) if message["role"] == "assistant"]
+        if len(spans) == len(turns):
+            return [span for i, span in zip(turns, spans, strict=True) if wanted[i]]
+        return spans if all(wanted[i] for i in turns) else []
+
+    def before(self, i: int) -> str:
+        """What the model is shown when it is to write message `i`."""
+        return str(self._render(i, add_generation_prompt=True))
+
+    def turn(self, i: int, text: str) -> Span | None:
+        """Span of message `i`, if the whole text holds the turn as it was when the model wrote it.
+
+        Templates that drop the thinking of earlier turns show them otherwise than they were; those are not learned.
+        """
+        try:
+            before = self.before(i)
+            through = self._render(i + 1).rstrip()  # without what follows the token that ends the turn
+        except RecordRefused:  # a beginning that the template does not accept alone
+            return None
+        whole = through.startswith(before) and text.startswith(through)
+        return (len(before), len(through)) if whole else None
+
+    def _last_turn(self, text: str) -> Span:
+        """Span of the last message. Where its rendering leaves out the end of the generation prompt (an opened
+        `<think>`), it starts where the two part."""
+        before = len(self._messages) - 1
+        if not before:
+            raise RecordRefused("nothing comes before the answer", "put the question before it")
+        start = _shared(self.before(before), text)
+        if start < len(self._render(before).rstrip()):
+            raise RecordRefused("the chat template rewrites what is before the answer", "report this model's template")
+        return (start, len(text.rstrip()))
+
+
+def _shared(one: str, other: str) -> int:
+    """Length of the beginning that both have."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -128,7 +128,8 @@ def test_thinking_and_calls_are_learned_as_the_template_writes_them() -> None:
     answer = call("edit", "run", text="I edit.", reasoning_content="Hm.")
     _, learned, _ = both(QWEN3, SYSTEM, USER, answer)
     assert learned == (
-        '<think>\nHm.\n</think>\n\nI edit.\n<tool_call>\n{"name": "edit", "arguments": {"of": "<edit>"}}\n</tool_call>\n'
+        "<think>\nHm.\n</think>\n\nI edit.\n"
+        '<tool_call>\n{"name": "edit", "arguments": {"of": "<edit>"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "run", "arguments": {"of": "<run>"}}\n</tool_call><|im_end|>'
     )
     prompt, learned, _ = both(QWEN35, SYSTEM, USER, answer)

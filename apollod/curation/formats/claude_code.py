@@ -87,6 +87,9 @@ def recognise(path: str, head: bytes) -> bool:
 def hear(line: bytes) -> Iterable[Entry]:
     """The entries of one record."""
     record = json_object(line, _decode)
+    if record.is_sidechain and not record.agent_id:  # as version 1 wrote it; since then each one has a file of its own
+        yield Dropped("a subagent within the log of its session")
+        return
     if record.session_id or record.agent_id:
         yield Session(
             id=record.agent_id or record.session_id, agent=NAME, version=record.version, sidechain=record.is_sidechain

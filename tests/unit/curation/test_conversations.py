@@ -57,7 +57,9 @@ def test_answers_of_others_and_sidechains_are_context() -> None:
     first = moments(*CLEAN)[0]
     assert learn(first, Rules(models=("other",))).unlearned == {"another model's answers": 2}
     assert len(learn(first, Rules(models=("*",))).learned) == 2
-    side = moments(*(line.replace(b'"isSidechain": false', b'"isSidechain": true') for line in CLEAN))[0]
+    side = moments(*(line.replace(b'"isSidechain": false', b'"isSidechain": true, "agentId": "a1"') for line in CLEAN))[
+        0
+    ]
     assert learn(side, Rules()).unlearned == {"a sidechain": 2}
     assert len(learn(side, Rules(sidechains=True)).learned) == 2
 

@@ -207,3 +207,12 @@ def test_agents_that_write_for_the_program_are_not_learned(agent: str) -> None:
     assert reading.counts == {"dropped: an agent that the program asks for summaries and the like": 2}
     real = read(READER, user(1, "look", **of_agent), answer(2, "seen", **of_agent))
     assert examples(real, sidechains=True) == [["user: look", "assistant*: seen"]]
+
+
+def test_a_subagent_within_the_log_of_its_session_leaves_the_rest_as_it_is() -> None:
+    """As version 1 writes it: its records have a tree of their own between those of the session."""
+    task, aside = answer(2, "I ask one.", "t1"), {"isSidechain": True}
+    side = user(3, "look for it", after=0, **aside), answer(4, "found", **aside)
+    reading = read(READER, user(1, "fix it"), task, *side, result(5, "t1", after=2), answer(6, "fixed"))
+    assert turns(reading) == ["user: fix it", "assistant: I ask one. Bash", "tool: done", "assistant: fixed"]
+    assert reading.counts == {"dropped: a subagent within the log of its session": 2}

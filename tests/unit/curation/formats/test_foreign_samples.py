@@ -33,9 +33,10 @@ EXPECTED = {
             "dropped: summary": 1, "unknown: ": 1,
         },
     ),
+    # Made by hand with two sessions in one file. Resumed sessions have two ids, too, so a file is one conversation.
     "polylogue-claude-normalization-main.jsonl": Expected(
-        "claude-code", ("[I should inspect", "Normalization complete."), ("taken back by the user (branch)",),
-        counts={"dropped: queue-operation: other": 1},
+        "claude-code", ("[I should inspect", "Other reply."),
+        counts={"dropped: queue-operation: other": 1, "dropped: a subagent within the log of its session": 1},
     ),
     "agentsview-codex-fc_args_2.jsonl": Expected("codex", ("apply_patch",)),
     "agentsview-gemini-thinking_only.json": Expected(

@@ -87,7 +87,8 @@ def entries_of(role: str, content: Any, metadata: Metadata, name: str) -> Iterab
         elif not results:
             yield Dropped("a prompt without text")
     known = SILENT | {"text", "thinking", "reasoning", "toolRequest", "toolResponse"}
-    yield from (Unknown(f"content: {block.get('type')}") for block in blocks if block.get("type") not in known)
+    kinds = (str(block.get("type")) for block in blocks)  # it may be anything
+    yield from (Unknown(f"content: {kind}") for kind in kinds if kind not in known)
 
 
 def _answer(blocks: list[dict[str, Any]], metadata: Metadata, name: str, hidden: bool) -> Said:

@@ -203,7 +203,7 @@ class Loop:
             input_,
             batch=await self._with_leaks(input_.batch, known_lines),
             known=frozenset(known_lines),
-            responses=await self._learned(lines, {one.answer for one in evidence}),
+            responses=await self._learned(lines, {key for one in evidence for key in (one.answer, *one.turn)}),
             signatures=await self.journal.like(signatures) if signatures else {},
             flagged=frozenset(await self.journal.flagged(signals)) if signals else frozenset(),
         )

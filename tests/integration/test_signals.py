@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from apollod.core.state import State
 from apollod.curation.moments import Rules
 from apollod.supervisor.loop import Loop
 
-SECRET = "ghp_" + "a1B2" * 9
+SECRET = "ghp_" + sha256(b"a token of nobody").hexdigest()[:36]
 ASKED = claude_record("u1", "", "user", "Add the library.") + claude_record("u2", "u1", "assistant", "I used npm.")
 CORRECTED = claude_record("u3", "u2", "user", f"no, use pnpm, with {SECRET}")
 
@@ -35,7 +36,7 @@ class Lives:
     def __init__(self, root: Path) -> None:
         self.root, self.now = root, 0.0
         self.journal = root / "journal.db"
-        (root / "quarantine").mkdir()
+        (root / "quarantine").mkdir(parents=True)
 
     def life(self, *paths: Path) -> None:
         """Everything that is there to be read, by the clock `now`."""
@@ -120,3 +121,27 @@ def test_a_database_carries_them_too(tmp_path: Path) -> None:
     (first, *_) = lives.of(ev.ExampleAccepted)
     assert (corrected.cue, corrected.example) == ("correction", first.example)
     assert (rated.cue, rated.polarity, rated.example) == ("rating", "bad", "")
+
+
+def test_a_turn_that_is_taken_back_is_held_with_all_its_answers(tmp_path: Path) -> None:
+    lives, log = Lives(tmp_path), tmp_path / "s.jsonl"
+    call = [{"type": "tool_use", "id": "t1", "name": "Edit", "input": {"file_path": "/a", "new_string": "b"}}]
+    done = [{"type": "tool_result", "tool_use_id": "t1", "content": "done"}]
+    said = [("user", "Fix it."), ("assistant", call), ("user", done), ("assistant", "Fixed."), ("user", "undo that")]
+    records = [claude_record(f"u{n}", f"u{n - 1}" if n else "", role, text) for n, (role, text) in enumerate(said)]
+    log.write_bytes(b"".join(records))
+    lives.life(log)
+    first, second = lives.of(ev.ExampleAccepted)
+    (signal,) = lives.of(ev.SignalFlagged)
+    assert (signal.cue, signal.example, signal.also) == ("undo", second.example, (first.example,))
+    assert {e.example for e in lives.of(ev.ExampleHeld)} == {first.example, second.example}
+
+    log.write_bytes(b"".join(records[:4]))  # the same, where the user says it later
+    later = Lives(tmp_path / "later")
+    lives.now = later.now = 1e12
+    later.life(log)
+    assert not later.of(ev.ExampleHeld) and len(later.of(ev.ExampleAccepted)) == 2
+    with log.open("ab") as file:
+        file.write(records[4])
+    later.life(log)
+    assert len(later.of(ev.ExampleHeld)) == 2

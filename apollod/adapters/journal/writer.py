@@ -195,8 +195,9 @@ class Journal:
 
     async def signals_of(self, example: str) -> list[SignalFlagged]:
         """What logs showed about the answers of an example, in order. Raises JournalError."""
-        sql = "SELECT kind, version, body FROM events WHERE kind = ? AND body ->> '$.example' = ? ORDER BY seq"
-        rows = await self._fetch(sql, (SignalFlagged.kind, example))
+        sql = """SELECT kind, version, body FROM events WHERE kind = ? AND (body ->> '$.example' = ? OR EXISTS (
+            SELECT 1 FROM json_each(body, '$.also') AS other WHERE other.value = ?)) ORDER BY seq"""
+        rows = await self._fetch(sql, (SignalFlagged.kind, example, example))
         decoded = (decode_event(kind, version, body) for kind, version, body in rows)
         return [event for event in decoded if isinstance(event, SignalFlagged)]
 

@@ -70,8 +70,9 @@ def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, 
     approved."""
     found: dict[str, str] = {}
     for one in signals:
-        if one.example and speaks_against(one.polarity, one.strength) and one.example not in state.review.approved:
-            found.setdefault(one.example, _rejected(one.cue, one.quote))
+        for example in (one.example, *one.also) if speaks_against(one.polarity, one.strength) else ():
+            if example and example not in state.review.approved:
+                found.setdefault(example, _rejected(one.cue, one.quote))
     return found
 
 

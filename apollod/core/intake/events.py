@@ -296,6 +296,8 @@ class SignalFlagged(Event, frozen=True):
     """key of the answer, see `Line.responses`; empty: it can be told from others by its record only"""
     followed: str = ""
     """the whole of what the user wrote next, as far as it is kept; empty: the quote is all of it, or it was not that"""
+    also: tuple[str, ...] = ()
+    """examples that learn other answers of the turn, where the user took all of it back"""
 
     def key(self) -> str:
         return self.signal

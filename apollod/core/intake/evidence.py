@@ -34,6 +34,8 @@ class Evidence(msgspec.Struct, frozen=True):
     records: tuple[str, ...] = ()
     quote: str = ""
     followed: str = ""
+    turn: tuple[str, ...] = ()
+    """keys of the other answers to the same prompt, which it speaks of, too"""
 
     @property
     def id(self) -> str:

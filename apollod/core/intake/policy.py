@@ -93,15 +93,18 @@ def _flagged(
     """What the line shows and nobody has recorded; `recorded` grows by it, and `shown` by all that it shows."""
     for one in line.evidence:
         signal = one.id
-        shown.add(told.learner(line, one.answer), one)
+        example, others = told.learner(line, one.answer), [told.learner(line, key) for key in one.turn]
+        also = tuple(dict.fromkeys(other for other in others if other and other != example))
+        for learns in (example, *also):
+            shown.add(learns, one)
         if signal in recorded:
             continue
         recorded.add(signal)
         yield ev.SignalFlagged(
             signal=signal, cue=one.kind, polarity=one.polarity, strength=one.strength,
-            example=told.learner(line, one.answer), source=batch.source, line=line.number,
+            example=example, source=batch.source, line=line.number,
             session=one.session, records=one.records, quote=one.quote, answer=one.answer,
-            followed=one.followed,
+            followed=one.followed, also=also,
         )  # fmt: skip
 
 
@@ -130,17 +133,17 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     taken = {e.example: e.tier for e in events if isinstance(e, ev.ExampleAccepted)}
     wait = [(example, tier) for example, tier in taken.items() if example not in held]
     if input_.batch.learn != "all":
-        late = [e for e in events if isinstance(e, ev.SignalFlagged) and e.example and e.example not in taken]
-        again = _decided_since(state, late) if late else []
+        late = [e for e in events if isinstance(e, ev.SignalFlagged) and not taken.keys() >= {e.example, *e.also}]
+        again = _decided_since(state, late, taken) if late else []
         end = len(events) - input_.batch.tracked  # the position comes last
         events[end:end] = again
         wait += [(e.example, e.tier) for e in again if isinstance(e, ev.ExampleApproved)]
     return Outcome(events, begin_encoding(state, wait))
 
 
-def _decided_since(state: State, late: list[ev.SignalFlagged]) -> list[ev.Event]:
-    """What follows from evidence about examples that were accepted before."""
-    rejected = rejected_since(state, late)
+def _decided_since(state: State, late: list[ev.SignalFlagged], taken: Collection[str]) -> list[ev.Event]:
+    """What follows from evidence about examples that were accepted before; those `taken` now are decided about."""
+    rejected = {one: why for one, why in rejected_since(state, late).items() if one not in taken}
     places = places_of(state, rejected)
     wishes = {example: Wish(BY_EVIDENCE, reason) for example, reason in rejected.items()}
     return [

@@ -6,8 +6,10 @@ from apollod.core.intake.evidence import Evidence
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.moments import Rules, answer_key, may_be_learned
 from apollod.curation.signals.cues import flags
-from apollod.curation.signals.flag import Flag, quoted
+from apollod.curation.signals.flag import Flag, answer_before, quoted
 
+OF_TURNS = frozenset({"undo", "correction", "rewound", "regenerated"})
+"""Kinds that speak of all that was done for a prompt, not of its last answer alone"""
 FOLLOWED_MAX = 2000  # characters of a prompt that a judge is shown
 
 
@@ -26,10 +28,21 @@ def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
             keys[flag.place] = answer_key(moment, flag.place, rules)
         records = tuple(dict.fromkeys(one for one in (said.id, *flag.shown_by) if one))
         strength, key, session = round(flag.strength, 3), keys[flag.place], moment.session.id
-        shown.append(
-            Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote, _followed(moment, flag))
-        )
+        turn = _turn(moment, flag.place, rules, keys) if flag.kind in OF_TURNS else ()
+        followed = _followed(moment, flag)
+        shown.append(Evidence(flag.kind, flag.polarity, strength, key, session, records, flag.quote, followed, turn))
     return tuple(shown)
+
+
+def _turn(moment: Moment, place: int, rules: Rules, keys: dict[int, str]) -> tuple[str, ...]:
+    """Keys of the answers before this one to the same prompt."""
+    found = list[str]()
+    while (place := answer_before(moment, place)) >= 0:
+        if may_be_learned(moment, moment.messages[place], rules):
+            if place not in keys:
+                keys[place] = answer_key(moment, place, rules)
+            found.append(keys[place])
+    return tuple(key for key in reversed(found) if key)
 
 
 def _followed(moment: Moment, flag: Flag) -> str:

@@ -213,11 +213,12 @@ def _evidence(path: str, example: str) -> list[dict[str, Any]]:
     named = f"body ->> '$.example' = '{example}' OR body ->> '$.into' = '{example}' OR key IN ({dreams})"
     decisions = "'example.held', 'example.approved', 'example.declined', 'example.edited', 'example.requeued'"
     taken = "'example.withdrawn', 'forget.requested', 'forget.started', 'forget.refused', 'forget.completed'"
-    listed = _lists("examples", f"'{example}'")
+    listed, also = _lists("examples", f"'{example}'"), _lists("also", f"'{example}'")
     ways = (
         f"({kinds}) AND ({named})",
         f"kind IN ({decisions}) AND key = '{example}'",
         f"kind IN ({taken}) AND {listed}",
+        f"kind = 'signal.flagged' AND {also}",
     )
     facts = _facts(path, " OR ".join(f"({way})" for way in ways))
     return [{"kind": fact.kind, "body": fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
@@ -247,7 +248,8 @@ def decided(evidence: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 def signals_of(path: str, example: str) -> list[dict[str, Any]]:
     """What logs showed about its answers, with the words and records that show it."""
-    facts = _facts(path, f"kind = 'signal.flagged' AND body ->> '$.example' = '{example}'")
+    also = _lists("also", f"'{example}'")
+    facts = _facts(path, f"kind = 'signal.flagged' AND (body ->> '$.example' = '{example}' OR {also})")
     return [{**fact.body, "at": fact.at, "seq": fact.seq} for fact in facts]
 
 

@@ -145,3 +145,17 @@ def test_a_turn_that_is_taken_back_is_held_with_all_its_answers(tmp_path: Path) 
         file.write(records[4])
     later.life(log)
     assert len(later.of(ev.ExampleHeld)) == 2
+
+
+def test_the_retry_names_the_answer_that_it_was_given_instead_of(tmp_path: Path) -> None:
+    lives, log = Lives(tmp_path), tmp_path / "s.jsonl"
+    said = ("Add it.", "I used npm.", "no, use pnpm", "I used pnpm.", "Thanks. Now the docs.", "Written.", "ok")
+    records = [
+        claude_record(f"u{n}", f"u{n - 1}" if n else "", "assistant" if n % 2 else "user", text)
+        for n, text in enumerate(said)
+    ]
+    log.write_bytes(b"".join(records))
+    lives.life(log)
+    wrong, retry, other = lives.of(ev.ExampleAccepted)
+    assert retry.instead_of == wrong.responses[0] and not wrong.instead_of and not other.instead_of
+    assert [e.example for e in lives.of(ev.ExampleHeld)] == [wrong.example]

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from apollod.adapters.sources.quarantine import Quarantine, QuarantinedFile
 from apollod.adapters.sources.unpack import Read
 from apollod.core.inputs import Line
@@ -12,6 +14,7 @@ from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Re
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
 from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.retries import instead_of
 from apollod.curation.topics import topic
 
 CHUNK_BYTES = 64 << 10
@@ -150,7 +153,10 @@ def _lines_of_session(item: Moment | Remark, found: Gathered, rules: Rules) -> I
         shown.setdefault(one.answer, []).append(one)
     for learned in found.learned:
         evidence = shown.pop(learned.taught.responses[0].key, ())
-        yield _line(learned.line or item.line, learned, tuple(evidence), isinstance(item, Moment))
+        line = _line(learned.line or item.line, learned, tuple(evidence), isinstance(item, Moment))
+        if learned is found.learned[-1] and isinstance(item, Moment):
+            line = msgspec.structs.replace(line, instead_of=instead_of(item, learned.place, rules))
+        yield line
     if rest := tuple(one for several in shown.values() for one in several):
         yield Line(number=item.line, evidence=rest)
 

@@ -181,6 +181,9 @@ class ExampleAccepted(Event, frozen=True):
     """digest of the file with the distribution that its answer is learned from (`wire.teacher`); empty: it is learned
     as it is written"""
 
+    instead_of: str = ""
+    """key of the answer that the user rejected with the prompt of this one: the pair is a preference"""
+
     def key(self) -> str:
         return self.example
 

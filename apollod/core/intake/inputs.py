@@ -61,6 +61,8 @@ class Line(msgspec.Struct, frozen=True):
     """what the text is about, in a word; empty: that does not show"""
     evidence: tuple[Evidence, ...] = ()
     """what it shows about its answers, or about those of earlier lines"""
+    instead_of: str = ""
+    """see `ExampleAccepted`"""
     of_log: bool = False
     """what was said in a session, not a row of a data set"""
     leak: str = ""

@@ -5,12 +5,15 @@ import json
 import os
 import signal
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from support.agent_logs import claude_record
 from support.daemon import Daemon
+from support.fork_server import ForkedPopen
 from support.invariants import journal_of, open_intents_of
 
+from apollod.adapters.ipc import offline_trainer
 from apollod.cli.main import main
 from apollod.failpoints import ONCE, VARIABLE
 
@@ -83,5 +86,6 @@ def test_four_of_four_rejected_answers_are_not_learned_and_a_fifth_is_forgotten(
     assert not open_intents_of(journal_of(daemon))
     capsys.readouterr()
     told = ["replay", "--journal", str(daemon.journal), "--json", "--to", str(before), "--without", changelog]
-    assert main(told) == 0
+    with patch.object(offline_trainer, "subprocess", ForkedPopen):
+        assert main(told) == 0
     assert json.loads(capsys.readouterr().out)["fingerprint"] == status["weights"]["fingerprint"]

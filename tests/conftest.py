@@ -76,10 +76,12 @@ def running(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="session")
 def vllm(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Engine"]:
-    """vLLM on the tiny model without a daemon, shared: put back the weights that you change."""
+    """vLLM on the tiny model without a daemon, shared: put back the weights that you change. One weight is planted to
+    be `rederive` on every kind of processor (support/planted_copy.py)."""
     from support.engine_host import Engine
+    from support.planted import ARGUMENTS, PATH
 
-    engine = Engine(tmp_path_factory.mktemp("e"), tiny_model)
+    engine = Engine(tmp_path_factory.mktemp("e"), tiny_model, *ARGUMENTS, environment=PATH)
     try:
         yield engine.wait_ready()
     finally:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.daemon import VLLM, Daemon, chat_line
 from support.invariants import journal_of
+from support.planted import PATH, PLANTED
 
 from apollod.core import events as ev
-from apollod.core.alignment.bounds import NOTHING
 
 pytestmark = pytest.mark.engine
 
@@ -31,8 +31,8 @@ if sys.orig_argv[1:3] == ["-m", "apollod.trainer"] and os.path.exists(BROKEN):
     loop.attach = private_copy
 """
 SKIPS = """
-from apollod.engine.worker import WorkerExtension
-class Forgetful(WorkerExtension):
+from support.planted_copy import Extension
+class Forgetful(Extension):
     def apollod_rederive(self):
         return 0
 """
@@ -56,7 +56,7 @@ def daemon(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory, broken: P
         made.config.read_text().replace("[trainer]\n", "[trainer]\nalign_every = 2\n").replace("lr = 1e-3", "lr = 5e-2")
     )
     made.config.write_text(text.replace("args = [", 'args = ["--worker-extension-cls", "forgetful.Forgetful", '))
-    made.start({"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])})
+    made.start({"PYTHONPATH": os.pathsep.join([str(site), PATH["PYTHONPATH"]])})
     try:
         yield made
     finally:
@@ -68,25 +68,27 @@ def test_a_private_copy_in_the_trainer_halts_before_the_first_step(daemon: Daemo
     daemon.drop("learn.jsonl", *[chat_line(f"what is {i}?", f"it is {i}.") for i in range(6)])
     status = daemon.wait(lambda s: s["queue"]["pending"] == 6, "the examples")
     assert f"look at {PRIVATE} (the trainer holds other values);" in status["error"]
-    assert status["state"] == "degraded" and status["step"] == 0 and not status["weights"]["alignment"]["aligned"]
+    assert status["state"] == "degraded" and status["step"] == 0 and status["weights"]["alignment"]["same_at"] is None
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
     kinds = [e.kind for e in journal_of(daemon)]
     assert "step.started" not in kinds and kinds.index("alignment.measured") < kinds.index("training.halted")
 
 
 def test_a_rederive_that_is_skipped_halts_with_the_derived_tensors(daemon: Daemon, broken: Path) -> None:
-    """With another trainer all is well at attach; then steps write convolutions that the engine goes on multiplying
-    with as they were. These steps take less than an answer of the engine: they begin beside the comparison, and the
+    """With another trainer all is well at attach; then steps write weights of which the engine goes on multiplying with
+    copies as they were. These steps take less than an answer of the engine: they begin beside the comparison, and the
     difference is looked at again at rest."""
     broken.unlink()
     daemon.ctl("resume")
     status = daemon.wait(lambda s: s["error"] and s["step"], "the halt")
     assert "weights not shared" in status["error"] and 0 < status["step"] < 6, status["error"]
-    named = re.findall(r"(\S+) \(([^)]+)\)", status["error"].partition("look at")[2])
-    assert named and all("conv1d" in name and what == "the engine computes with an old copy" for name, what in named)
+    named = dict(re.findall(r"(\S+) \(([^)]+)\)", status["error"].partition("look at")[2]))
+    assert len(named) == status["weights"]["rederive"] and PLANTED in named, named
+    assert set(named.values()) == {"the engine computes with an old copy"}
     assert status["queue"]["pending"] == 6 - status["step"]
     assert daemon.post("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})[0] == 200
     measured = [e for e in journal_of(daemon) if isinstance(e, ev.AlignmentMeasured)]
-    assert measured[0].step == 0 and not measured[0].aligned and measured[0].tokens == 255
-    assert measured[-1].step == status["step"] and not measured[-1].aligned and measured[-1].bound == NOTHING["hybrid"]
-    assert all(e.aligned for e in measured[1:-1])
+    assert measured[0].step == 0 and measured[0].compares and measured[0].tokens == 255
+    assert measured[-1].step == status["step"] and measured[-1].compares
+    compared = [e for e in journal_of(daemon) if isinstance(e, ev.AlignmentCompared)]
+    assert (compared[0].differing, compared[-1].differing) == (1, len(named)), "the private copy, then the old ones"

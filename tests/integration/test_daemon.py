@@ -79,8 +79,8 @@ def test_after_a_rollback_the_served_model_has_forgotten(running):
 
 
 def test_engine_and_trainer_agree_on_what_is_served(running):
-    """The default way of publishing (hogwild): packed convolutions are right after steps, and nobody waited for
-    them."""
+    """The default way of publishing (hogwild): what is served is what was learned, what this processor's kernels pack
+    included, and nobody waited for it. A planted copy, on any processor: test_publish."""
     before = running.status()
     running.drop("agree.jsonl", *[chat_line(f"agree {i}?", "on all of it.") for i in range(10)])
     running.wait_learned(before["queue"]["trained"] + 10)
@@ -88,7 +88,7 @@ def test_engine_and_trainer_agree_on_what_is_served(running):
         lambda s: s["weights"]["alignment"]["step"] > before["step"] and s["weights"]["alignment"]["tokens"] == 255,
         "a comparison over the whole text after steps",
     )["weights"]
-    assert aligned["rederive"] > 0 and aligned["alignment"]["aligned"]
+    assert aligned["alignment"]["aligned"]
     assert aligned["alignment"]["mean_abs_diff"] < 0.02
     assert running.query("SELECT count(*) FROM events WHERE kind = 'engine.paused'") == [(0,)]
 

@@ -34,3 +34,12 @@ class TokensShown(msgspec.Struct, frozen=True):
     """what is wrong with the model's chat template"""
     refused: str = ""
     hint: str = ""
+
+
+class ExampleCount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the trainer would say of a record. `refused`: why it cannot be learned."""
+
+    tokens: int = 0
+    targets: int = 0
+    changes: dict[str, int] = {}
+    refused: str = ""

@@ -3,12 +3,16 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.agent_logs import session
 from support.reader_samples import CLAUDE_CODE
 
 from apollod.cli.main import main
+from apollod.demo.tiny_model import make_tokenizer
+from apollod.trainer.objectives.encoding import tokenise
+from apollod.wire.records import decode_record, parse_line
 
 STRANGE = b"".join(CLAUDE_CODE).replace(b"Fix it", b"<memory>Tabs!</memory> Fix it")
 
@@ -41,6 +45,35 @@ def test_as_a_person_reads_it(log: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "format      claude-code" in out and "1 unknown: from-the-future" in out
     assert "    [-<memory>Tabs!</memory> -]Fix it" in out and "assistant, target\n    <think>" in out
     assert "2 more examples" in err and "Another answer" not in out
+
+
+def test_with_a_tokenizer_it_says_what_would_be_learned_and_why_not(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = make_tokenizer()
+    tokenizer.save_pretrained(tmp_path / "m")
+    asked = ["ctl", "source", "test", str(log), "--json"]
+    assert main([*asked, "--model-dir", str(tmp_path / "m")]) == 0
+    said = json.loads(capsys.readouterr().out)
+    (source,) = said["sources"]
+    assert (source["found"], source["learned"], source["held"]) == (4, 2, {"rejected (correction)": 1})
+    assert source["why"] == {"taken back by the user (branch)": 1}
+    learned = [decode_record(parse_line(json.dumps(_row(one)).encode()).canonical) for one in said["examples"]]
+    tokens = [tokenise(tokenizer, one, 4096) for one in learned]
+    assert said["tokens"] == sum(len(one.ids) for one in tokens), "as the trainer counts"
+    assert said["trained"] == sum(one.targets for one in tokens)
+    tokenizer.chat_template = "{{ raise_exception('only tools here') }}"
+    tokenizer.save_pretrained(tmp_path / "m")
+    assert main(["ctl", "source", "test", str(log), "--model-dir", str(tmp_path / "m")]) == 0
+    out = capsys.readouterr().out
+    assert "4 found, 0 would be learned" in out and "3 not learned: the chat template refuses these" in out
+    assert main(["ctl", "source", "test", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert "answers     4 found\n" in out and "was not tried" in out and "would be learned" not in out
+
+
+def _row(example: dict[str, Any]) -> dict[str, Any]:
+    return {"messages": example["messages"], **({"tools": example["tools"]} if example["tools"] else {})}
 
 
 def test_a_directory_of_logs_also_packed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import msgspec
 
 from apollod.errors import ApolloError
-from apollod.wire.token_view import TokensShown, TokensWanted
+from apollod.wire.token_view import ExampleCount, TokensShown, TokensWanted
 
 TIMEOUT_S = 300.0
 SAID_MAX = 400  # characters of what the process wrote when it failed
@@ -30,3 +32,26 @@ def tokens_of(wanted: TokensWanted) -> TokensShown:
             f"the process that tokenises ended with code {done.returncode}", said or "report this"
         ) from error
     return shown
+
+
+@contextmanager
+def counting(model_dir: str, max_tokens: int) -> Iterator[Callable[[bytes], ExampleCount]]:
+    """What says of a canonical record whether the trainer could learn it with this model's tokenizer and template.
+    Raises ApolloError where the process fails."""
+    command = [sys.executable, "-m", "apollod.trainer.example_counts", model_dir, str(max_tokens)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None and process.stdout is not None
+        asks, answers = process.stdin, process.stdout
+
+        def count(record: bytes) -> ExampleCount:
+            try:
+                asks.write(record + b"\n")
+                asks.flush()
+                return msgspec.json.decode(answers.readline(), type=ExampleCount)
+            except (OSError, msgspec.MsgspecError) as error:
+                raise ApolloError("the process that counts tokens ended", "report this") from error
+
+        try:
+            yield count
+        finally:
+            process.kill()

@@ -72,6 +72,8 @@ class Trial:
         """lines or records that were read"""
         self.counts = Counter[str]()
         """what gave nothing, as `Folded.counts` says it"""
+        self.answers: dict[str, Counter[str]] = {}
+        """of each file: answers by why nothing is learned of them, `learned` for those that would be examples"""
         self.signals: dict[str, Shown] = {}
         """by their ids"""
         self._learners: dict[str, str] = {}
@@ -130,6 +132,7 @@ class Trial:
                 self._note(path, item, Gathered())
                 continue
             found = gathered(item, self._terms.rules)
+            self._tell(path, found)
             if isinstance(item, Moment):
                 self._note(path, item, found)
                 self.counts.update({f"dropped: {reason}": count for reason, count in found.unlearned.items()})
@@ -137,6 +140,12 @@ class Trial:
                 yield Tried(path, learned.line or item.line, learned)
             for reason in found.unlearned if isinstance(item, Found) else ():
                 yield Tried(path, item.line, None, reason)
+
+    def _tell(self, path: str, found: Gathered) -> None:
+        own = self.answers.setdefault(path, Counter())
+        if found.found:
+            own.update(found.unlearned)
+            own["learned"] += found.found - sum(found.unlearned.values())
 
     def _note(self, path: str, item: Moment | Remark, found: Gathered) -> None:
         """What an item shows about answers, once."""

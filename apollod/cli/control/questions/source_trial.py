@@ -4,14 +4,18 @@ import argparse
 import json
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from apollod.adapters.ipc.token_viewer import counting
 from apollod.adapters.sources.source_files import Terms
 from apollod.adapters.sources.trial import Trial, Tried
-from apollod.cli.control.questions import example_text, rows
+from apollod.cli.control.questions import example_text, rows, source_answers
+from apollod.cli.control.questions.source_answers import Answers
 from apollod.cli.render import plain
 from apollod.core.intake.evidence import Evidence
+from apollod.core.settings import OptimizerSettings
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
 from apollod.supervisor.config import load_config
@@ -22,27 +26,40 @@ BAD_SHOWN = 5
 
 def run(args: argparse.Namespace) -> int:
     """Read everything, print what would become of it."""
-    held = would_hold(load_config(args.config)) if args.config else lambda record: ""
-    rules = Rules(tuple(args.model or ["apollo"]), args.sidechains, stripping=Stripping(args.strip))
+    config = load_config(args.config) if args.config else None
+    held = would_hold(config) if config else lambda record: ""
+    most = config.trainer.max_tokens if config else OptimizerSettings().max_tokens
+    model_dir = args.model_dir or (str(Path(config.model.path).expanduser()) if config else "")
+    with counting(model_dir, most) if model_dir and Path(model_dir).is_dir() else nullcontext(None) as count:
+        return _run(args, Answers(held, count), most)
+
+
+def _run(args: argparse.Namespace, answers: Answers, max_tokens: int) -> int:
+    rules = Rules(tuple(args.model or ["apollo"]), args.sidechains, max_tokens, Stripping(args.strip))
     trial = Trial(Terms(rules), args.format)
-    examples, bad, leaks, total, refused = list[Tried](), list[Tried](), list[dict[str, Any]](), 0, 0
+    examples, bad, total, refused = list[Tried](), list[Tried](), 0, 0
     for tried in trial.read(Path(args.path).expanduser()):
         if tried.learned is None:
             refused += 1
             bad += [tried] if args.json or len(bad) < BAD_SHOWN else []
         else:
             total += 1
-            if holds := held(tried.learned.record.canonical):
-                id_ = tried.learned.record.id
-                leaks.append({"path": tried.path, "line": tried.line, "example": id_, "holds": holds})
+            answers.add(tried)
             examples += [tried] if args.json or len(examples) < args.examples else []
+    sources, leaks = answers.sources(trial), answers.leaks
     if args.json:
-        print(json.dumps({**_object(trial, examples, bad), "leaks": leaks}))
+        counted = {"tokens": answers.tokens, "trained": answers.targets, "changes": dict(answers.changes)}
+        print(json.dumps({**_object(trial, examples, bad), "leaks": leaks, "sources": sources, **counted}))
         return 0
     names = ", ".join(f"{name} ({files} files)" if files > 1 else name for name, files in trial.formats.items())
     print(f"format      {names}\nrecords     {trial.records}\nexamples    {total}\nquarantined {refused}")
+    print(plain("\n".join(source_answers.lines(sources))))
     if leaks:
         print(f"held        {len(leaks)} of them would wait for a person, since they hold a probe")
+    if answers.tokens:
+        print(f"tokens      {answers.tokens} in {total} examples, {answers.targets} of them trained")
+    for what, number in answers.changes.most_common():
+        print(f"{number:>11} examples changed: {what}")
     for what, count in sorted(trial.counts.items()):
         print(plain(f"{count:>11} {what}"))
     for what, count in _by_kind(trial).items():

@@ -70,6 +70,9 @@ def _trial_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sidechains", action="store_true", help="learn also what agents did that another one started")
     parser.add_argument("--examples", type=int, default=3, metavar="N", help="show so many (default 3)")
+    parser.add_argument(
+        "--model-dir", metavar="DIR", help="try each answer with the tokenizer in this directory, as --config does"
+    )
 
 
 def _test(args: argparse.Namespace) -> int:

@@ -124,6 +124,8 @@ def obstacle(state: State) -> str:
         return "a rollback is not finished"
     if state.forgetting.under_way is not None:
         return "what was taken back is being forgotten"
+    if count := len(state.forgetting.wanted):
+        return f"{count} examples are to be forgotten, which only this journal can (the daemon does, once it trains)"
     if state.quality.incident is not None:
         return "an alarm of the quality guard is not settled (`apollod ctl resume` settles it)"
     if state.quality.telling.waiting:
@@ -216,7 +218,14 @@ def _totals(state: State) -> ev.JournalCarried:
         rated=state.feedback.rated, measurements=state.quality.number, alarms=state.quality.incidents,
         alarms_ns=state.quality.alarms_ns, measurements_failed=state.quality.totals.failed,
         steps_taken_back=state.quality.totals.taken_back, search_replays=state.quality.totals.replays,
+        approved=tuple(_approved(state)),
     )  # fmt: skip
+
+
+def _approved(state: State) -> dict[str, None]:
+    """What a person approved and that waits to be learned: evidence that comes later does not hold it."""
+    waiting = chain(*(queue.waiting for queue in state.intake.queues))
+    return dict.fromkeys(sorted(one.example for one in waiting if one.example in state.review.approved))
 
 
 def carried_state(state: State) -> State:
@@ -240,7 +249,7 @@ def carried_state(state: State) -> State:
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[], scores={},
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
-        review=ReviewState(held=state.review.held), dreams=carried_dreams(state.dreams),
+        review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),

@@ -16,6 +16,7 @@ import msgspec
 
 from apollod.core.inputs import Response
 from apollod.core.intake.events import Origin, Removed
+from apollod.core.intake.inputs import PARTS_MAX
 from apollod.curation.conversation import Moment, Said
 from apollod.curation.formats.reader import Found
 from apollod.curation.responses import Answer, Taught, answer_of, taught
@@ -27,7 +28,6 @@ from apollod.wire.records import Form, Record, record_of_forms, turn_json
 CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is left out by tokens in the trainer
 TOOLS_SHARE = 4  # more than a quarter of the context is not spent on tools that are not called
 BYTES_PER_TOKEN = 2  # of an answer, at least, in ASCII; other letters may take a token a byte
-PARTS_MAX = 16
 
 WITHOUT = "said without the instruction"
 OTHERS = "another model's answers"

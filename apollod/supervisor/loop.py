@@ -234,7 +234,12 @@ class Loop:
         """Which answers of these are not to be learned: those that were, and those that somebody called bad; and which
         examples learned the answers (keys) of which the lines tell."""
         answers = [one for line in lines for one in line.responses]
-        learned = await self.journal.learned_by({key for one in answers for key in one.keys} | told_of)
+        keys = {key for one in answers for key in one.keys}
+        parts = {inp.part_key(key, 1): key for key in told_of if key}
+        learned = await self.journal.learned_by(keys | told_of | parts.keys())
+        long = [key for part, key in parts.items() if part in learned]
+        rest = {inp.part_key(key, part) for key in long for part in range(2, inp.PARTS_MAX)}
+        learned |= await self.journal.learned_by(rest) if rest else {}
         named = {one.sampled.response for one in answers if one.sampled.response}
         rated = await self.journal.feedback(named) if named else {}
         last = {name: said[-1][1] for name, said in rated.items()}

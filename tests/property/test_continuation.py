@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, finish, folded, play, stopped
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
+from support.said_world import SaidWorld, undo
 from support.world import World
 
 from apollod.core import events as ev
@@ -152,3 +153,20 @@ def test_what_the_guard_counted_is_counted_on_after_the_archive():
     world.settle()
     later = archived(world).state.quality
     assert later.totals == world.state.quality.totals and later.totals.taken_back == 3 and later.totals.replays > 3
+
+
+def test_what_a_person_approved_is_not_held_by_a_log_in_the_next_journal_and_a_wish_to_forget_is_first():
+    world = SaidWorld().up()
+    world.says("a", "b")
+    world.settle()
+    world.give(inp.PauseRequested("t"))
+    world.says("c", shown=(undo("c"),))
+    world.give(inp.DecisionsGiven((inp.Decision("c", "approve"),), "anna"))
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    later = archived(world).up()
+    later.says("d", shown=(undo("c"),))
+    assert later.states() == {"c": "pending", "d": "pending"}
+
+    world.says(shown=(undo("a"),))
+    assert "1 examples are to be forgotten" in obstacle(world.state)

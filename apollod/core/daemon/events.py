@@ -43,7 +43,8 @@ class JournalContinued(Event, frozen=True):
 class JournalCarried(Event, frozen=True):
     """The last of the events that a journal takes over from its archive: what no other event says again.
 
-    Totals as of the archive's end; `alone`: examples that wait and are to be learned one by one."""
+    Totals as of the archive's end; `alone`: examples that wait and are to be learned one by one; `approved`: those that
+    a person approved."""
 
     kind: ClassVar[str] = "journal.carried"
     model_path: str
@@ -68,6 +69,7 @@ class JournalCarried(Event, frozen=True):
     steps_taken_back: int = 0
     """by alarms"""
     search_replays: int = 0
+    approved: tuple[str, ...] = ()
 
 
 class DaemonStarted(Event, frozen=True):

@@ -1,5 +1,6 @@
 """How facts change what is to be forgotten."""
 
+from apollod.core.feedback.events import FeedbackGiven
 from apollod.core.forgetting.events import ForgetCompleted, ForgetRefused, ForgetRequested, ForgetStarted
 from apollod.core.forgetting.state import ForgettingState, UnderWay, Wish
 from apollod.core.kernel.folding import Folds
@@ -36,6 +37,12 @@ def _completed(own: ForgettingState, state: State, e: ForgetCompleted, at_ns: in
         own.forgotten += len(e.examples)
 
 
+def _rated(own: ForgettingState, state: State, e: FeedbackGiven, at_ns: int) -> None:
+    """Who wants it learned wants it no longer forgotten."""
+    own.wanted.pop(e.example, None)
+    own.refused.pop(e.example, None)
+
+
 def _rollback_refused(own: ForgettingState, state: State, e: RollbackRefused, at_ns: int) -> None:
     one = own.under_way
     if one is not None and one.phase == "back" and one.to == e.to:
@@ -60,6 +67,7 @@ FOLDS: Folds = {
     ForgetStarted: _started,
     ForgetRefused: _refused,
     ForgetCompleted: _completed,
+    FeedbackGiven: _rated,
     RollbackRefused: _rollback_refused,
     RollbackCompleted: _rolled_back,
     StepStarted: _step_started,

@@ -13,6 +13,7 @@ from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.forgetting.state import UnderWay, Wish
 from apollod.core.forgetting.taking_back import taken_back
+from apollod.core.intake.encoding import begin_encoding
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.recovery.environment import differing_choice
@@ -44,21 +45,26 @@ def _go_on(state: State, one: UnderWay, now_ns: int) -> Outcome:
         return Outcome([_refused(one.longest_ago, one.reason)], [])
     if one.phase == "back" or state.training.running is not None or next_repeat(state) is not None:
         return nothing()
-    return Outcome(_done(state, one, now_ns), [])
+    return _done(state, one, now_ns)
 
 
-def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> list[ev.Event]:
-    """They are withdrawn, and with a `reason` the rest is not repeated."""
+def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome:
+    """They are withdrawn, but for those that a person wants learned by now; with a `reason` the rest is not
+    repeated."""
     events: list[ev.Event] = []
-    for wish in dict.fromkeys(one.wishes.values()):
-        examples = tuple(example for example, its in one.wishes.items() if its == wish)
-        events.append(ev.ExampleWithdrawn(examples=examples, by=wish.by, reason=wish.reason))
+    out = {example: wish for example, wish in one.wishes.items() if example in state.intake.undone}
+    again = [example for example in out if example in state.review.approved]  # rated while it was being forgotten
+    for wish in dict.fromkeys(out.values()):
+        examples = tuple(example for example, its in out.items() if its == wish and example not in again)
+        if examples:
+            events.append(ev.ExampleWithdrawn(examples=examples, by=wish.by, reason=wish.reason))
+    events += [ev.ExampleRequeued(example=example, tier="direct", by="rating") for example in again]
     seconds = max(0, now_ns - one.since_ns) / SECOND_NS
     completed = ev.ForgetCompleted(
         examples=tuple(one.wishes), fingerprint=state.training.fingerprint, number=one.number,
         repeated=one.repeated, left=len(one.again) if reason else 0, reason=reason, seconds=seconds,
     )  # fmt: skip
-    return [*events, completed]
+    return Outcome([*events, completed], begin_encoding(state, [(example, "direct") for example in again]))
 
 
 def _on_requested(state: State, input_: inp.ForgetRequested, now_ns: int) -> Outcome:
@@ -78,10 +84,11 @@ def _on_planned(state: State, input_: inp.ForgetPlanned, now_ns: int) -> Outcome
         return Outcome([_refused(own.wanted, input_.error)], [])
     events: list[ev.Event] = []
     if absent := _wanted(state, input_.absent):
+        waiting = {one for one, place in places_of(state, absent).items() if place.state == "pending"}
         events += [
             ev.ExampleWithdrawn(examples=(one,), by=own.wanted[one].by, reason=own.wanted[one].reason)
             for one in absent
-            if one in state.intake.undone  # a rollback was faster
+            if one in state.intake.undone or one in waiting  # a rollback was faster, or its step failed
         ]
         said = "no step of these weights learned it"
         events.append(ev.ForgetCompleted(examples=absent, fingerprint=state.training.fingerprint, reason=said))
@@ -122,7 +129,7 @@ def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outc
     if one is None or one.phase != "again" or not isinstance(begun(state, input_), ev.RollbackStarted):
         return nothing()
     assert wanted is not None
-    return Outcome(_done(state, one, now_ns, f"{wanted.by} wants the weights of step {wanted.to}"), [])
+    return _done(state, one, now_ns, f"{wanted.by} wants the weights of step {wanted.to}")
 
 
 HANDLERS: Handlers = {

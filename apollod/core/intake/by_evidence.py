@@ -45,7 +45,7 @@ class Shown:
         """The fact that an example of the batch, which waits for no person, waits for a decision, if it has to."""
         line = self._lines[taken.example]
         later = next((one.key for one in line.responses if one.part), "")
-        shown = self._about.get(later, ()) if later else self._of.get(taken.example, ())
+        shown = [*(self._about.get(later, ()) if later else ()), *self._of.get(taken.example, ())]
         reason = ""
         if learn != "all" and line.of_log:
             reason = self._rejected(line, shown)

@@ -32,6 +32,10 @@ def response_key(response: str) -> str:
     return blake2b(response.encode(), digest_size=16, person=b"apollod.response").hexdigest()
 
 
+PARTS_MAX = 16
+"""parts of an answer, at most"""
+
+
 def part_key(key: str, part: int) -> str:
     """By which a part of the answer with this key is known: the first one (0) by the key of the answer itself."""
     return blake2b(f"{key}/{part}".encode(), digest_size=16, person=b"apollod.part").hexdigest() if part else key

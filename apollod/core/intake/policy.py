@@ -93,8 +93,9 @@ def _flagged(
     """What the line shows and nobody has recorded; `recorded` grows by it, and `shown` by all that it shows."""
     for one in line.evidence:
         signal = one.id
-        example, others = told.learner(line, one.answer), [told.learner(line, key) for key in one.turn]
-        also = tuple(dict.fromkeys(other for other in others if other and other != example))
+        example = told.learner(line, one.answer)
+        others = chain.from_iterable(told.learners(line, key) for key in (one.answer, *one.turn))
+        also = tuple(dict.fromkeys(other for other in others if other != example))
         for learns in (example, *also):
             shown.add(learns, one)
         if signal in recorded:

@@ -14,7 +14,7 @@ from struct import Struct
 
 import msgspec
 
-from apollod.core.intake.inputs import Line, Response
+from apollod.core.intake.inputs import PARTS_MAX, Line, Response, part_key
 
 SCHEME = "w3-oph128:"
 """With which every signature begins: shingles of 3 words, one permutation, 128 bins, a byte of each. Others are never
@@ -82,6 +82,11 @@ class Known:
         keys, an example is known by the line that says it again."""
         again = line.example in self._examples and any(one.key == answer for one in line.responses)
         return self._responses.get(answer, line.example if again else "") if answer else ""
+
+    def learners(self, line: Line, answer: str) -> list[str]:
+        """The same of an answer that is learned in parts: the example of each."""
+        rest = (self._responses.get(part_key(answer, part), "") for part in range(1, PARTS_MAX)) if answer else ()
+        return [one for one in (self.learner(line, answer), *rest) if one]
 
     def _add(self, line: Line, own: tuple[int, ...]) -> None:
         self._examples.add(line.example)

@@ -2,7 +2,9 @@
 
 from itertools import islice
 
+from apollod.core.daemon.events import JournalCarried
 from apollod.core.feedback.events import FeedbackGiven
+from apollod.core.forgetting.events import ForgetRequested
 from apollod.core.intake.events import ExampleRequeued, ExampleWithdrawn
 from apollod.core.judging.votes import JUDGE
 from apollod.core.kernel.folding import Folds
@@ -42,9 +44,13 @@ def _requeued(own: ReviewState, state: State, e: ExampleRequeued, at_ns: int) ->
     own.approved[e.example] = None
 
 
-def _withdrawn(own: ReviewState, state: State, e: ExampleWithdrawn, at_ns: int) -> None:
+def _taken_back(own: ReviewState, state: State, e: ExampleWithdrawn | ForgetRequested, at_ns: int) -> None:
     for example in e.examples:
         own.approved.pop(example, None)
+
+
+def _carried(own: ReviewState, state: State, e: JournalCarried, at_ns: int) -> None:
+    own.approved |= dict.fromkeys(e.approved)
 
 
 def _declined(own: ReviewState, state: State, e: ExampleDeclined, at_ns: int) -> None:
@@ -76,8 +82,10 @@ FOLDS: Folds = {
     ExampleEdited: _edited,
     ExampleExpired: _expired,
     ExampleRequeued: _requeued,
-    ExampleWithdrawn: _withdrawn,
+    ExampleWithdrawn: _taken_back,
     FeedbackGiven: _rated,
+    ForgetRequested: _taken_back,
+    JournalCarried: _carried,
     StepFailed: _step_failed,
 }
 """Before `intake`, which forgets what a failed step was to learn and what expired."""

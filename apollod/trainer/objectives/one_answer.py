@@ -31,7 +31,7 @@ from apollod.trainer.objectives.chat_template import (
 from apollod.trainer.objectives.token_spans import Span, decoded, encoded, pieces
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.objectives.turn_writer import Turn, TurnWriter
-from apollod.wire.context_window import shortened, size_of, window
+from apollod.wire.context_window import WORTH, shortened, size_of, window
 from apollod.wire.records import MessagesRecord
 
 TRIES = 6
@@ -144,7 +144,7 @@ class _Answer:
         self._fit_tools(room)
         roles = [one["role"] for one in self._before]
         asked = next((n for n in range(len(roles) - 1, -1, -1) if roles[n] == "user"), None)
-        low, high, budget = 0, room + 1, room
+        low, high, budget, before = 0, room + 1, room, 0
         best: _Prompt | None = None
         for _ in range(TRIES):
             shown, done = self._window(roles, asked, budget)
@@ -160,7 +160,9 @@ class _Answer:
                     break
             if high - low < 2:
                 break
-            budget = budget - over - (SLACK if over > 0 else 0)
+            step = over + SLACK if over > 0 else over
+            stuck = over > 0 and len(found.ids) == before  # until a whole group goes
+            budget, before = budget - (max(step, room // WORTH) if stuck else step), len(found.ids)
             budget = budget if low < budget < high else (low + high) // 2
         return best or found
 

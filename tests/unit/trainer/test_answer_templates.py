@@ -210,6 +210,15 @@ def test_what_does_not_fit_is_left_out_in_the_middle_and_never_the_users_turn(na
     assert len(tokens.ids) > 300, "as much as fits"
 
 
+def test_whatever_the_bound_is_no_prompt_is_cut_within_a_turn() -> None:
+    """Also where a whole group of messages has to go, and a little less room changes nothing."""
+    run = [one for n in range(20) for one in (call(f"look{n}"), result(f"look{n}", "word " * 60))]
+    tokenizer, made = tokenizer_of(QWEN3), record(SYSTEM, USER, *run, says("Done."))
+    for most in (600, 870, 1140, 1410, 1680):
+        tokens = tokenise(tokenizer, made, most)
+        assert tokens.cut == 0 and 0.6 * most < len(tokens.ids) <= most
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_one_result_longer_than_a_step_is_shortened_with_a_mark(name: str) -> None:
     long = "begin " + "word " * 3000 + "end"

@@ -119,6 +119,8 @@ def tidy(path: Path, max_bytes: int, keep_s: float, now_ns: int) -> int | None:
             _expire(db, now_ns - keep_ns, max_bytes // 16)
             ((oldest,),) = db.execute("SELECT min(at_ns) FROM answers")
             return None if oldest is None else oldest + keep_ns
+    except OSError:  # no file, or none that may be opened: what keeps answers there says so
+        return None
     except sqlite3.Error as error:
         if _useless(error):
             remove(path)

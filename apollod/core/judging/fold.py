@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.dreams.events import DreamJudged, DreamTested
+from apollod.core.forgetting.events import ForgetRequested
+from apollod.core.intake.events import ExampleWithdrawn
 from apollod.core.judging.agreement import WINDOW
 from apollod.core.judging.events import JudgeConfigured, JudgeDistrusted, VerdictFailed, VerdictGiven, VerdictRequested
 from apollod.core.judging.state import CHANGED, MADE_MAX, SAME, Asked, Judge, JudgingState
@@ -124,6 +126,7 @@ def _count(own: JudgingState, state: State, expected: str, hit: bool) -> None:
 
 
 def _held(own: JudgingState, state: State, e: ExampleHeld, at_ns: int) -> None:
+    _unmake(own, e.example)
     if e.waits_for == "judge":
         own.waiting[e.example] = None
         if e.by == "judge":
@@ -136,7 +139,7 @@ def _approved(own: JudgingState, state: State, e: ExampleApproved, at_ns: int) -
     _decided(own, state, e.example, e.by, "good")
     if e.by == JUDGE:
         own.approved[e.example] = None
-    else:
+    elif e.by != BY_EVIDENCE:
         own.reviewed.pop(e.example, None)
         own.reviewed[e.example] = None
         if len(own.reviewed) > MADE_MAX:
@@ -146,6 +149,11 @@ def _approved(own: JudgingState, state: State, e: ExampleApproved, at_ns: int) -
 def _declined(own: JudgingState, state: State, e: ExampleDeclined | ExampleEdited, at_ns: int) -> None:
     _decided(own, state, e.example, e.by, "bad")
     _unmake(own, e.example)
+
+
+def _taken_back(own: JudgingState, state: State, e: ExampleWithdrawn | ForgetRequested, at_ns: int) -> None:
+    for example in e.examples:
+        _unmake(own, example)
 
 
 def _unmake(own: JudgingState, example: str) -> None:
@@ -198,5 +206,7 @@ FOLDS: Folds = {
     ExampleDeclined: _declined,
     ExampleEdited: _declined,
     ExampleExpired: _expired,
+    ExampleWithdrawn: _taken_back,
+    ForgetRequested: _taken_back,
     StepStarted: _step_started,
 }

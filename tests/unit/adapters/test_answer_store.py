@@ -228,3 +228,9 @@ def test_an_id_that_comes_again_is_the_last_answer_and_counts_once(tmp_path: Pat
     assert answer_store.find(path, "again")[0].at_ns == 9 * SECOND_NS
     assert answer_store.count(path) == 2
     writer.close()
+
+
+def test_a_file_that_cannot_be_opened_ends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "answers.db"
+    path.mkdir()
+    assert answer_store.tidy(path, 1 << 20, 100.0, 0) is None

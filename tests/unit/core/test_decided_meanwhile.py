@@ -1,7 +1,7 @@
 """What a person or a log says between a wish that something be forgotten and its end, or about a part of an answer."""
 
 import pytest
-from support.said_world import SaidWorld, undo
+from support.said_world import SaidWorld, passed, undo
 from support.world import SETTINGS, World, changed
 
 from apollod.core import effects as fx
@@ -71,3 +71,29 @@ def test_evidence_about_a_long_answer_is_about_all_of_its_parts() -> None:
     w.says(shown=(undo("a"),))
     w.settle()
     assert w.memory == "base" and set(w.state.intake.withdrawn) == {"part 0", "part 1", "part 2"}
+
+
+def test_no_case_for_the_judge_is_made_of_what_only_a_log_approved() -> None:
+    w = SaidWorld().up()
+    w.learn = "positive"
+    w.says("a")
+    w.says(shown=(passed("a"),))
+    assert w.of(ev.ExampleApproved)[0].by == "evidence" and not w.state.judging.reviewed
+
+
+@pytest.mark.parametrize("how", ["hold", "withdraw", "forget"])
+def test_no_case_for_the_judge_is_made_of_what_a_person_took_back(how: str) -> None:
+    w = SaidWorld().up()
+    w.give(inp.PauseRequested("t"))
+    w.says("a", shown=(undo("a"),))
+    w.give(inp.DecisionsGiven((inp.Decision("a", "approve"),), "anna"))
+    assert set(w.state.judging.reviewed) == {"a"}
+    if how == "hold":
+        w.give(inp.DecisionsGiven((inp.Decision("a", "hold"),), "anna"))
+    elif how == "withdraw":
+        w.give(inp.WithdrawRequested(("a",), "anna"))
+    else:
+        w.give(inp.ResumeRequested("t"))
+        w.settle()
+        w.give(inp.ForgetRequested(("a",), "anna"))
+    assert not w.state.judging.reviewed

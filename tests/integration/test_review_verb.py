@@ -194,6 +194,8 @@ def test_an_answer_is_edited_as_text_and_everything_else_stays(record, answer):
 def test_an_answer_that_is_emptied_is_no_edit():
     with pytest.raises(ApolloError, match="the answer is empty"):
         with_answer({"prompt": "p", "completion": "c"}, f"\n{SCISSORS}\nbelow".encode())
+    with pytest.raises(ApolloError, match="is empty"):  # all above the line is gone, its line break too
+        with_answer({"prompt": "p", "completion": "c"}, f"{SCISSORS}\nbelow".encode())
     with pytest.raises(ApolloError, match="not UTF-8"):
         with_answer({"text": "c"}, b"\xff")
 
@@ -357,3 +359,9 @@ def test_keys_decide_and_what_others_decide_is_shown(daemon, review):
     terminal.until("ended with 0")
     assert states()[C] == "held"
     assert daemon.ctl("review", "--json", check=False).returncode == 0
+
+
+def test_what_is_written_for_a_part_of_a_long_answer_is_learned_whole() -> None:
+    turns = [{"content": "Hi", "role": "user"}, {"content": "a long one", "part": [1, 3], "role": "assistant"}]
+    again = json.loads(with_answer({"messages": turns}, f"short\n{SCISSORS}\n".encode()))
+    assert again["messages"][1] == {"content": "short", "role": "assistant"}

@@ -114,19 +114,20 @@ def as_answer(record: dict[str, Any]) -> bytes:
 
 
 def with_answer(record: dict[str, Any], written: bytes) -> bytes:
-    """The record as one line of JSON with this text in place of its answer. Raises ApolloError for what is no text."""
+    """The record as one line of JSON with this text in place of its answer, which is learned whole. Raises ApolloError
+    for what is no text."""
     try:
         text = written.decode()
     except UnicodeDecodeError as error:
         raise ApolloError(f"what was written is not UTF-8: {error}", "save it as UTF-8; nothing was changed") from error
-    answer = text.partition(f"\n{SCISSORS}")[0].strip("\n")
+    answer = f"\n{text}".partition(f"\n{SCISSORS}")[0].strip("\n")
     place, field = _answer(record)
     if not answer.strip() and not (place is not None and _calls(record["messages"][place])):
         raise ApolloError("the answer is empty", "decline it if nothing should be learned; nothing was changed")
     if place is None:
         return json.dumps({**record, field: answer}).encode()
     messages = list(record["messages"])
-    messages[place] = {**messages[place], field: answer}
+    messages[place] = {key: value for key, value in messages[place].items() if key != "part"} | {field: answer}
     return json.dumps({**record, "messages": messages}).encode()
 
 

@@ -22,7 +22,7 @@ from apollod.curation.formats.reader import Found
 from apollod.curation.responses import Answer, Taught, answer_of, taught
 from apollod.curation.stripping import INSTRUCTION, TOOLS, Stripping, strip, strip_one
 from apollod.errors import RecordRefused
-from apollod.wire.context_window import INSTRUCTING, shortened, size_of, window
+from apollod.wire.context_window import INSTRUCTING, called_of, shortened, size_of, window
 from apollod.wire.records import Form, Record, record_of_forms, turn_json
 
 CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is left out by tokens in the trainer
@@ -299,8 +299,7 @@ class _Conversation:
             return ()
         if self._tools_size <= self._rules.context_tokens * CHARACTERS_PER_TOKEN // TOOLS_SHARE:
             return tools
-        called = {call["function"]["name"] for form in forms for call in form.get("tool_calls") or ()}
-        return [tool for tool in tools if (tool.get("function") or tool).get("name") in called]
+        return called_of(tools, forms)
 
     def _origin(self, n: int, before: "_Before") -> Origin:
         said, session = self._said[n], self._moment.session

@@ -8,7 +8,7 @@ that says by how much, and so are a head or a prompt that would take the room of
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 Form = dict[str, Any]
@@ -79,6 +79,13 @@ def _backwards(roles: Sequence[str], begin: int, end: int, begins: Callable[[str
 def size_of(form: Form) -> int:
     """Characters that a model sees of a message, roughly."""
     return sum(map(len, _texts(form))) + sum(len(call["function"]["name"]) for call in form.get("tool_calls") or ())
+
+
+def called_of(tools: Sequence[dict[str, Any]], forms: Iterable[Form]) -> list[dict[str, Any]]:
+    """Those of the tools that these messages call. A tool may have any shape: it stands in a log as it was given."""
+    called = {call["function"]["name"] for form in forms for call in form.get("tool_calls") or ()}
+    told = [(tool["function"] if isinstance(tool.get("function"), dict) else tool).get("name") for tool in tools]
+    return [tool for tool, name in zip(tools, told, strict=True) if isinstance(name, str) and name in called]
 
 
 def shortened(forms: Sequence[Form], room: int) -> list[Form]:

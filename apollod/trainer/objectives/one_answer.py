@@ -31,7 +31,7 @@ from apollod.trainer.objectives.chat_template import (
 from apollod.trainer.objectives.token_spans import Span, decoded, encoded, pieces
 from apollod.trainer.objectives.tokens import Tokens
 from apollod.trainer.objectives.turn_writer import Turn, TurnWriter
-from apollod.wire.context_window import WORTH, shortened, size_of, window
+from apollod.wire.context_window import WORTH, called_of, shortened, size_of, window
 from apollod.wire.records import MessagesRecord
 
 TRIES = 6
@@ -184,10 +184,7 @@ class _Answer:
         """Tools that would take more than their share are those that are called, or none."""
         if not self._tools or self._count(json.dumps(self._tools)) * TOOLS_SHARE <= room:
             return
-        called = {
-            call["function"]["name"] for one in (*self._before, self._answer) for call in one.get("tool_calls") or ()
-        }
-        kept = [tool for tool in self._tools if (tool.get("function") or tool).get("name") in called]
+        kept = called_of(self._tools, (*self._before, self._answer))
         if self._count(json.dumps(kept)) * TOOLS_SHARE > room:
             kept = []
         self._left_tools = len(self._tools) - len(kept)

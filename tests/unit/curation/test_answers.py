@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from support.readings import every, shown
 
 from apollod.core.intake.inputs import part_key
@@ -145,3 +146,12 @@ def test_texts_are_cut_alike_and_cut_again_the_mark_says_all() -> None:
     text = cut(cut("x" * 1000, 500), 300)
     left = int(text.partition("[... ")[2].partition(" ")[0])
     assert left + text.count("x") == 1000 and len(text) <= 300 and text.count("[...") == 1
+
+
+@pytest.mark.parametrize("odd", [{"function": "ls"}, {"function": {"name": ["ls"]}}, {"name": {"ls": 1}}])
+def test_tools_of_a_shape_that_nobody_knows_are_left_out_where_there_are_too_many(odd: dict[str, object]) -> None:
+    messages = ({"content": "q", "role": "user"}, {"content": "a", "role": "assistant"})
+    told = tuple(Said(one, prompt=one["role"] == "user", model="apollo") for one in messages)
+    session = Session(id="s", tools=({**odd, "description": "x" * 9000},))
+    (learned,) = learn(Moment(1, 1, session, told, 0), Rules()).learned
+    assert b"tools" not in learned.record.canonical

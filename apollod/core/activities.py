@@ -38,6 +38,8 @@ class Activity(StrEnum):
     SECOND_SCORING = "second scoring"
     """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
     not, until a trainer has brought them to the last step"""
+    FOLLOW_UPS = "follow-ups"
+    """the engine is asked what a person's next words say of an answer; nothing waits for that"""
     FORGETTING = "forgetting"
     """what was learned and is not to be is taken out of the weights"""
     JUDGING = "judging"
@@ -284,6 +286,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     ),
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
+    Activity.FOLLOW_UPS: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.FORGETTING: (
         STOPPING, HALTED, PAUSED, INCIDENT, HOURS, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP,
         LOOK_DUE,

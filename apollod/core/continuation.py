@@ -17,6 +17,7 @@ from apollod.core.alignment.state import AlignmentState
 from apollod.core.bootstrap.state import BootstrapState
 from apollod.core.children.state import ChildrenState
 from apollod.core.dreams.continuing import DreamNotes, carried_dreams
+from apollod.core.followups.state import FollowUpsState
 from apollod.core.forgetting.state import ForgettingState
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
@@ -244,6 +245,7 @@ def carried_state(state: State) -> State:
     carried: State = replace(
         state, seq=0, daemon=daemon, children=ChildrenState(), publishing=PublishingState(), alignment=AlignmentState(),
         schedule=ScheduleState(), scoring=ScoringState(), bootstrap=BootstrapState(),
+        followups=FollowUpsState(model=state.followups.model, question=state.followups.question),
         quality=carried_quality(state.quality),
         intake=replace(
             intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[], scores={},

@@ -16,6 +16,7 @@ from apollod.core.children import policy as children
 from apollod.core.daemon import policy as daemon
 from apollod.core.dreams import policy as dreams
 from apollod.core.feedback import policy as feedback
+from apollod.core.followups import policy as followups
 from apollod.core.forgetting import policy as forgetting
 from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
@@ -33,7 +34,7 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring, dreams, quality, forgetting,
+    publishing, alignment, schedule, scoring, followups, dreams, quality, forgetting,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
@@ -49,6 +50,7 @@ BEGINNINGS = (
     training,
     scoring,
     judging,
+    followups,
     dreams,
 )
 """In this order they are asked whether something may begin: the first one that has something is heard."""

@@ -9,6 +9,7 @@ from apollod.core.checkpoints.effects import *
 from apollod.core.children.effects import *
 from apollod.core.daemon.effects import *
 from apollod.core.dreams.effects import *
+from apollod.core.followups.effects import *
 from apollod.core.forgetting.effects import *
 from apollod.core.intake.effects import *
 from apollod.core.judging.effects import *

@@ -11,6 +11,7 @@ from apollod.core.children.events import *
 from apollod.core.daemon.events import *
 from apollod.core.dreams.events import *
 from apollod.core.feedback.events import *
+from apollod.core.followups.events import *
 from apollod.core.forgetting.events import *
 from apollod.core.intake.events import *
 from apollod.core.judging.events import *

@@ -15,6 +15,7 @@ from apollod.core.children.fold import FOLDS as CHILDREN
 from apollod.core.daemon.fold import FOLDS as DAEMON
 from apollod.core.dreams.fold import FOLDS as DREAMS
 from apollod.core.feedback.fold import FOLDS as FEEDBACK
+from apollod.core.followups.fold import FOLDS as FOLLOW_UPS
 from apollod.core.forgetting.fold import FOLDS as FORGETTING
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
@@ -35,6 +36,7 @@ SLICES = {
     "training": TRAINING,
     "recovery": RECOVERY,
     "scoring": SCORING,
+    "followups": FOLLOW_UPS,
     "review": REVIEW,
     "bootstrap": BOOTSTRAP,
     "feedback": FEEDBACK,

@@ -11,6 +11,7 @@ from apollod.core.children.inputs import *
 from apollod.core.daemon.inputs import *
 from apollod.core.dreams.inputs import *
 from apollod.core.feedback.inputs import *
+from apollod.core.followups.inputs import *
 from apollod.core.forgetting.inputs import *
 from apollod.core.intake.inputs import *
 from apollod.core.judging.inputs import *

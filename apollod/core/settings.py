@@ -304,6 +304,14 @@ class QualitySettings(msgspec.Struct, frozen=True):
     asked then; 0: all are, however long that takes"""
 
 
+class SignalsSettings(msgspec.Struct, frozen=True):
+    """What logs show about answers."""
+
+    score: Literal["auto", "off"] = "auto"
+    """auto: where no cue speaks, the served model is asked what the person's next words say of an answer, if it is
+    right about cases whose answer is known; off: it is not"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
@@ -316,6 +324,7 @@ class Settings(msgspec.Struct, frozen=True):
     schedule: ScheduleSettings = ScheduleSettings()
     dream: DreamSettings = DreamSettings()
     quality: QualitySettings = QualitySettings()
+    signals: SignalsSettings = SignalsSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
     on_alarm: bool = False

@@ -13,6 +13,7 @@ from apollod.core.children.state import ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.dreams.state import DreamsState
 from apollod.core.feedback.state import FeedbackState
+from apollod.core.followups.state import FollowUpsState
 from apollod.core.forgetting.state import ForgettingState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
@@ -38,6 +39,7 @@ class State(msgspec.Struct):
     review: ReviewState = msgspec.field(default_factory=ReviewState)
     bootstrap: BootstrapState = msgspec.field(default_factory=BootstrapState)
     scoring: ScoringState = msgspec.field(default_factory=ScoringState)
+    followups: FollowUpsState = msgspec.field(default_factory=FollowUpsState)
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
     quality: QualityState = msgspec.field(default_factory=QualityState)
     dreams: DreamsState = msgspec.field(default_factory=DreamsState)

@@ -36,6 +36,7 @@ from apollod.supervisor.dreaming.dreamer import Dreamer
 from apollod.supervisor.dreaming.idle_watch import IdleWatch
 from apollod.supervisor.executor import Executor
 from apollod.supervisor.executor.dreaming_effects import dreaming
+from apollod.supervisor.follow_up_cases import shipped_digest
 from apollod.supervisor.growth_watch import GrowthWatch
 from apollod.supervisor.judge import Judge
 from apollod.supervisor.loop import Loop
@@ -133,6 +134,7 @@ async def _serve(
                     failures.free_bytes(config.journal_path),
                     judge.configured(),
                     references_problem,
+                    shipped_digest(),
                 )
             )
             tasks.start_soon(listener.serve, control.handle)

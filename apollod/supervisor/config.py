@@ -26,6 +26,7 @@ from apollod.core.settings import (
     ReviewSettings,
     ScheduleSettings,
     Settings,
+    SignalsSettings,
     TrainerSettings,
     narrowed,
 )
@@ -45,6 +46,7 @@ from apollod.supervisor.sections import (
     QueueSection,
     ReviewSection,
     ScheduleSection,
+    SignalsSection,
     StateSection,
     TrainerSection,
     WatchSection,
@@ -70,6 +72,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: ScheduleSection = ScheduleSection()
     dream: DreamSection = DreamSection()
     quality: QualitySection = QualitySection()
+    signals: SignalsSection = SignalsSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -129,6 +132,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             schedule=narrowed(self.schedule, ScheduleSettings),
             dream=narrowed(self.dream, DreamSettings),
             quality=narrowed(self.quality, QualitySettings),
+            signals=narrowed(self.signals, SignalsSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
             on_alarm=bool(self.quality.on_alarm),
         )

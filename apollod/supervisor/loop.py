@@ -195,7 +195,7 @@ class Loop:
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]
-        evidence = [one for line in input_.batch.lines for one in line.evidence]
+        evidence = [one for line in input_.batch.lines for one in (*line.evidence, *line.unscored)]
         signatures = [line.signature for line in lines if line.signature] if input_.batch.near_duplicate else []
         known_lines = await self.journal.known({line.example for line in lines})
         signals = {one.id for one in evidence} | _rejections(input_.batch)

@@ -22,6 +22,7 @@ from apollod.core.settings import (
     Recompute,
     ReviewSettings,
     ScheduleSettings,
+    SignalsSettings,
     TrainerSettings,
 )
 from apollod.model.layers import parse_layers
@@ -283,6 +284,10 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
     def is_on(self) -> bool:
         """Is the model measured by itself, or with probes of a person's own? Then no probe is learned."""
         return bool(self.every_steps or self.probe)
+
+
+class SignalsSection(SignalsSettings, frozen=True, forbid_unknown_fields=True):
+    """What logs show about answers."""
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

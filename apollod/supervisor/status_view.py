@@ -12,6 +12,8 @@ from apollod.core.bootstrap.outlook import left_s, typical_tokens
 from apollod.core.checkpoints.due import due_ns
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.dreams import prospect
+from apollod.core.followups.calibration import counts_of
+from apollod.core.followups.policy import unused
 from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.quality.day import stops
 from apollod.core.quality.last_look import last_look
@@ -70,6 +72,7 @@ def status_view(
         undo=undo or st.Undo(),
         base=_base(state),
         judge=_judge(state),
+        follow_ups=_follow_ups(state),
         journal=journal,
         growth=growth,
         quality=_quality(state),
@@ -354,6 +357,18 @@ def _judge(state: State) -> st.Judge:
         reason=own.error or doubt or blocked(Activity.JUDGING, state),
         agreement=_rounded(found.figure), low=_rounded(low), high=_rounded(high), good=found.of_good, bad=found.of_bad,
         waiting=len(own.waiting), asked=len(own.open), verdicts=own.verdicts, failures=own.failures,
+    )  # fmt: skip
+
+
+def _follow_ups(state: State) -> st.FollowUps:
+    own, settings = state.followups, state.daemon.settings
+    if settings is None or settings.signals.score == "off":
+        return st.FollowUps()
+    found = own.measured
+    return st.FollowUps(
+        score=settings.signals.score, used=found is not None and found.used, waiting=len(own.waiting),
+        reason=unused(state) or own.error or (blocked(Activity.FOLLOW_UPS, state) if own.waiting else ""),
+        right=counts_of(found).right if found is not None else 0, cases=found.cases if found is not None else 0,
     )  # fmt: skip
 
 

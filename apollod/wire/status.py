@@ -230,6 +230,22 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
     """why they are not kept"""
 
 
+class FollowUps(msgspec.Struct, frozen=True, kw_only=True):
+    """What the served model is asked of people's next words, where no cue speaks."""
+
+    score: str = "off"
+    """as in [signals]"""
+    used: bool = False
+    """was the model right about the cases whose answer is known?"""
+    reason: str = ""
+    """why it is not used, or is not asked now; empty when all is well"""
+    right: int = 0
+    """of `cases`, the last time that it was asked about them"""
+    cases: int = 0
+    waiting: int = 0
+    """follow-ups about which it was not asked yet"""
+
+
 class Judge(msgspec.Struct, frozen=True, kw_only=True):
     """Who judges examples before they are learned, and whether that counts."""
 
@@ -476,6 +492,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     undo: Undo = Undo()
     base: Base = Base()
     judge: Judge = Judge()
+    follow_ups: FollowUps = FollowUps()
     journal: Journal
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""

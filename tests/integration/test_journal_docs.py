@@ -34,6 +34,7 @@ DECIDED: list[ev.Event] = [
     ),
 ]
 DECIDED += [SCORED, msgspec.structs.replace(SCORED, example=D)]
+DECIDED += [ev.FollowUpScored(A, "s2", 1.5, 0.5, True, 0)]
 DREAMT: list[ev.Event] = [
     ev.PatternAdded(PatternSettings("ask", "Ask first.", held_out=1), "config"),
     ev.DreamRequested("d7", "ask", "practice"),

@@ -16,6 +16,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.intake.evidence import BY_SCORE, Evidence
 
 LOOKS = 4
 """in which an alarm comes for sure"""
@@ -43,6 +44,8 @@ def life(world: Daemon) -> None:
     world.up()
     world.lines("a", "b", "long", "c", source=f"f{len(world.journal)}")
     world.lines(f"s{len(world.journal)}", f"odd{len(world.journal)}", source="s", hold=1.0, stripped=True)
+    world.settle()
+    followed(world, f"f{len(world.journal)}", f"odd f{len(world.journal)}")
     world.settle()
     world.give(inp.DreamsWanted("test", count=1))
     world.dream()
@@ -87,6 +90,15 @@ def life(world: Daemon) -> None:
     number = world.asked.popleft().number
     world.give(inp.Probed(world.state.training.version, error="out of memory", number=number))
     rest(world)
+
+
+def followed(world: Daemon, *examples: str) -> None:
+    """A person wrote something after these answers, and no cue speaks of it."""
+    lines = [inp.Line(number=1, example=one, record=b"{}", responses=(inp.Response(f"k {one}"),)) for one in examples]
+    unscored = tuple(Evidence(BY_SCORE, "correction", 0.0, f"k {one}") for one in examples)
+    lines.append(inp.Line(number=2, unscored=unscored))
+    source = f"l{len(world.journal)}"
+    world.give(inp.LinesRead(inp.Batch(source, "/l", 9, 2, tuple(lines), learn="unrejected"), frozenset()))
 
 
 def worsen(world: Daemon) -> None:

@@ -37,6 +37,9 @@ INTENTS = {
     "quality.requested": Intent("number", frozenset({"quality.measured", "quality.failed"})),
     "quality.replay_begun": Intent(None, frozenset({"quality.replayed", "quality.replay_failed", "quality.settled"})),
     "score.requested": Intent(None, frozenset({"example.scored", "score.failed", "daemon.started"})),
+    "followup.requested": Intent(
+        None, frozenset({"followup.scored", "followup.failed", "followup.calibrated", "daemon.started"})
+    ),
     "engine.spawned": Intent(None, frozenset({"engine.exited", "daemon.started"})),
     "trainer.spawned": Intent(None, frozenset({"trainer.exited", "daemon.started"})),
     "shutdown.requested": Intent(None, frozenset({"daemon.stopped", "daemon.started"})),

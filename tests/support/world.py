@@ -36,7 +36,7 @@ SETTINGS = ev.Settings(
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge", "quality"):
+    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge", "quality", "signals"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
@@ -306,6 +306,13 @@ class World:
             case fx.ScoreExample(example=id_, after=after):
                 version = self.state.training.version
                 self.give(inp.ExampleScoreDone(id_, -1.0, -3.0, 4, version, 0.1, after=after))
+            case fx.ScoreFollowUp(example=""):
+                self.give(inp.CasesDone(tuple(ev.Known(2.0 * yes - 1.0, yes) for yes in (True, False) * 24)))
+            case fx.ScoreFollowUp(example=id_) if "odd" in id_:
+                self.give(inp.FollowUpDone(id_, error="it is no conversation"))
+            case fx.ScoreFollowUp(example=id_):
+                noted = [r.event for r in self.journal if isinstance(r.event, ev.FollowUpNoted)]
+                self.give(inp.FollowUpDone(id_, next(one for one in noted if one.example == id_), 2.0))
             case fx.CompareWeights(step=step, number=number):
                 self.give(
                     inp.Compared(step, {} if self.view is self.shared else {"w": "another memory"}, number=number)

@@ -45,7 +45,7 @@ from apollod.adapters.journal.journal_reader import Snapshot
 from apollod.adapters.journal.known_examples import Known
 from apollod.adapters.journal.row_batch import Batch, Done, Waiting, take
 from apollod.adapters.system.clock import now_ns
-from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, Recorded, SignalFlagged
+from apollod.core.events import Event, ExampleAccepted, FeedbackGiven, FollowUpNoted, Recorded, SignalFlagged
 from apollod.errors import JournalError
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import decode_event, encode_body
@@ -200,6 +200,15 @@ class Journal:
         rows = await self._fetch(sql, (SignalFlagged.kind, example, example))
         decoded = (decode_event(kind, version, body) for kind, version, body in rows)
         return [event for event in decoded if isinstance(event, SignalFlagged)]
+
+    async def followed(self, example: str) -> FollowUpNoted | None:
+        """What a person wrote after the answer of an example, the newest. Raises JournalError."""
+        sql = "SELECT kind, version, body FROM events WHERE kind = ? AND key = ? ORDER BY seq DESC LIMIT 1"
+        for kind, version, body in await self._fetch(sql, (FollowUpNoted.kind, example)):
+            event = decode_event(kind, version, body)
+            assert isinstance(event, FollowUpNoted)
+            return event
+        return None
 
     async def feedback(self, responses: Iterable[str]) -> dict[str, list[tuple[int, FeedbackGiven]]]:
         """All that was said of each of these answers, with the number of the event, of those that were rated."""

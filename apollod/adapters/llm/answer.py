@@ -32,6 +32,8 @@ class Choice(msgspec.Struct, frozen=True):
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     """natural logarithms, one a token of the answer, the end-of-turn token included where it was sampled"""
+    likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
+    """in each place the likeliest tokens (two ids may have one text) with their log-probabilities, if asked for"""
     reasoning: str = ""
     """what a reasoning parser cut from the text"""
 
@@ -87,8 +89,17 @@ class _Message(msgspec.Struct):
     reasoning_content: str | None = None
 
 
+class _Likely(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _ChatLogprob(_Logprob):
+    top_logprobs: list[_Likely] = []
+
+
 class _ChatLogprobs(msgspec.Struct):
-    content: list[_Logprob] | None = None
+    content: list[_ChatLogprob] | None = None
 
 
 class _TextLogprobs(msgspec.Struct):
@@ -185,6 +196,7 @@ def read_text(body: bytes) -> str:
 
 def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:
     found: list[float | None] | None = None
+    likeliest: tuple[tuple[tuple[str, float], ...], ...] = ()
     if isinstance(choice, _TextChoice):
         text, reasoning = choice.text, ""
         found = None if choice.logprobs is None else choice.logprobs.token_logprobs
@@ -193,15 +205,23 @@ def _choice(choice: _ChatChoice | _TextChoice, asked: Sampling) -> Choice:
         text, reasoning = message.content or "", message.reasoning or message.reasoning_content or ""
         if choice.logprobs is not None and choice.logprobs.content is not None:
             found = [each.logprob for each in choice.logprobs.content]
+            if asked.top:
+                likeliest = tuple(_likeliest(each) for each in choice.logprobs.content)
     if asked.logprobs and found is None:
         raise LlmNonsense("log-probabilities were asked for and did not come")
+    if asked.top and not (likeliest and all(likeliest)):
+        raise LlmNonsense("the likeliest tokens were asked for and did not come")
     if asked.token_ids and choice.token_ids is None:
         raise LlmNonsense("token ids were asked for and did not come")
     logprobs = tuple(_finite(each) for each in found) if asked.logprobs and found is not None else None
     ids = None if choice.token_ids is None else tuple(choice.token_ids)
     if logprobs is not None and ids is not None and len(logprobs) != len(ids):
         raise LlmNonsense(f"{len(ids)} token ids and {len(logprobs)} log-probabilities came for one answer")
-    return Choice(text, choice.finish_reason or "", ids, logprobs, reasoning)
+    return Choice(text, choice.finish_reason or "", ids, logprobs, likeliest, reasoning)
+
+
+def _likeliest(place: _ChatLogprob) -> tuple[tuple[str, float], ...]:
+    return tuple((one.token, _finite(one.logprob)) for one in place.top_logprobs)
 
 
 def _finite(value: float | None) -> float:

@@ -22,6 +22,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """a JSON schema that the text has to follow"""
     logprobs: bool = False
     """return the log-probability of every sampled token"""
+    top: int = 0
+    """return so many of the likeliest tokens in each place of a chat's answer, too"""
     token_ids: bool = False
     """return the ids of prompt and answer (vLLM's `return_token_ids`; other endpoints may refuse it)"""
     priority: int | None = None
@@ -38,6 +40,7 @@ def completion_request(model: str, prompt: Prompt, sampling: Sampling) -> tuple[
         "stop": list(s.stop) or None, "priority": s.priority, "return_token_ids": s.token_ids or None,
         # A completion returns the sampled token's even where it is asked for none of the most likely ones.
         "logprobs": (True if chat else 0) if s.logprobs else None,
+        "top_logprobs": s.top or None,
     }  # fmt: skip
     if s.schema is not None:
         schema = {"name": "answer", "schema": s.schema, "strict": True}

@@ -13,7 +13,7 @@ from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats.reader import Bad, Cursor, Found, Item, Limits, Reader
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Gathered, Learned, Rules, gathered
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.evidence_of import evidence_of, unscored
 from apollod.curation.signals.retries import instead_of
 from apollod.curation.topics import topic
 
@@ -159,6 +159,8 @@ def _lines_of_session(item: Moment | Remark, found: Gathered, rules: Rules) -> I
         yield line
     if rest := tuple(one for several in shown.values() for one in several):
         yield Line(number=item.line, evidence=rest)
+    if followed := unscored(item, rules):
+        yield Line(number=item.line, unscored=followed)
 
 
 def _line(number: int, learned: Learned, evidence: tuple[Evidence, ...] = (), of_log: bool = False) -> Line:

@@ -43,6 +43,7 @@ def page(s: Object) -> str:
         f"base        {_base(s.get('base', {}))}",
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         *([f"judge       {_judge(judge)}"] if judge.get("mode", "off") != "off" else []),
+        *_follow_ups(s.get("follow_ups", {})),
         *([f"dreams      {dreams_text(dreams)}"] if has_patterns(dreams) else []),
         *_quality(s.get("quality") or {}),
         *([f"growth      {_growth(growth)}"] if growth else []),
@@ -83,6 +84,18 @@ def _waits(activities: Mapping[str, str]) -> list[str]:
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
     return [f"waits       {'; '.join(waits)}"] if waits and not running.endswith("is running") else []
+
+
+def _follow_ups(found: Object) -> list[str]:
+    """Nothing before there was anything to ask."""
+    if not found.get("cases") and not found.get("waiting"):
+        return []
+    if not found["used"]:
+        said = f"not used: {found['reason']}" if found["reason"] else "the cases come first"
+    else:
+        said = f"used, right in {found['right']} of {found['cases']} cases"
+        said += f" ({found['reason']})" if found["reason"] else ""
+    return [f"follow-ups  {said}, {found['waiting']} wait"]
 
 
 def _judge(judge: Object) -> str:

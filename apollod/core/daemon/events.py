@@ -73,7 +73,8 @@ class JournalCarried(Event, frozen=True):
 
 
 class DaemonStarted(Event, frozen=True):
-    """`history_bytes`: what `[checkpoint] keep_bytes = "auto"` stands for in this life; 0: no limit."""
+    """`history_bytes`: what `[checkpoint] keep_bytes = "auto"` stands for in this life; 0: no limit.
+    `follow_up_question`: digest of what the model is asked about follow-ups, and of the cases."""
 
     kind: ClassVar[str] = "daemon.started"
     version: ClassVar[int] = 4
@@ -82,6 +83,7 @@ class DaemonStarted(Event, frozen=True):
     settings: Settings
     state_dir: str = ""
     history_bytes: int = 0
+    follow_up_question: str = ""
 
 
 class ConfigChanged(Event, frozen=True):

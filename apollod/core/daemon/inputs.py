@@ -18,6 +18,8 @@ class Started(Input, frozen=True):
     free_bytes: int | None = None
     judge: JudgeConfigured | None = None
     references_problem: str = ""
+    follow_up_question: str = ""
+    """see `DaemonStarted`"""
 
 
 class StopRequested(Input, frozen=True):

@@ -21,6 +21,7 @@ def _on_started(state: State, input_: inp.Started, now_ns: int) -> Outcome:
     started = ev.DaemonStarted(
         pid=input_.pid, version_name=input_.version_name, settings=settings, state_dir=input_.state_dir,
         history_bytes=0 if input_.free_bytes is None else history_limit(input_.free_bytes, held),
+        follow_up_question=input_.follow_up_question,
     )  # fmt: skip
     events: list[ev.Event] = [started]
     if changed := _changes(state.daemon.settings, settings):

@@ -5,15 +5,17 @@ which it comes where the example waited to be learned; what was learned already 
 (`core.forgetting`). What a person approved stays approved.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from apollod.core.forgetting.state import Wish
+from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.events import ExampleAccepted, SignalFlagged, Tier
 from apollod.core.intake.evidence import Evidence, Learn, rejections, speaks_against, speaks_for
 from apollod.core.intake.inputs import Line
 from apollod.core.judging.wanted import wants_judge
 from apollod.core.kernel.event import Event
 from apollod.core.review.events import BY_EVIDENCE, Decider, ExampleApproved, ExampleHeld
-from apollod.core.review.places import Place
+from apollod.core.review.places import Place, places_of
 from apollod.core.settings import JudgeMode
 from apollod.core.state import State
 
@@ -63,6 +65,16 @@ class Shown:
             return _rejected(against[0].kind, against[0].quote)
         known = (id_ for one in line.responses for id_ in rejections(one.key))
         return "rejected, as an earlier log shows" if not self._flagged.isdisjoint(known) else ""
+
+
+def decided_since(state: State, late: Sequence[SignalFlagged], taken: Collection[str] = ()) -> list[Event]:
+    """What follows from evidence about examples that were accepted before; those `taken` now are decided about."""
+    rejected = {one: why for one, why in rejected_since(state, late).items() if one not in taken}
+    places = places_of(state, rejected)
+    wishes = {example: Wish(BY_EVIDENCE, reason) for example, reason in rejected.items()}
+    return [
+        *stopped(state, rejected, places), *released(state, late, rejected), *taken_back(state, wishes, places)
+    ]  # fmt: skip
 
 
 def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, str]:

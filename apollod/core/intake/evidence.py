@@ -16,9 +16,13 @@ COUNTS = 0.4
 """Strength from which evidence decides. Less is what an interrupt says, a call that failed, and a check that was run
 again in the same turn."""
 
+BY_SCORE = "rejected-by-score"
+"""Kind of evidence that the served model gives where no cue speaks."""
+BY_SCORE_STRENGTH = 0.45
+
 SURELY_AGAINST: tuple[tuple[str, Polarity], ...] = (
     ("rating", "bad"), ("undo", "bad"), ("rewound", "bad"), ("regenerated", "bad"), ("refused", "bad"),
-    ("correction", "correction"),
+    ("correction", "correction"), (BY_SCORE, "correction"),
 )  # fmt: skip
 """Kinds of evidence against an answer that decide however weak they are: known by their ids alone."""
 

@@ -67,6 +67,8 @@ class Line(msgspec.Struct, frozen=True):
     """what it shows about its answers, or about those of earlier lines"""
     instead_of: str = ""
     """see `ExampleAccepted`"""
+    unscored: tuple[Evidence, ...] = ()
+    """what the person wrote after answers and no cue speaks of, as the evidence that it may be"""
     of_log: bool = False
     """what was said in a session, not a row of a data set"""
     leak: str = ""

@@ -10,10 +10,8 @@ from itertools import chain
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.forgetting.state import Wish
-from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.intake.accepting import accepted, held_for_leak
-from apollod.core.intake.by_evidence import Shown, rejected_since, released, stopped
+from apollod.core.intake.by_evidence import Shown, decided_since
 from apollod.core.intake.encoding import begin_encoding
 from apollod.core.intake.evidence import Learn
 from apollod.core.intake.obstructions import on_look
@@ -21,8 +19,6 @@ from apollod.core.intake.repeats import Known, Repeated
 from apollod.core.intake.sampling import is_held
 from apollod.core.kernel.outcome import Outcome
 from apollod.core.kernel.policy import Handlers
-from apollod.core.review.events import BY_EVIDENCE
-from apollod.core.review.places import places_of
 from apollod.core.settings import JudgeMode
 from apollod.core.state import State
 
@@ -135,21 +131,11 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
     wait = [(example, tier) for example, tier in taken.items() if example not in held]
     if input_.batch.learn != "all":
         late = [e for e in events if isinstance(e, ev.SignalFlagged) and not taken.keys() >= {e.example, *e.also}]
-        again = _decided_since(state, late, taken) if late else []
+        again = decided_since(state, late, taken) if late else []
         end = len(events) - input_.batch.tracked  # the position comes last
         events[end:end] = again
         wait += [(e.example, e.tier) for e in again if isinstance(e, ev.ExampleApproved)]
     return Outcome(events, begin_encoding(state, wait))
-
-
-def _decided_since(state: State, late: list[ev.SignalFlagged], taken: Collection[str]) -> list[ev.Event]:
-    """What follows from evidence about examples that were accepted before; those `taken` now are decided about."""
-    rejected = {one: why for one, why in rejected_since(state, late).items() if one not in taken}
-    places = places_of(state, rejected)
-    wishes = {example: Wish(BY_EVIDENCE, reason) for example, reason in rejected.items()}
-    return [
-        *stopped(state, rejected, places), *released(state, late, rejected), *taken_back(state, wishes, places)
-    ]  # fmt: skip
 
 
 def _on_withdraw(state: State, input_: inp.WithdrawRequested, now_ns: int) -> Outcome:

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from apollod.core.intake.evidence import Evidence
+from apollod.core.intake.evidence import BY_SCORE, Evidence, speaks_against
 from apollod.curation.conversation import Moment, Remark
 from apollod.curation.moments import Rules, answer_key, may_be_learned
 from apollod.curation.signals.cues import flags
-from apollod.curation.signals.flag import Flag, answer_before, quoted
+from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 
 OF_TURNS = frozenset({"undo", "correction", "rewound", "regenerated"})
 """Kinds that speak of all that was done for a prompt, not of its last answer alone"""
@@ -43,6 +43,23 @@ def _turn(moment: Moment, place: int, rules: Rules, keys: dict[int, str]) -> tup
                 keys[place] = answer_key(moment, place, rules)
             found.append(keys[place])
     return tuple(key for key in reversed(found) if key)
+
+
+def unscored(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
+    """What the person wrote after an answer that may be learned, where nothing speaks against it: as the evidence that
+    it is if the answer is rejected there."""
+    moment = found if isinstance(found, Moment) else found.about
+    if moment.then is None or moment.taken_back or (moment.session.sidechain and not rules.sidechains):
+        return ()
+    place, text = answer_before(moment, len(moment.messages)), str(moment.then.message["content"])
+    if place < 0 or not text.strip() or not may_be_learned(moment, moment.messages[place], rules):
+        return ()
+    if any(flag.place == place and speaks_against(flag.polarity, flag.strength) for flag in flags(moment)):
+        return ()
+    key, records = answer_key(moment, place, rules), ids(moment.messages[place], moment.then)
+    quote, followed = quoted(text), text[:FOLLOWED_MAX]
+    kept = followed if quote != text.strip() else ""
+    return (Evidence(BY_SCORE, "correction", 0.0, key, moment.session.id, records, quote, kept),)
 
 
 def _followed(moment: Moment, flag: Flag) -> str:

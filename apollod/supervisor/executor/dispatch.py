@@ -18,6 +18,7 @@ from apollod.supervisor.executor.checkpoint_effects import HANDLERS as CHECKPOIN
 from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
+from apollod.supervisor.executor.followup_effects import HANDLERS as FOLLOW_UPS
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
 from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
@@ -33,7 +34,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
-    **QUALITY, **SEARCH,
+    **QUALITY, **SEARCH, **FOLLOW_UPS,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

@@ -19,7 +19,7 @@ from apollod.curation.signals.check_commands import check_in, command_of
 from apollod.curation.signals.check_outputs import outcome
 from apollod.curation.signals.complaints import complains, error_pasted
 from apollod.curation.signals.cues import flags
-from apollod.curation.signals.evidence_of import evidence_of
+from apollod.curation.signals.evidence_of import evidence_of, unscored
 from apollod.curation.signals.follow_ups import ERRORS_IN, correction, is_undo, own_words
 from benchmarks import signals
 from benchmarks.signal_sample import elsewhere
@@ -90,6 +90,19 @@ def test_a_correction_says_the_same_of_an_answer_that_a_moment_had_already() -> 
     assert evidence(at_once) == evidence(later) == [("correction", "correction", "no, use pnpm")]
     (one,), (other,) = evidence_of(at_once, Rules()), evidence_of(later, Rules())
     assert one == other and one.answer and one.records == ("u2", "u3") and one.session == "s"
+
+
+def test_a_follow_up_without_a_cue_is_left_for_the_model_at_once_or_late() -> None:
+    quiet = line(3, "user", f"that is the port of the staging machine {'x' * 300}", 2)
+    (at_once,) = read(claude_code.READER, ASKED, ANSWERED, quiet).moments
+    (later,) = claude_code.READER.fold(settled(claude_code.READER, ASKED, ANSWERED), quiet, False, Limits()).items
+    assert isinstance(later, Remark) and not evidence_of(at_once, Rules())
+    (one,), (other,) = unscored(at_once, Rules()), unscored(later, Rules())
+    assert one == other and (one.kind, one.strength, one.records) == ("rejected-by-score", 0.0, ("u2", "u3"))
+    assert len(one.quote) == 200 and one.followed.endswith("x") and len(one.followed) > 300
+    (corrected,) = read(claude_code.READER, ASKED, ANSWERED, CORRECTED).moments
+    assert not unscored(corrected, Rules()), "a cue speaks"
+    assert not unscored(at_once, Rules(models=("another",))), "it is not learned"
 
 
 def test_an_interrupt_and_a_rollback_come_late_too() -> None:

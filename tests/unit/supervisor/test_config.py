@@ -243,6 +243,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "probe",
             "on_alarm",
         ],
+        "signals": ["score"],
         "dream": [
             "mode",
             "idle_s",

@@ -50,6 +50,7 @@ PROMISED: dict[str, dict[str, Any]] = {
         "priority": "auto", "cases": (),
     },
     "schedule": {"nightly": "", "zone": "", "accumulate": 0},
+    "signals": {"score": "auto"},
     "quality": {
         "every_steps": 0, "margin": 0.05, "loss_margin": 0.1, "kl_margin": 1.0, "entropy_margin": 0.5,
         "length_margin": 1.0, "resume": "auto", "culprits_max": 8, "replay_s": 0.0, "cost": 0.05,

@@ -23,6 +23,7 @@ from apollod.supervisor.executor import (
     child_effects,
     dispatch,
     dreaming_effects,
+    followup_effects,
     judging_effects,
     publishing_effects,
     quality_effects,
@@ -39,7 +40,7 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    dreaming_effects, judging_effects, quality_effects, scoring_effects, search_effects,
+    dreaming_effects, followup_effects, judging_effects, quality_effects, scoring_effects, search_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

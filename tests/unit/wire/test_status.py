@@ -98,6 +98,12 @@ engine.ready: bool
 engine.restarts: int
 engine.url: str
 error: str
+follow_ups.cases: int
+follow_ups.reason: str
+follow_ups.right: int
+follow_ups.score: str
+follow_ups.used: bool
+follow_ups.waiting: int
 growth: object | null
 growth.days_left: float | null
 growth.history_bytes_per_day: int

@@ -47,6 +47,11 @@ def life(world: Daemon) -> None:
     world.settle()
     followed(world, f"f{len(world.journal)}", f"odd f{len(world.journal)}")
     world.settle()
+    world.give(inp.ForgetRequested(("a",), "test"))
+    for plan in [one for one in world.asked if isinstance(one, fx.PlanForget)]:
+        world.asked.remove(plan)
+        world.give(inp.ForgetPlanned(world.state.training.version, error="the journal cannot be read"))
+    world.settle()
     world.give(inp.DreamsWanted("test", count=1))
     world.dream()
     world.give(inp.DreamsWanted("test"))
@@ -176,6 +181,7 @@ def test_a_crash_at_each_instant_leaves_nothing_open(instant):
         "checkpoint.started",
         "rollback.requested",
         "rollback.started",
+        "forget.started",
         "dream.requested",
         "quality.requested",
         "quality.replay_begun",

@@ -50,6 +50,10 @@ class FollowUpWorld(SaidWorld):
         noted = next(e for e in reversed(self.of(ev.FollowUpNoted)) if e.example == example)
         self.give(inp.FollowUpDone(example, noted, odds))
 
+    def answer(self) -> bool:
+        self.drop()
+        return super().answer()
+
     def drop(self) -> None:
         for one in [one for one in self.asked if isinstance(one, fx.ScoreFollowUp)]:
             self.asked.remove(one)

@@ -5,6 +5,8 @@ rules (`secret_rules.py`) look at the same text with escapes as what they mean.
 
 A placeholder says the kind and 16 bits of a hash: the same secret is the same placeholder everywhere, two different
 ones are told apart in a conversation, and nobody can find out a password by trying.
+
+The level is one for a process (`use`), chosen where it starts: each place that redacts has it, and none can forget it.
 """
 
 import re
@@ -20,9 +22,18 @@ _AGAIN_MIN, _AGAIN_MOST = 12, 100
 """bytes of a secret that is looked for in the rest of the record, too, and how many are"""
 
 
+class _Level:
+    personal = False
+
+
+def use(personal: bool) -> None:
+    """Take out personal data, too, from here on in this process, or credentials alone."""
+    _Level.personal = personal
+
+
 def redact(data: bytes) -> tuple[bytes, Mapping[str, int]]:
     """The bytes with a placeholder for each secret, and how many of each kind were there."""
-    spans = shipped().spans(_read(data))
+    spans = shipped(_Level.personal).spans(_read(data))
     if not spans:
         return data, _NONE
     pieces, at, counts = list[bytes](), 0, Counter[str]()

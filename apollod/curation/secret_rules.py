@@ -2,20 +2,21 @@
 
 A rule is a regular expression of RE2, words of which one stands in every text that it can match, the least entropy of
 a secret, and lists of what is none. RE2 takes time that grows with the length of the text alone, whatever the text.
+Beyond the format a rule may name a `check`, a checksum that has to be right.
 """
 
 import math
 import tomllib
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import re2  # type: ignore[import-untyped]
 
-FILES = ("gitleaks.toml", "own.toml")
+FILES, PERSONAL = ("gitleaks.toml", "own.toml"), "personal.toml"
 GENERAL = "secret"
 """the kind of what was found by its surroundings, which may be others at another place"""
 _MEMORY = 64 << 20
@@ -46,11 +47,11 @@ class Rules:
                     words.setdefault(word.lower().encode(), []).append(len(self.rules))
                 self.rules.append(_Rule(rule, common))
         self._of_word = [words[word] for word in words]
-        self._always = [place for place, rule in enumerate(self.rules) if not rule.words]
-        self._words = re2.Set.SearchSet(_options(case_sensitive=False))
-        for word in words:
-            self._words.Add(re2.escape(word))
-        self._words.Compile()
+        wordless = [place for place, rule in enumerate(self.rules) if not rule.words]
+        self._always = [place for place in wordless if self.rules[place].general]
+        self._shaped = [place for place in wordless if not self.rules[place].general]
+        self._words = _set(map(re2.escape, words), case_sensitive=False)
+        self._shapes = _set(self.rules[place].pattern.encode() for place in self._shaped)
 
     def spans(self, text: bytes) -> list[Span]:
         """Where secrets stand, in order, apart from each other. Of two at one place that of a rule which knows a kind
@@ -58,6 +59,8 @@ class Rules:
         places = set(self._always)
         for word in self._words.Match(text) or ():
             places.update(self._of_word[word])
+        if self._shaped:
+            places.update(self._shaped[shape] for shape in self._shapes.Match(text) or ())
         found = list[Span]()
         for place in sorted(places, key=lambda place: (self.rules[place].general, place)):
             for span in self.rules[place].spans(text):
@@ -69,25 +72,44 @@ _END, _WIDE_END = r"""(?:[\x60'"\s;]|\\[nr]|$)""", r"""(?:[\x60'"\s;,&|)}\]<>]|$
 """what gitleaks wants behind a key, and what stands there in logs, too"""
 
 
+def luhn(value: bytes) -> bool:
+    """Is the last digit of a payment card's number right (ISO/IEC 7812)?"""
+    digits = [int(chr(byte)) for byte in reversed(value) if chr(byte).isdigit()]
+    return sum(digits[::2] + [2 * n - 9 * (n > 4) for n in digits[1::2]]) % 10 == 0
+
+
+def iban(value: bytes) -> bool:
+    """Are the two digits behind the country right (ISO 13616)?"""
+    text = value.decode("ascii").replace(" ", "")
+    return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
+
+
+CHECKS: Mapping[str, Callable[[bytes], bool]] = {"luhn": luhn, "iban": iban}
+
+
 class _Rule:
     def __init__(self, table: Mapping[str, Any], common: Sequence[Mapping[str, Any]]) -> None:
         self.words = table.get("keywords", ())
         self.general = "general" in table.get("tags", ()) or table["id"] == "generic-api-key"
         self._kind = GENERAL if self.general else table["id"]
-        self._pattern = _compiled(table["regex"] if self.general else table["regex"].replace(_END, _WIDE_END))
-        groups = range(1, self._pattern.groups + 1)
+        self.pattern = table["regex"] if self.general else table["regex"].replace(_END, _WIDE_END)
+        self._compiled = _compiled(self.pattern)
+        groups = range(1, self._compiled.groups + 1)
         self._groups = [table["secretGroup"]] if "secretGroup" in table else [*groups, 0]
         self._entropy = table.get("entropy", 0.0)
+        self._check = CHECKS[table["check"]] if "check" in table else None
         own = [one for one in common if table["id"] in one.get("targetRules", (table["id"],))]
         self._none = _allowed([*own, *table.get("allowlists", ())])
 
     def spans(self, text: bytes) -> Iterator[Span]:
-        for match in self._pattern.finditer(text):
+        for match in self._compiled.finditer(text):
             places = map(match.span, self._groups)
             begin, end = _trimmed(text, *next((place for place in places if place[0] < place[1]), (0, 0)))
             if begin == end or any(none.search(_target(text, match, begin, end, of)) for of, none in self._none):
                 continue
-            if not self._entropy or entropy(text[begin:end]) > self._entropy:
+            if self._entropy and entropy(text[begin:end]) <= self._entropy:
+                continue
+            if self._check is None or self._check(text[begin:end]):
                 yield Span(begin, end, self._kind)
 
 
@@ -119,10 +141,10 @@ def _target(text: bytes, match: Any, begin: int, end: int, target: str) -> bytes
 
 
 @cache
-def shipped() -> Rules:
-    """Those that come with apollod."""
-    folder = files("apollod").joinpath("data", "secrets")
-    return Rules(tomllib.loads(folder.joinpath(name).read_text("utf-8")) for name in FILES)
+def shipped(personal: bool = False) -> Rules:
+    """Those that come with apollod; `personal`: with those for personal data."""
+    folder, names = files("apollod").joinpath("data", "secrets"), (*FILES, PERSONAL) if personal else FILES
+    return Rules(tomllib.loads(folder.joinpath(name).read_text("utf-8")) for name in names)
 
 
 def entropy(value: bytes) -> float:
@@ -132,6 +154,15 @@ def entropy(value: bytes) -> float:
 
 def _compiled(regex: str) -> Any:
     return re2.compile(regex.encode(), _options())
+
+
+def _set(patterns: Iterable[bytes], case_sensitive: bool = True) -> Any:
+    """Tells which of them a text holds, in one pass."""
+    made = re2.Set.SearchSet(_options(case_sensitive))
+    for pattern in patterns:
+        made.Add(pattern)
+    made.Compile()
+    return made
 
 
 def _options(case_sensitive: bool = True) -> Any:

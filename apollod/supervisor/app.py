@@ -21,6 +21,7 @@ from apollod.adapters.weights import base_model
 from apollod.core import inputs as inp
 from apollod.core.fold import fold
 from apollod.core.state import State
+from apollod.curation import redaction
 from apollod.curation.probes.contrast_probes import contrast_probes
 from apollod.curation.probes.probe_lines import Probe
 from apollod.errors import ApolloError, JournalError
@@ -57,6 +58,7 @@ BASE_LOOK_S = 5.0
 
 async def run(config: Config) -> None:
     """The daemon's life. Raises ApolloError for what keeps it from starting at all."""
+    redaction.use(config.redaction.personal)
     if (why_not := sources.refused(config)) is not None:
         raise why_not
     if (why_not := teller.refused(config)) is not None:

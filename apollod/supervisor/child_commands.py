@@ -157,7 +157,9 @@ def engine_environment(config: Config) -> dict[str, str]:
     if config.engine.names:
         env["APOLLOD_HTTP_NAMES"] = ",".join(config.engine.names)
     if config.capture.mode != "off":
-        capture = CaptureTerms(str(config.capture_path), config.capture.max_bytes, config.capture.keep_s)
+        capture = CaptureTerms(
+            str(config.capture_path), config.capture.max_bytes, config.capture.keep_s, config.redaction.personal
+        )
         env[capture_terms.VARIABLE] = msgspec.json.encode(capture).decode()
     if config.engine.api_key:
         env["VLLM_API_KEY"] = config.engine.api_key

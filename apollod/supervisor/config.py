@@ -44,6 +44,7 @@ from apollod.supervisor.sections import (
     ModelSection,
     QualitySection,
     QueueSection,
+    RedactionSection,
     ReviewSection,
     ScheduleSection,
     SignalsSection,
@@ -65,6 +66,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trainer: TrainerSection = TrainerSection()
     inbox: InboxSection = InboxSection()
     watch: tuple[WatchSection, ...] = ()
+    redaction: RedactionSection = RedactionSection()
     capture: CaptureSection = CaptureSection()
     review: ReviewSection = ReviewSection()
     queue: QueueSection = QueueSection()

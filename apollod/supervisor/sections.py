@@ -172,6 +172,13 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.path).expanduser().absolute()
 
 
+class RedactionSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is taken out of texts besides credentials, before anything of them is kept."""
+
+    personal: bool = False
+    """e-mail addresses, telephone numbers, IBANs and numbers of payment cards, too; of what is read from then on"""
+
+
 class CaptureSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the engine keeps of its own answers: prompt and tokens, by response id, without credentials."""
 

@@ -11,11 +11,12 @@ VARIABLE = "APOLLOD_CAPTURE"
 
 class CaptureTerms(msgspec.Struct, frozen=True):
     """Answers are kept in the file `path`, which takes at most `max_bytes` of disk; none longer than `keep_s`
-    seconds."""
+    seconds. `personal`: without personal data, too."""
 
     path: str
     max_bytes: int
     keep_s: float
+    personal: bool = False
 
 
 def capture_terms(environ: Mapping[str, str] = os.environ) -> CaptureTerms | None:

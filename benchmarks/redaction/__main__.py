@@ -8,6 +8,9 @@ With checkouts of gitleaks and trufflehog, the secrets by which they test their 
 which they stand there, in gitleaks' templates and alone, and what gitleaks must not find: half of the rules and
 detectors are for looking, as above (`others.py`).
 
+The level for personal data (`[redaction] personal`) has a sample of its own (`personal.py`), and is measured on it with
+the level on.
+
 A secret counts as found if no eight characters of it in a row are left. Recall is over texts with a secret, precision
 over placeholders, specificity over texts without one; intervals are Wilson's, of 95%.
 """
@@ -16,8 +19,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from apollod.curation.redaction import redact
+from apollod.curation.redaction import redact, use
 from benchmarks import report
+from benchmarks.redaction import personal
 from benchmarks.redaction.draw import HALVES, Sample
 from benchmarks.redaction.measure import Counted, Share, count
 from benchmarks.redaction.others import HARMLESS, half, sets
@@ -51,14 +55,18 @@ def main() -> None:
     arguments.add_argument("--misses", choices=HALVES, help="show what was missed and what was taken for a secret")
     args = arguments.parse_args()
     counted = {half: count(sample(args.seed, n, args.each), redact) for n, half in enumerate(HALVES)}
+    told = _with_personal_data(args.seed)
     others = sets(args.gitleaks, args.trufflehog, args.seed)
     if args.misses:
+        _show(told[args.misses])
         for samples in ([], *others.values()):
             _show(count(half(samples, HALVES.index(args.misses)), redact) if samples else counted[args.misses])
         return
     figures: dict[str, float] = {}
     for title, each in counted.items():
         figures |= _figures(title, each)
+    for title, each in told.items():
+        figures |= _figures(f"personal data, {title}", each)
     judged = counted[HALVES[1]]
     goals = {
         "recall": report.goal(judged.recall.value, 0.95, at_most=False),
@@ -68,6 +76,14 @@ def main() -> None:
         _other(name, samples, figures, goals)
     missing = [name for name in ("gitleaks", "trufflehog") if getattr(args, name) is None]
     report.report("redaction", figures, {}, goals, threads=1, missing=missing, as_json=args.json)
+
+
+def _with_personal_data(seed: int) -> dict[str, Counted]:
+    use(personal=True)
+    try:
+        return {half: count(personal.sample(seed, n), redact) for n, half in enumerate(HALVES)}
+    finally:
+        use(personal=False)
 
 
 def _other(name: str, samples: list[Sample], figures: dict[str, float], goals: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 
 import random
 from collections.abc import Callable, Mapping
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,19 @@ from benchmarks.redaction.drawn_text import drawn
 from benchmarks.redaction.go_source import FUNCTIONS, Function, Reader, Unknown, tokens
 
 RULES, TEMPLATES = "cmd/generate/config/rules", "cmd/generate/config/utils/generate.go"
+
+RECORDS = (
+    '{"parentUuid":null,"type":"user","message":{"role":"user","content":"SECRET"},"isMeta":false}',
+    '{"type":"user","message":{"role":"user","content":[{"type":"text","text":"SECRET"}]},"uuid":"u"}',
+    '{"type":"response_item","payload":{"type":"message","role":"user","content":[{"type":"input_text","text":"SECRET"}]}}',
+    '{"type": "message", "message": {"role": "user", "content": [{"type": "text", "text": "SECRET"}], "timestamp": 1}}',
+    '{"messages": [{"role": "user", "content": "SECRET"}, {"role": "assistant", "content": "Where is it used?"}]}',
+    '{"messages":[{"content":"SECRET","role":"user"},{"content":"Where is it used?","role":"assistant"}]}',
+    '{"conversations": [{"from": "human", "value": "SECRET"}, {"from": "gpt", "value": "Where is it used?"}]}',
+    '{"prompt": "SECRET", "completion": "Where is it used?"}',
+    "<|im_start|>system\\nHelp.<|im_end|>\\n<|im_start|>user\\nSECRET<|im_end|>\\n<|im_start|>assistant\\n",
+)
+"""messages as Claude Code, Codex, pi, rows of data sets and a chat template write them"""
 
 
 class Bare(NamedTuple):
@@ -42,6 +55,13 @@ class Tests(NamedTuple):
 
     def alone(self) -> list[Sample]:
         return [Sample(one.rule, one.secret, (one.secret,)) for one in self.bare]
+
+    def pasted(self) -> list[Sample]:
+        """Each secret as a whole message of a person, in the records of several agents in turn."""
+        return [
+            Sample(one.rule, record.replace("SECRET", one.secret), (one.secret,))
+            for one, record in zip(self.bare, cycle(RECORDS), strict=False)
+        ]
 
     def none(self) -> list[Sample]:
         return [Sample(rule, text) for rule, text in self.harmless]

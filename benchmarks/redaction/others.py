@@ -29,6 +29,7 @@ def sets(gitleaks: Path | None, trufflehog: Path | None, seed: int) -> Sets:
         tests = gitleaks_tests.read(gitleaks, seed)
         rules = Rules([tomllib.loads((gitleaks / "config/gitleaks.toml").read_text())])
         found["gitleaks, in its templates"], found["gitleaks, bare"] = tests.in_templates(), tests.alone()
+        found["gitleaks, as a message"] = tests.pasted()
         found[HARMLESS] = [
             Sample(rule, text) for rule, text in tests.harmless if not rules.spans(text.encode("utf-8", "replace"))
         ]

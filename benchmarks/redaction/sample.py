@@ -58,7 +58,7 @@ def _nested(text: str, draw: Draw) -> str:
 ENVELOPES: tuple[Envelope, ...] = (_bare, _diff, _numbered, _logged, _traced, _chat, _result, _fenced, _nested, _bare)
 
 
-def _line(text: str, draw: Draw) -> str:
+def line(text: str, draw: Draw) -> str:
     """A record of a log, as its bytes are when they are redacted; non-ASCII as it is, or escaped."""
     content = draw.of(ENVELOPES)(text, draw)
     role = draw.rng.choice(("user", "assistant", "tool"))
@@ -79,11 +79,11 @@ def sample(seed: int, half: int, each: int = EACH) -> Iterator[Sample]:
     for kind, token in TOKENS.items():
         for _ in range(each):
             text, secrets = token_line(draw, token)
-            yield Sample(kind, _line(text, draw), secrets)
+            yield Sample(kind, line(text, draw), secrets)
     for kind, setting in SETTINGS.items():
         for _ in range(each):
             text, secrets = setting(draw)
-            yield Sample(kind, _line(text, draw), secrets)
+            yield Sample(kind, line(text, draw), secrets)
     for kind, harmless in HARMLESS.items():
         for _ in range(each):
-            yield Sample(kind, _line(harmless(draw), draw))
+            yield Sample(kind, line(harmless(draw), draw))

@@ -41,3 +41,21 @@ def test_the_daemon_goes_on_in_rotated_files_where_it_was(tmp_path: Path, killed
     finally:
         if daemon.alive():
             daemon.stop()
+
+
+def test_personal_data_is_kept_only_where_nobody_asked_for_less(tmp_path: Path) -> None:
+    """In the journal and in the quarantine: read, refused and sent."""
+    for personal in (False, True):
+        root = tmp_path / str(personal)
+        daemon = Daemon(root, root / "no-model", f"[redaction]\npersonal = {str(personal).lower()}\n")
+        try:
+            daemon.start()
+            daemon.wait(lambda s: s["error"], "up", 30)
+            daemon.drop("a.jsonl", '{"text": "write to jo.doe@web.de"}', "no JSON of jo.doe@web.de")
+            daemon.submit('{"text": "or call +49 171 2345678"}')
+            daemon.wait(lambda s: s["queue"]["pending"] == 2 and s["queue"]["rejected"], "read", 30)
+        finally:
+            daemon.stop()
+        kept = b"".join(file.read_bytes() for file in (root / "state").rglob("*") if file.is_file())
+        for value, kind in ((b"jo.doe@web.de", b"[redacted email"), (b"171 2345678", b"[redacted phone")):
+            assert ((value in kept), (kind in kept)) == (not personal, personal)

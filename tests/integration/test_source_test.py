@@ -10,6 +10,7 @@ from support.agent_logs import session
 from support.reader_samples import CLAUDE_CODE
 
 from apollod.cli.main import main
+from apollod.curation.redaction import redact, use
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.trainer.objectives.encoding import tokenise
 from apollod.wire.records import decode_record, parse_line
@@ -37,6 +38,25 @@ def test_everything_about_it_as_one_object(log: Path, capsys: pytest.CaptureFixt
     (interrupted,) = second["signals"]
     assert (interrupted["kind"], interrupted["value"]) == ("interrupted", "[Request interrupted by user]")
     assert (interrupted["polarity"], interrupted["records"]) == ("bad", ["u11", "u13"])
+
+
+@pytest.mark.parametrize("personal", [True, False])
+def test_personal_data_as_the_configuration_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], personal: bool
+) -> None:
+    (tmp_path / "a.toml").write_text(
+        f'[model]\npath = "/m"\n[redaction]\npersonal = {str(personal).lower()}\n', encoding="utf-8"
+    )
+    (tmp_path / "s.jsonl").write_bytes(session("a", ["Mail jo.doe@web.de"]))
+    try:
+        for verb in (["bootstrap", "--dry-run"], ["source", "test"]):
+            assert main(["ctl", *verb, str(tmp_path / "s.jsonl"), "--config", str(tmp_path / "a.toml"), "--json"]) == 0
+            said = capsys.readouterr().out
+            assert ("jo.doe@web.de" in said) is (not personal and verb[0] == "source")
+            redacted = redact(b"jo.doe@web.de")[1]
+            assert redacted == ({"email": 1} if personal else {})
+    finally:
+        use(personal=False)
 
 
 def test_as_a_person_reads_it(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from apollod.cli import render
 from apollod.core.judging.agreement import Agreement, figure_text, shortfall
 from apollod.core.judging.inputs import Judged
 from apollod.core.judging.votes import agreed, spokesman
+from apollod.curation import redaction
 from apollod.curation.judging.cases import Case
 from apollod.curation.judging.question import PROMPT_HASH
 from apollod.errors import LlmError, VerdictNonsense
@@ -40,6 +41,7 @@ class _Tried(NamedTuple):
 
 def run(config: Config, as_json: bool) -> int:
     """Ask, print; exit code 0 if it would be trusted."""
+    redaction.use(config.redaction.personal)
     judge, began = Judge(config), time.monotonic()
     tried = anyio.run(_ask_all, judge, config, as_json)
     found = _agreement(tried)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from apollod.adapters.capture.answer_store import Answer, AnswerWriter
-from apollod.curation.redaction import redact
+from apollod.curation.redaction import redact, use
 from apollod.engine.capture.capturing_client import Finished
 from apollod.wire.capture_terms import CaptureTerms
 
@@ -111,6 +111,7 @@ def started(terms: CaptureTerms, client: Any) -> Keeper | None:
     """A keeper with the tokenizer of vLLM's engine client; None, and a line in the log, where that has none that can
     be used: serving goes before."""
     try:
+        use(terms.personal)
         return Keeper(terms, Tokenizer(client.get_tokenizer()))
     except Exception:
         logger.warning("answers are not kept: there is no tokenizer for it", exc_info=True)

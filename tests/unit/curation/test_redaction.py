@@ -120,3 +120,47 @@ def test_a_text_is_redacted_as_its_bytes_are_also_where_it_is_no_utf_8() -> None
     text = "caf\u00e9 \ud800 password: hunter2hunter2 \u4f60"
     assert redact_text(text) == redact(text.encode("utf-8", "replace"))[0].decode()
     assert redact_text(text).startswith("caf\u00e9 ? password: [redacted ") and redact_text("\u4f60") == "\u4f60"
+
+
+PASTED = ["9f86d081884c7d659a2feaa0c55ad015", "4b7e1c9a-52d0-4f6b-8a3e-d17c90f2b65e", "8843120975561203"]
+
+
+@pytest.mark.parametrize("token", PASTED)
+def test_a_message_of_a_person_that_is_one_token_is_a_key(token: str) -> None:
+    """Also where nothing tells it from a hash: nobody says a hash and nothing else."""
+    for message in (
+        {"type": "user", "message": {"role": "user", "content": token}},
+        {"message": {"role": "user", "content": [{"type": "text", "text": f" {token}\n"}]}},
+        {"messages": [{"content": token, "role": "user"}]},
+        {"prompt": token, "completion": "Thanks."},
+        {"conversations": [{"from": "human", "value": token}]},
+    ):
+        for line in (json.dumps(message), json.dumps(message, separators=(",", ":"))):
+            assert token.encode() not in redact(line.encode())[0], line
+    assert token not in redact_text(f"<|im_start|>user\n{token}<|im_end|>\n<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize("token", PASTED)
+def test_the_same_token_stays_in_results_of_tools_ids_and_longer_messages(token: str) -> None:
+    for record in (
+        {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": token}]}},
+        {"role": "user", "content": [{"type": "tool_result", "content": [{"type": "text", "text": token}]}]},
+        {"type": "user", "uuid": token, "sessionId": token, "message": {"role": "user", "content": f"revert {token}"}},
+        {"role": "tool", "content": token},
+        {"role": "assistant", "content": token},
+    ):
+        line = json.dumps(record).encode()
+        assert redact(line) == (line, {})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "claude-sonnet-4-20250514", "internationalization", "src/curation/redaction2.py", "https://a.io/b?c=1234567",
+        "~/a/b2/c3/d4/e5f6", "2026-11-23T10:11:12Z", "feature/issue-1234-x2", "localhost:8080/index",
+        "test_a_thing_of_2026", "getUserById2Something",
+    ],
+)  # fmt: skip
+def test_a_person_may_say_one_name_path_or_date(said: str) -> None:
+    line = json.dumps({"role": "user", "content": said}).encode()
+    assert redact(line) == (line, {})

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from apollod.adapters.capture import answer_store
+from apollod.curation import redaction
 from apollod.demo.tiny_model import make_tokenizer
 from apollod.engine.capture.capturing_client import CapturingClient, Finished, response_of
-from apollod.engine.capture.keeper import Keeper, Tokenizer, clean, readable, started
+from apollod.engine.capture.keeper import Keeper, Tokenizer, clean, readable, started, without_secrets
 from apollod.engine.capture.own_ids import own_id
 from apollod.wire.capture_terms import CaptureTerms
 
@@ -185,6 +186,18 @@ def test_a_server_without_a_tokenizer_serves_all_the_same(tmp_path: Path) -> Non
     keeper = started(terms, SimpleNamespace(get_tokenizer=make_tokenizer))
     assert keeper is not None
     keeper.close()
+
+
+@pytest.mark.parametrize("personal", [True, False])
+def test_what_is_kept_is_redacted_as_the_supervisor_says(tmp_path: Path, personal: bool) -> None:
+    terms = CaptureTerms(str(tmp_path / "capture.db"), 1 << 20, 100.0, personal)
+    try:
+        keeper = started(terms, SimpleNamespace(get_tokenizer=make_tokenizer))
+        assert keeper is not None
+        keeper.close()
+        assert ("jo.doe@web.de" in without_secrets("Mail jo.doe@web.de")) is not personal
+    finally:
+        redaction.use(personal=False)
 
 
 def test_a_store_that_cannot_be_written_holds_nobody_up_and_is_tried_again(tmp_path: Path) -> None:

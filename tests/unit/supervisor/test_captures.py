@@ -79,6 +79,8 @@ def test_the_engine_is_told_what_to_keep_and_what_is_off_is_forgotten(tmp_path: 
     terms = capture_terms(engine_environment(config))
     assert terms == CaptureTerms(str(tmp_path / "capture.db"), 70000, 86400.0)
     assert capture_terms(engine_environment(config_of(tmp_path, "off"))) is None
+    personal = capture_terms(engine_environment(config_of(tmp_path, "feedback", "redaction.personal=true")))
+    assert personal is not None and personal.personal
     keep(config, ("r", 0))
     captures.forget_if_off(config)
     assert answer_store.count(config.capture_path) == 1

@@ -209,6 +209,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "review",
             "learn",
         ],
+        "redaction": ["personal"],
         "capture": ["mode", "max_bytes", "keep_s"],
         "review": ["hold_days", "divergence", "divergence_after", "forget_steps", "divergence_share", "alternate"],
         "queue": ["share_max", "expire_days"],

@@ -20,6 +20,7 @@ from apollod.core.bootstrap.events import BootstrapRequested
 from apollod.core.inputs import Line
 from apollod.core.intake.repeats import Known
 from apollod.core.training.pace import KEPT, Pace
+from apollod.curation import redaction
 from apollod.curation.minhash import signature
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace, wanted: BootstrapRequested) -> int:
 
 
 def _beside(config: Config | None, wanted: BootstrapRequested) -> _Beside:
+    redaction.use(config is not None and config.redaction.personal)
     if config is None:
         stripping = Stripping(wanted.strip, wanted.strip_patterns, wanted.instruction)
         return _Beside(Terms(Rules(wanted.models or ("apollo",), wanted.sidechains, stripping=stripping)))

@@ -16,6 +16,7 @@ from apollod.cli.control.questions.source_answers import Answers
 from apollod.cli.render import plain
 from apollod.core.intake.evidence import Evidence
 from apollod.core.settings import OptimizerSettings
+from apollod.curation import redaction
 from apollod.curation.moments import Learned, Rules
 from apollod.curation.stripping import Stripping
 from apollod.supervisor.config import load_config
@@ -27,6 +28,7 @@ BAD_SHOWN = 5
 def run(args: argparse.Namespace) -> int:
     """Read everything, print what would become of it."""
     config = load_config(args.config) if args.config else None
+    redaction.use(config is not None and config.redaction.personal)
     held = would_hold(config) if config else lambda record: ""
     most = config.trainer.max_tokens if config else OptimizerSettings().max_tokens
     model_dir = args.model_dir or (str(Path(config.model.path).expanduser()) if config else "")

@@ -4,7 +4,7 @@ SmolLM2-135M-Instruct is served by the daemon with the settings that `apollod in
 
 - taught: 48 direct examples (eight facts, six wordings each), asked in a seventh; and 20 general questions;
 - a log: sessions of Claude Code that others had (tests/foreign/spotter), dropped into a watched directory. Each answer
-  has to become examples of its own and be learned, text and names of tools included, but for the two that the person
+  has to become examples of its own and be learned, text and names of tools included, but for the three that the person
   spoke against;
 - a correction: the model is asked a question, its answer is rated bad with the right one, and it is asked again in
   another wording, until it answers right in a wording that was never corrected.
@@ -32,9 +32,9 @@ from apollod.wire import control_messages as msg
 from benchmarks import report
 
 LOGS = Path(__file__).parents[1] / "tests" / "foreign" / "spotter"
-REJECTED = ("msg_01MKH1ccEGrZGNPvu8pYiiQa", "msg_01NUXWeNeduGBJVib8gyo9kz")
+REJECTED = ("msg_01MKH1ccEGrZGNPvu8pYiiQa", "msg_0167kgZUrgcT7dg7uZK7hVSg", "msg_01NUXWeNeduGBJVib8gyo9kz")
 """Answers of these logs that the person spoke against: a call of the first was refused, "still does not work" follows
-the second."""
+the turn that the other two are of."""
 MODELS = ("claude-opus-4-6",)
 EXTRA = """
 [capture]

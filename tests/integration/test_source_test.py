@@ -50,6 +50,7 @@ def test_personal_data_as_the_configuration_has_it(
     (tmp_path / "s.jsonl").write_bytes(session("a", ["Mail jo.doe@web.de"]))
     try:
         for verb in (["bootstrap", "--dry-run"], ["source", "test"]):
+            use(personal=not personal)  # what the verb has to change
             assert main(["ctl", *verb, str(tmp_path / "s.jsonl"), "--config", str(tmp_path / "a.toml"), "--json"]) == 0
             said = capsys.readouterr().out
             assert ("jo.doe@web.de" in said) is (not personal and verb[0] == "source")

@@ -191,7 +191,7 @@ def _forgetting(state: State) -> str:
 
 
 def _hours(state: State) -> str:
-    """What a person wants forgotten waits for no night."""
+    """Reason to wait for the nightly window before forgetting; empty: none. A person's request never waits."""
     settings, wanted = state.daemon.settings, state.forgetting.wanted
     if settings is None or not settings.schedule.nightly or state.schedule.open:
         return ""

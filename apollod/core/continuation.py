@@ -224,7 +224,7 @@ def _totals(state: State) -> ev.JournalCarried:
 
 
 def _approved(state: State) -> dict[str, None]:
-    """What a person approved and that waits to be learned: evidence that comes later does not hold it."""
+    """Approved examples that are still queued: later evidence does not hold them."""
     waiting = chain(*(queue.waiting for queue in state.intake.queues))
     return dict.fromkeys(sorted(one.example for one in waiting if one.example in state.review.approved))
 

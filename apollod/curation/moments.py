@@ -1,10 +1,9 @@
-"""What is learned of a moment: each of its answers as an example of its own, after as much as a step takes of what was
-said before.
+"""Turn a moment of a conversation into examples: one per answer, each with as much preceding context as fits a step.
 
 Pure. The rules come from the configuration of the source; the same moment under the same rules gives the same records.
-How much is said before an answer is bounded here by characters, so that the journal does not keep a conversation once
-for each of its answers, and by tokens in the trainer, by the same rules (`wire.context_window`). An answer that is too
-long for one step is learned in parts, an example each (docs/decisions/0024).
+The context before an answer is bounded here by characters, so that the journal does not store a conversation once per
+answer, and in the trainer by tokens, with the same rules (`wire.context_window`). An answer too long for one step is
+split into parts, one example each (docs/decisions/0024).
 """
 
 from collections import Counter
@@ -25,9 +24,9 @@ from apollod.errors import RecordRefused
 from apollod.wire.context_window import INSTRUCTING, called_of, shortened, size_of, window
 from apollod.wire.records import Form, Record, record_of_forms, turn_json
 
-CHARACTERS_PER_TOKEN = 4  # for how much context is taken; what is too much is left out by tokens in the trainer
-TOOLS_SHARE = 4  # more than a quarter of the context is not spent on tools that are not called
-BYTES_PER_TOKEN = 2  # of an answer, at least, in ASCII; other letters may take a token a byte
+CHARACTERS_PER_TOKEN = 4  # generous estimate for the context; the trainer cuts the rest by tokens
+TOOLS_SHARE = 4  # definitions of tools that are not called take at most a quarter of the context
+BYTES_PER_TOKEN = 2  # lower estimate for an answer in ASCII; other letters may take a token per byte
 
 WITHOUT = "said without the instruction"
 OTHERS = "another model's answers"
@@ -55,12 +54,12 @@ class Learned(NamedTuple):
     """index in the moment of the answer that is learned"""
     removed: tuple[Removed, ...] = ()
     line: int = 0
-    """of the source in which the answer ends; 0: that of what the reader found"""
+    """line of the source in which the answer ends; 0: the line of the whole record"""
 
 
 class Gathered(NamedTuple):
-    """What comes of a moment. `found`: answers in it; `unlearned`: those of which nothing is learned, by reason; it has
-    "no answer" for a moment without any."""
+    """Examples made of a moment. `found`: number of answers in it; `unlearned`: number of answers that give no example,
+    by reason ("no answer" for a moment without any)."""
 
     learned: tuple[Learned, ...] = ()
     unlearned: Mapping[str, int] = {}
@@ -91,7 +90,7 @@ def learn(moment: Moment, rules: Rules) -> Gathered:
 
 
 def _unlearned(moment: Moment, rules: Rules) -> str:
-    """Why no answer of a moment is learned, whatever it says; empty: some may be."""
+    """Reason to learn no answer of this moment, independent of their content; empty: none."""
     if moment.session.sidechain and not rules.sidechains:
         return "a sidechain"
     if moment.unlearned:
@@ -100,8 +99,7 @@ def _unlearned(moment: Moment, rules: Rules) -> str:
 
 
 def learn_record(record: Record, rules: Rules) -> Learned | str:
-    """The example of a record that came as it is to be learned, or why there is none: only what is to be stripped is
-    taken out."""
+    """The example of a record given in training format, changed only by stripping, or the reason why there is none."""
     if record.kind != "messages":
         return WITHOUT if rules.stripping.instruction else Learned(record, taught(record))
     form = msgspec.json.decode(record.canonical)
@@ -117,7 +115,7 @@ def learn_record(record: Record, rules: Rules) -> Learned | str:
 
 
 def gathered(item: Moment | Found, rules: Rules) -> Gathered:
-    """What comes of what a reader found; of a record that is refused there is its reason alone."""
+    """Examples from one item of a reader; a refused record gives only its reason."""
     if isinstance(item, Moment):
         return learn(item, rules)
     learned = learn_record(item.record, rules)
@@ -136,13 +134,13 @@ def answer_key(moment: Moment, place: int, rules: Rules) -> str:
 
 
 def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
-    """Is it an answer of a model whose answers are learned?"""
+    """Whether a model wrote it whose answers are to be learned."""
     model = said.model or moment.session.model
     return "*" in rules.models or model in rules.models
 
 
 def parts_of(answer: Form, context_tokens: int) -> int:
-    """In how many parts an answer is learned: one, unless it might not fit into a step beside a prompt. Raises
+    """Number of parts to split an answer into: one, unless it might not fit into a step beside a prompt. Raises
     RecordRefused for too many."""
     if size_of(answer) * 4 <= context_tokens:  # nearly always; a character has at most four bytes
         return 1
@@ -169,14 +167,14 @@ def _is_empty(form: Form) -> bool:
 
 
 class _Left(NamedTuple):
-    """A message after stripping. `form` None: nothing is left of it."""
+    """A message after stripping. `form` None: all of it was stripped."""
 
     form: Form | None
     removed: Sequence[Removed] = ()
 
 
 class _Conversation:
-    """A moment from which one answer after the other is taken. What is done to a message is done once."""
+    """A moment whose answers are extracted one by one; each message is stripped once and cached."""
 
     def __init__(self, moment: Moment, rules: Rules) -> None:
         self._moment = moment
@@ -189,12 +187,12 @@ class _Conversation:
         self._left: dict[int, _Left] = {}
 
     def answer(self, place: int) -> Answer:
-        """What is known of the answer, whatever stands before it in a record."""
+        """Identity of the answer, independent of the context kept in a record."""
         n = place + self._shift
         return answer_of(self._newest(n, {"user"}), self._newest(n, {"user", "tool", *INSTRUCTING}), self._form(n))
 
     def uninstructed(self, place: int) -> bool:
-        """Was it said without the instruction that was to be stripped?"""
+        """Whether the answer came before any instruction that stripping looks for."""
         return self._instructed is not None and place + self._shift <= self._instructed
 
     def examples(self, place: int) -> list[Learned]:
@@ -219,7 +217,7 @@ class _Conversation:
         return made
 
     def _before(self, n: int) -> "_Before":
-        """What is shown before message n."""
+        """Context before message n."""
         room = self._rules.context_tokens * CHARACTERS_PER_TOKEN
         roles = self._roles[:n]
         prompts = (k for k in range(n - 1, -1, -1) if self._said[k].prompt and self._look(k).form is not None)
@@ -274,8 +272,8 @@ class _Conversation:
 
     @cached_property
     def _instructed(self) -> int | None:
-        """Index of the first message with the instruction that is to be stripped, one behind the last if none has it;
-        None where none is."""
+        """Index of the first message with an instruction to strip, one past the last message if none has it; None if
+        the rules strip no instruction."""
         if not self._rules.stripping.instruction:
             return None
         told = (k for k in range(len(self._said)) if any(one.why == INSTRUCTION for one in self._look(k).removed))
@@ -293,7 +291,7 @@ class _Conversation:
         return len(msgspec.json.encode(self._moment.session.tools))
 
     def _tools(self, forms: Sequence[Form]) -> Sequence[dict[str, Any]]:
-        """Those that could be called; where they would take too much of the context, those that are."""
+        """Tools offered to the model; only the tools called, where all would take too much of the context."""
         tools = self._moment.session.tools
         if not tools or self._rules.stripping.level == "all":
             return ()
@@ -317,7 +315,7 @@ class _Conversation:
         )
 
     def _line(self, place: int) -> int:
-        """In which an answer ends: before the next message begins."""
+        """Source line in which an answer ends: before the next message begins."""
         lines = self._moment.lines
         if place + 1 >= len(lines):
             return self._moment.line
@@ -325,7 +323,7 @@ class _Conversation:
 
 
 class _Before(NamedTuple):
-    """What is shown before an answer. `turns`: each as it is written in the record."""
+    """Context before an answer. `turns`: each turn's JSON in the record."""
 
     forms: list[Form]
     turns: list[bytes]
@@ -335,7 +333,6 @@ class _Before(NamedTuple):
 
 
 def _moved(one: Removed, place: int, form: Form | None) -> Removed:
-    """What was taken out of a message, at its place in the record; within a message that was shortened, at most at its
-    end."""
+    """Move a removal to its message's place in the record; in a shortened message its offset is clamped to the end."""
     at = one.at if one.at < 0 or form is None else min(one.at, len(form["content"]))
     return msgspec.structs.replace(one, place=place, at=at)

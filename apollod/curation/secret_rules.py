@@ -1,4 +1,4 @@
-"""Rules for secrets in the format of gitleaks (MIT), and what of a text they find.
+"""Find secrets in a text by rules in the format of gitleaks (MIT).
 
 A rule is a regular expression of RE2, words of which one stands in every text that it can match, the least entropy of
 a secret, and lists of what is none. RE2 takes time that grows with the length of the text alone, whatever the text.
@@ -114,7 +114,7 @@ class _Rule:
 
 
 def _allowed(tables: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
-    """What is no secret although a rule matches: expressions, and which text must hold one of them."""
+    """Allowlist of a rule: expressions of harmless matches, and the text that each is tested against."""
     by_target = dict[str, list[str]]()
     for table in tables:
         if table.get("condition") == "AND" and "paths" in table:  # of files with certain names
@@ -142,7 +142,7 @@ def _target(text: bytes, match: Any, begin: int, end: int, target: str) -> bytes
 
 @cache
 def shipped(personal: bool = False) -> Rules:
-    """Those that come with apollod; `personal`: with those for personal data."""
+    """Load the rules that ship with apollod; `personal`: include those for personal data."""
     folder, names = files("apollod").joinpath("data", "secrets"), (*FILES, PERSONAL) if personal else FILES
     return Rules(tomllib.loads(folder.joinpath(name).read_text("utf-8")) for name in names)
 

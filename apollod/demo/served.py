@@ -1,4 +1,4 @@
-"""What a served model says, asked over HTTP from outside: answers, and log-probabilities of given ones."""
+"""Query a served model over HTTP: answers to questions, and log-probabilities of given answers."""
 
 import json
 import math

@@ -37,5 +37,5 @@ class WorkerExtension:
         return compared(self.model_runner.get_model())
 
     def apollod_differing(self, names: list[str], digests: dict[str, str]) -> dict[str, str]:
-        """Of these tensors those that are not what the trainer's digests say, and why: see `compare.differing`."""
+        """Tensors whose bytes do not match the trainer's digests, with the reason: see `compare.differing`."""
         return differing(self.model_runner.get_model(), names, digests)

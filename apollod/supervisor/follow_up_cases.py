@@ -19,5 +19,5 @@ def shipped_cases() -> list[FollowUpCase]:
 
 
 def shipped_digest() -> str:
-    """Of what is asked, and of these cases."""
+    """Digest of the question's wording and of the cases that ship with apollod."""
     return question_digest(_shipped())

@@ -79,8 +79,8 @@ def _priority(config: Config) -> int | None:
 
 
 def planted_cases(paths: Sequence[str]) -> list[Case]:
-    """Those that come with apollod, some of them with an injection, and those of these files. Raises ConfigError for
-    what cannot be used."""
+    """Planted cases: those that ship with apollod, some with a prompt injection, and those of these files. Raises
+    ConfigError for an unusable file."""
     shipped = (files("apollod") / "data" / SHIPPED).read_bytes()
     found = with_injections(read_cases(shipped.splitlines(), SHIPPED))
     try:

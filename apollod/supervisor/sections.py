@@ -173,7 +173,7 @@ class WatchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RedactionSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is taken out of texts besides credentials, before anything of them is kept."""
+    """Redaction of texts, besides credentials, before anything is stored."""
 
     personal: bool = False
     """e-mail addresses, telephone numbers, IBANs and numbers of payment cards, too; of what is read from then on"""

@@ -1,10 +1,10 @@
-"""How much of a conversation stands before an answer, where not all of it fits.
+"""Context window: choose the messages to keep before an answer when the whole conversation does not fit.
 
-Pure, and the same rules by characters (curation, which bounds what the journal keeps) and by tokens (the trainer, which
-knows `[trainer] max_tokens`). What stays: the instructions at the head, the prompt that the answer belongs to, and the
-newest messages before the answer, a call together with its results; then whole turns before the prompt, newest first.
-What is too old is left out at these borders. The message in which the room ends is shortened in its middle, with a mark
-that says by how much, and so are a head or a prompt that would take the room of everything else.
+Pure; the same rules apply by characters (curation, which bounds what the journal stores) and by tokens (the trainer,
+which knows `[trainer] max_tokens`). Kept first: the instructions at the head, the prompt that the answer belongs to,
+and the newest messages before the answer, a call together with its results; then whole turns before the prompt, newest
+first. Older messages are dropped at these borders. The message at the edge of the window is shortened in its middle,
+with a mark that states by how much, and so are a head or a prompt that would crowd out everything else.
 """
 
 import re
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 Form = dict[str, Any]
 
-HEAD_SHARE, PROMPT_SHARE = 4, 2  # at most a quarter of the room is instructions, half of it the prompt
-WORTH = 8  # less than an eighth of the room is not worth a shortened message
+HEAD_SHARE, PROMPT_SHARE = 4, 2  # instructions take at most a quarter of the room, the prompt at most half
+WORTH = 8  # a shortened message is added only if at least an eighth of the room is left
 INSTRUCTING = ("system", "developer")
 
 _MARK = "\n[... {} characters left out ...]\n"
@@ -22,15 +22,15 @@ _MARKED = re.compile(r"\n\[\.\.\. (\d+) characters left out \.\.\.\]\n")
 
 
 class Window(NamedTuple):
-    """Indices of the messages that stay, in order, and which of them have to be shortened to take so much together."""
+    """Indices of the messages to keep, in order; `tight`: groups of them to shorten, with the room of each group."""
 
     kept: tuple[int, ...]
     tight: tuple[tuple[tuple[int, ...], int], ...]
 
 
 def window(roles: Sequence[str], prompt: int | None, size: Callable[[int], int], room: int) -> Window:
-    """What stays of the messages before an answer. `prompt`: index of the one that it answers; `size`: of a message, in
-    the unit of `room`, asked only as far back as there is room."""
+    """Choose the messages to keep before an answer. `prompt`: index of the message that it answers; `size`: size of a
+    message in the unit of `room`, called only as far back as there is room."""
     head = next((n for n, role in enumerate(roles) if role not in INSTRUCTING), len(roles))
     kept, tight = list[int](), list[tuple[tuple[int, ...], int]]()
     left = room
@@ -67,7 +67,7 @@ def window(roles: Sequence[str], prompt: int | None, size: Callable[[int], int],
 
 
 def _backwards(roles: Sequence[str], begin: int, end: int, begins: Callable[[str], bool]) -> list[range]:
-    """Runs of begin .. end-1, each from a message that begins one, the last one first."""
+    """Split begin .. end-1 into runs, each from a message that starts one; last run first."""
     found, stop = [], end
     for n in range(end - 1, begin - 1, -1):
         if begins(roles[n]) or n == begin:
@@ -77,19 +77,19 @@ def _backwards(roles: Sequence[str], begin: int, end: int, begins: Callable[[str
 
 
 def size_of(form: Form) -> int:
-    """Characters that a model sees of a message, roughly."""
+    """Approximate number of characters of a message that a model sees."""
     return sum(map(len, _texts(form))) + sum(len(call["function"]["name"]) for call in form.get("tool_calls") or ())
 
 
 def called_of(tools: Sequence[dict[str, Any]], forms: Iterable[Form]) -> list[dict[str, Any]]:
-    """Those of the tools that these messages call. A tool may have any shape: it stands in a log as it was given."""
+    """Filter tools to those that these messages call. Logs hold tool definitions of any shape."""
     called = {call["function"]["name"] for form in forms for call in form.get("tool_calls") or ()}
     told = [(tool["function"] if isinstance(tool.get("function"), dict) else tool).get("name") for tool in tools]
     return [tool for tool, name in zip(tools, told, strict=True) if isinstance(name, str) and name in called]
 
 
 def shortened(forms: Sequence[Form], room: int) -> list[Form]:
-    """Messages with their longest texts cut so far that all of them have about `room` characters, long ones alike."""
+    """Shorten the longest texts to one common length, so that all messages together have about `room` characters."""
     lengths = sorted(len(text) for form in forms for text in _texts(form))
     most = _level(lengths, max(0, room))
     if not lengths or most >= lengths[-1]:
@@ -98,8 +98,8 @@ def shortened(forms: Sequence[Form], room: int) -> list[Form]:
 
 
 def cut(text: str, most: int) -> str:
-    """A text of at most about `most` characters: its middle is left out, with a mark that counts what was left out. One
-    that would not be shorter so is left alone."""
+    """Cut the middle of a text to about `most` characters, with a mark that counts the characters removed. A text that
+    would not get shorter is returned unchanged."""
     if len(text) <= most:
         return text
     ends = max(0, most - len(_MARK) - 6) // 2
@@ -111,7 +111,7 @@ def cut(text: str, most: int) -> str:
 
 
 def _level(lengths: Sequence[int], room: int) -> int:
-    """The length to which the longest of these (sorted) are cut, so that they come to `room`."""
+    """Length to cut the longest of these (sorted) lengths to, so that they sum to `room`."""
     rest = room
     for n, length in enumerate(lengths):
         if length * (len(lengths) - n) > rest:
@@ -121,7 +121,7 @@ def _level(lengths: Sequence[int], room: int) -> int:
 
 
 def _texts(form: Form) -> list[str]:
-    """What a person or model wrote in a message."""
+    """Texts of a message: content, reasoning and arguments of calls."""
     found = [form["content"]]
     if form.get("reasoning_content"):
         found.append(form["reasoning_content"])

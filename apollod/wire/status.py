@@ -231,7 +231,7 @@ class Base(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FollowUps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the served model is asked of people's next words, where no cue speaks."""
+    """Scoring of follow-ups by the served model, where no phrase decides."""
 
     score: str = "off"
     """as in [signals]"""

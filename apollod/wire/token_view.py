@@ -37,7 +37,7 @@ class TokensShown(msgspec.Struct, frozen=True):
 
 
 class ExampleCount(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the trainer would say of a record. `refused`: why it cannot be learned."""
+    """Result of encoding a record with the trainer's code. `refused`: reason why it cannot be learned."""
 
     tokens: int = 0
     targets: int = 0

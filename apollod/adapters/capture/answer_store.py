@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What it takes in the file, at most."""
+        """Upper bound of the space that the answer takes in the file."""
         texts = len(self.prompt.encode()) + len(self.answer.encode()) + len(self.response.encode())
         return 4 * (len(self.prompt_ids) + len(self.answer_ids)) + texts + 200 + 2 * PAGE
 
@@ -190,7 +190,7 @@ def _portions(things: Iterable[T], size: Callable[[T], int], at_most: int) -> It
 
 
 def _size(db: sqlite3.Connection) -> int:
-    """Of the database file, between two transactions."""
+    """Size of the database file between two transactions, in bytes."""
     ((pages,),) = db.execute("PRAGMA page_count")
     return int(pages) * PAGE
 

@@ -1,5 +1,4 @@
-"""A way back to earlier weights, and what has to be repeated where something is forgotten, read from the journal file
-from its end."""
+"""Plan rollbacks to earlier weights, and the steps to repeat after forgetting, reading the journal from its end."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +42,8 @@ def tiers_of(journal: Path, examples: list[str]) -> list[tuple[str, ev.Tier]]:
 
 
 def plan_forget(journal: Path, wanted: Sequence[str], version: int, most: int) -> ForgetPlanned:
-    """What has to be repeated without `wanted`; see `core.forgetting.plan`. Blocking. Never raises: an error is an
-    answer."""
+    """Plan the steps to repeat without the examples in `wanted`; see `core.forgetting.plan`. Blocking. Never raises:
+    errors are returned in the plan."""
     begun = journal_reader.continued(journal)
     begins = begun.step if begun is not None else 0
     try:
@@ -96,8 +95,8 @@ class _Steps:
         return self._bindings.at(self._seqs[step])
 
     def read_for(self, work: Callable[[], Planned]) -> Planned:
-        """What `work` makes of the steps, of which as many are read as it needs. Raises JournalError, and NotRead for a
-        step that is not there."""
+        """Run `work`, reading older steps until it has all it needs. Raises JournalError, and NotRead for a missing
+        step."""
         while True:
             page = _events(self._journal, ("step.started", "step.completed"), self._before, PAGE)
             for seq, event in page:

@@ -194,7 +194,7 @@ class Journal:
         return found
 
     async def signals_of(self, example: str) -> list[SignalFlagged]:
-        """What logs showed about the answers of an example, in order. Raises JournalError."""
+        """Evidence from logs about the answers of an example, in order. Raises JournalError."""
         sql = """SELECT kind, version, body FROM events WHERE kind = ? AND (body ->> '$.example' = ? OR EXISTS (
             SELECT 1 FROM json_each(body, '$.also') AS other WHERE other.value = ?)) ORDER BY seq"""
         rows = await self._fetch(sql, (SignalFlagged.kind, example, example))
@@ -202,7 +202,7 @@ class Journal:
         return [event for event in decoded if isinstance(event, SignalFlagged)]
 
     async def followed(self, example: str) -> FollowUpNoted | None:
-        """What a person wrote after the answer of an example, the newest. Raises JournalError."""
+        """The user's newest follow-up to the answer of an example. Raises JournalError."""
         sql = "SELECT kind, version, body FROM events WHERE kind = ? AND key = ? ORDER BY seq DESC LIMIT 1"
         for kind, version, body in await self._fetch(sql, (FollowUpNoted.kind, example)):
             event = decode_event(kind, version, body)

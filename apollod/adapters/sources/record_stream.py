@@ -126,9 +126,9 @@ class RecordStream:
 
 
 def lines_of(items: Iterable[Item], quarantine: Quarantine, rules: Rules, counts: "Counter[str]") -> list[Line]:
-    """Items as lines of a batch, one for each answer, after the bytes of bad ones are kept. Answers of which nothing is
-    learned are added to `counts`. Evidence stands beside the answer that it is about, or, where that is no example of
-    the item, in a line of its own. Raises OSError."""
+    """Convert items to lines of a batch, one per answer, after quarantining malformed ones. Answers that give no
+    example are added to `counts`. Evidence is attached to the answer that it concerns, or gets a line of its own if
+    the item holds no example of that answer. Raises OSError."""
     lines = []
     for item in items:
         if isinstance(item, Bad):

@@ -109,7 +109,7 @@ class SourceFiles:
         self._unended: dict[str, float] = {}
         self._unknown: dict[str, Obstruction] = {}
         self._ahead: dict[str, tuple[tuple[int, ...], float]] = {}
-        """files whose time lies ahead of the clock: what they were, and since when they are so"""
+        """files with a modification time in the future: fingerprint, and when that was first seen"""
         self._unfolding: _Unfolding | None = None
         self._memories: OrderedDict[str, Cursor] = OrderedDict()
 
@@ -125,8 +125,7 @@ class SourceFiles:
         return list(self._names)
 
     def unread(self) -> dict[str, Obstruction]:
-        """Files that no reader knows, and those whose last line has no end, although nobody has added to them for long,
-        by path."""
+        """Files of unknown format, and files that ended in an incomplete line long ago, by path."""
         now = self._clock()
         unended = {path: UNENDED for path, changed in self._unended.items() if now - changed >= UNENDED_S}
         return unended | self._unknown
@@ -270,8 +269,8 @@ class SourceFiles:
         )
 
     def _unread(self, it: Candidate, content: Callable[[], Read]) -> tuple[Batch | None, bool] | None:
-        """What comes of a new file that is not read at all, as `_read_plain` says it; None: it is read. A file that was
-        put there to be learned from goes to quarantine; of one that is watched it is said once."""
+        """Outcome of a new file of unknown format, as in `_read_plain`; None: the format is known. A file in the inbox
+        is quarantined; one in a watched directory is reported once."""
         kind = self._formats.unread(_bare(it.path), content()(HEAD_BYTES)[:HEAD_BYTES])
         if not kind:
             self._unknown.pop(it.path, None)
@@ -284,7 +283,7 @@ class SourceFiles:
         return self._refuse_file(it, DOCUMENT_REASON), True
 
     def _age(self, it: Candidate) -> float:
-        """Seconds since the file was changed; where its time lies ahead of the clock, since that was seen first."""
+        """Seconds since the file was changed; if its time lies in the future, seconds since that was first seen."""
         now, changed = self._clock(), it.status.st_mtime
         if changed <= now:
             self._ahead.pop(it.path, None)

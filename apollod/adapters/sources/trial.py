@@ -33,7 +33,7 @@ from apollod.errors import SourceRefused
 
 ITEMS = 256
 UNKNOWN = "unknown"
-"""In the place of a format: no reader knows it"""
+"""Stands for the format of files that no reader recognises"""
 
 
 class Tried(NamedTuple):
@@ -73,7 +73,7 @@ class Trial:
         self.counts = Counter[str]()
         """what gave nothing, as `Folded.counts` says it"""
         self.answers: dict[str, Counter[str]] = {}
-        """of each file: answers by why nothing is learned of them, `learned` for those that would be examples"""
+        """by file: number of answers by reason for not learning them, `learned` for those that become examples"""
         self.signals: dict[str, Shown] = {}
         """by their ids"""
         self._learners: dict[str, str] = {}

@@ -30,7 +30,7 @@ COUNTED_BYTES = 64 << 20  # of a file whose records are only counted
 
 
 def unknown_log(kind: Unread, read: Read) -> Obstruction:
-    """Why a file of a watched directory is not read that no reader knows; `read` gives it from its beginning."""
+    """Report a file of unknown format in a watched directory; `read` returns its content from the beginning."""
     if kind == "document":
         return Obstruction(DOCUMENT_REASON, "if it is a log, watch it where the agent writes it line by line")
     records, left = 0, COUNTED_BYTES

@@ -55,7 +55,7 @@ def page(s: Object) -> str:
 
 
 def _alignment(alignment: Object | None) -> str:
-    """How far engine and trainer differ, and where every tensor was found the same."""
+    """Difference between engine and trainer, and the newest version at which every tensor was equal."""
     if not alignment:
         return ""
     usual, same = alignment.get("usual"), alignment.get("same_at")
@@ -87,7 +87,7 @@ def _waits(activities: Mapping[str, str]) -> list[str]:
 
 
 def _follow_ups(found: Object) -> list[str]:
-    """Nothing before there was anything to ask."""
+    """Line about follow-ups; omitted until there was one to ask about."""
     if not found.get("cases") and not found.get("waiting"):
         return []
     if not found["used"]:

@@ -1,4 +1,4 @@
-"""How far engine and trainer may differ: by the kind of model, and by what this model showed before. Pure.
+"""Bounds on the difference between engine and trainer, from the kind of model and its earlier comparisons. Pure.
 
 Log-probabilities tell how far two programs differ, not whether they read the same weights: digests of the tensors tell
 that. So a difference first has every tensor compared, and only one that no rounding makes halts training without a
@@ -13,12 +13,12 @@ ModelKind = Literal["dense", "hybrid"]
 """hybrid: some layers are recurrent (linear attention, state spaces, convolutions), and round along the whole text"""
 
 CEILINGS: dict[ModelKind, float] = {"dense": 0.15, "hybrid": 0.375}
-"""Mean absolute difference of log-probabilities over the built-in text, in nats, that only mistakes in a model's code
-were seen to exceed: with real weights of a dense model 0.055 is right, 0.19 a wrong scale of attention in one of 30
-layers. No real hybrid was measured; of random ones the mean is 2.5 to 3 times a dense one's."""
+"""Mean absolute difference of log-probabilities over the built-in text, in nats; only bugs in a model's code were seen
+to exceed it. A real dense model gives 0.055 when correct and 0.19 with a wrong attention scale in one of 30 layers. No
+real hybrid was measured; random hybrids give 2.5 to 3 times the mean of dense ones."""
 NOTHING: dict[ModelKind, float] = {"dense": 0.05, "hybrid": 0.125}
-"""Means up to this one halt nothing, however small the earlier ones were. Over a few tokens, more than this has the
-whole text and every tensor compared before the next step."""
+"""Training never halts at a mean up to this one, however small earlier means were. A comparison over a few tokens that
+exceeds it triggers a comparison of the whole text and of every tensor before the next step."""
 JUMP = 4.0
 """times the usual mean: training halts above it"""
 NOTICED = 1.5
@@ -42,6 +42,6 @@ def bound_of(kind: ModelKind, configured: float, usual: float = 0.0) -> float:
 
 
 def noticed(mean: float, usual: float, least: float = 0.0) -> bool:
-    """Is this mean so much more than usual, and than `least`, that the tensors are worth a look?"""
+    """Whether this mean exceeds the usual one, and `least`, by enough to compare the tensors."""
     expected = max(least, usual * NOTICED)
     return 0.0 < expected < mean

@@ -21,7 +21,7 @@ class AlignmentStarted(Event, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Is it over all of the text?"""
+        """Whether the comparison covers the whole text."""
         return self.tokens in (0, TOKENS)
 
     def key(self) -> str:

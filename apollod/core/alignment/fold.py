@@ -63,7 +63,7 @@ def _compared(own: AlignmentState, state: State, e: AlignmentCompared, at_ns: in
 
 
 def _expected(own: AlignmentState, e: AlignmentMeasured) -> None:
-    """Nothing was wrong: a mean over the whole text is what the next ones are held against."""
+    """The comparison passed: keep a mean over the whole text as baseline for the next ones."""
     if own.open is None or not own.open.whole:
         return
     past = own.past if own.past_probe == e.probe else []

@@ -27,8 +27,8 @@ from apollod.core.state import State
 
 NAMES_SHOWN = 5  # of the tensors that differ
 LOOKS = 2
-"""times that an attached trainer's tensors are compared, at different versions, though nothing differs more than usual:
-before it wrote, and after, when the engine shows that it sees the writes"""
+"""Tensor comparisons of an attached trainer, at different versions, even if nothing differs more than usual: one
+before its first write, one after it, which proves that the engine sees the writes."""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
@@ -125,7 +125,7 @@ def _on_scored(state: State, input_: inp.Scored, now_ns: int) -> Outcome:
 
 
 def _why_compared(state: State, measured: ev.AlignmentMeasured) -> str:
-    """Why the tensors are compared after this; empty: they are not."""
+    """Reason to compare the tensors after this measurement; empty: none."""
     own = state.alignment
     if not measured.aligned:
         return "engine and trainer differ too much"
@@ -191,7 +191,7 @@ def _not_measured(state: State, step: int, reason: str) -> Outcome:
 
 
 def _on_compared(state: State, input_: inp.Compared, now_ns: int) -> Outcome:
-    """Training halts where a tensor differs, or the log-probabilities do by more than two right programs' would."""
+    """Halt training if a tensor differs, or if the log-probabilities differ by more than the bound."""
     measured = state.alignment.measured
     if not _open(state, input_.number) or measured is None:
         return nothing()
@@ -211,7 +211,7 @@ def _on_compared(state: State, input_: inp.Compared, now_ns: int) -> Outcome:
 
 
 def _mistaken(measured: ev.AlignmentMeasured) -> str:
-    """What to do about a difference without a tensor that differs."""
+    """Advice to the operator when log-probabilities differ although every tensor is identical."""
     hint = "every tensor is the same, so the two programs compute differently: report the model, with this line"
     if measured.nonfinite:
         return hint

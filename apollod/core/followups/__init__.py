@@ -1,3 +1,4 @@
-"""What the person wrote next, scored by the served model where no phrase speaks: did it reject the answer?
+"""Follow-up classification: the served model scores whether a user's next message rejects the answer, where no phrase
+decides it.
 
 A subject of the core: nothing here does I/O, reads a clock, draws randomness or logs."""

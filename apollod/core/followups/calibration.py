@@ -1,7 +1,7 @@
-"""How far the model's answers about follow-ups can be trusted, told from cases whose answer is known. Pure.
+"""Calibration of the follow-up classifier on labelled cases: threshold, precision and recall. Pure.
 
-Both sorts of cases are divided in two halves. The threshold chosen on one half tells the other, so that no case is
-counted that had a part in the choice; follow-ups are told by the threshold chosen on all.
+Two-fold cross-validation: the cases of each label are split in halves, and the threshold chosen on one half classifies
+the other, so that no case is counted that influenced the choice. Real follow-ups use the threshold chosen on all cases.
 """
 
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from apollod.core.followups.events import FollowUpsCalibrated, Known
 from apollod.core.rates import Z_95_ONE_SIDED, wilson
 
 PRECISION_MIN = 0.8
-"""that the one-sided 95 % lower bound has to reach"""
+"""the least precision that the one-sided 95 % lower bound has to reach"""
 RECALL_MIN = 0.5
 FALSE_ALARM = 2
-"""cases found that a wrongly found one outweighs where a threshold is chosen"""
+"""Cost of a false positive when a threshold is chosen, in true positives."""
 
 
 class Counts(NamedTuple):
-    """Of cases: all, those that reject, those called so, and those of them rightly."""
+    """Counts of cases: all, rejecting (positives), called rejecting, and correctly called so (true positives)."""
 
     cases: int
     rejecting: int
@@ -32,8 +32,8 @@ class Counts(NamedTuple):
 
 
 def threshold_of(told: Sequence[Known]) -> float:
-    """Between two neighbouring answers, or above all: where found cases outweigh false alarms most; the highest of
-    several such. Raises ValueError without answers."""
+    """Choose the threshold that maximises true positives minus weighted false positives: a midpoint between two
+    neighbouring scores, or one above all; the highest on a tie. Raises ValueError without answers."""
     odds = sorted({one.odds for one in told}, reverse=True)
     places = [odds[0] + 1.0, *((above + below) / 2 for above, below in pairwise(odds))]
     return max(places, key=lambda place: _worth(told, place))
@@ -45,13 +45,14 @@ def _worth(told: Sequence[Known], threshold: float) -> int:
 
 
 def counted(told: Sequence[Known], threshold: float) -> Counts:
-    """What this threshold calls rejecting."""
+    """Count the cases that this threshold calls rejecting, and how many of them correctly."""
     flagged = [one.rejects for one in told if one.odds >= threshold]
     return Counts(len(told), sum(one.rejects for one in told), len(flagged), sum(flagged))
 
 
 def measured(told: Sequence[Known]) -> Counts:
-    """Over both halves, each told by the threshold of the other. None is empty where there are two of each sort."""
+    """Counts over both halves, each classified by the threshold of the other. With two cases of each label neither
+    half is empty."""
     sorts = [one for one in told if one.rejects], [one for one in told if not one.rejects]
     one, other = ([*sorts[0][n::2], *sorts[1][n::2]] for n in (0, 1))
     if not one or not other:
@@ -61,7 +62,7 @@ def measured(told: Sequence[Known]) -> Counts:
 
 
 def shortfall(found: Counts) -> str:
-    """Why the model is not asked about follow-ups; empty: it is."""
+    """Reason not to ask the model about follow-ups; empty: none."""
     lower = wilson(found.hits, found.flagged, Z_95_ONE_SIDED)[0]
     if found.flagged and lower >= PRECISION_MIN and found.hits >= RECALL_MIN * found.rejecting:
         return ""
@@ -73,5 +74,5 @@ def shortfall(found: Counts) -> str:
 
 
 def counts_of(event: FollowUpsCalibrated) -> Counts:
-    """Those that it recorded."""
+    """Counts that the event recorded."""
     return Counts(event.cases, event.rejecting, event.flagged, event.hits)

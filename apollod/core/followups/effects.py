@@ -1,4 +1,4 @@
-"""What the world is asked to do: ask the served model about follow-ups."""
+"""Effects: ask the served model about follow-ups."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from apollod.core.kernel.effect import Effect
 
 
 class ScoreFollowUp(Effect, frozen=True):
-    """Ask what the person's next words say of an example's answer; `example` empty: of all cases that are known."""
+    """Ask whether the user's next message rejects an example's answer; `example` empty: about all labelled cases."""
 
     distinguished_by: ClassVar[tuple[str, ...]] = ("example",)
     example: str

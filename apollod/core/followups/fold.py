@@ -1,4 +1,4 @@
-"""How facts change what is to be asked about follow-ups."""
+"""Fold events into the queue of follow-ups and the calibration of the model's answers."""
 
 from apollod.core.daemon.events import DaemonStarted
 from apollod.core.followups.events import (
@@ -16,10 +16,10 @@ from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
 from apollod.core.state import State
 
 WAITING_MAX = 200
-"""follow-ups that wait; of more the oldest go"""
+"""Waiting follow-ups to keep; beyond that the oldest are dropped."""
 DONE_MAX = 10_000
 ATTEMPTS_MAX = 2
-"""a question that a crash left open is asked once more"""
+"""Attempts per question: one left open by a crash is asked once more."""
 
 
 def _daemon_started(own: FollowUpsState, state: State, e: DaemonStarted, at_ns: int) -> None:
@@ -47,7 +47,7 @@ def _noted(own: FollowUpsState, state: State, e: FollowUpNoted, at_ns: int) -> N
 
 
 def _out(own: FollowUpsState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    """A decision is asked for already, or there is one."""
+    """Whether a decision about the example was made or requested already."""
     if isinstance(e, ExampleHeld) and e.waits_for == "evidence":
         return
     own.waiting.pop(e.example, None)

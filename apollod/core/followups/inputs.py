@@ -1,12 +1,12 @@
-"""What can happen: the served model has answered about follow-ups, or not."""
+"""Inputs: the served model answered a question about a follow-up, or failed to."""
 
 from apollod.core.followups.events import FollowUpNoted, Known
 from apollod.core.kernel.input import Input
 
 
 class FollowUpDone(Input, frozen=True):
-    """`noted`: what was asked about; None where there is no answer. `error`: why not; `retryable`: there may be one
-    later."""
+    """Answer about one follow-up. `noted`: the follow-up; None: no answer, because of `error`; `retryable`: a later
+    attempt may succeed."""
 
     example: str
     noted: FollowUpNoted | None = None
@@ -18,7 +18,7 @@ class FollowUpDone(Input, frozen=True):
 
 
 class CasesDone(Input, frozen=True):
-    """The answers about all cases, or why there are none."""
+    """Answers about all labelled cases, or the error that prevented them."""
 
     told: tuple[Known, ...] = ()
     weights_version: int = -1

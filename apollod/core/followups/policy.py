@@ -1,8 +1,7 @@
-"""Which follow-ups the served model is asked about, and what follows from its answers.
+"""Choose the next follow-up to ask the served model about, and turn its answers into evidence.
 
-Law: nothing is asked about a follow-up before the model was right about cases whose answer is known, and nothing is
-concluded from an answer by a model that was not. One question at a time, the newest follow-up first; nothing waits for
-it.
+Law: follow-ups are asked about, and answers become evidence, only while the model passes calibration on labelled
+cases. One question at a time, the newest follow-up first; no other activity waits for it.
 """
 
 from collections.abc import Iterator
@@ -23,9 +22,9 @@ from apollod.core.schedules import RETRY_MAX_S, is_due
 from apollod.core.state import State
 
 RECALIBRATE_STEPS = 500
-"""after which the served model is another one"""
+"""Steps after which the served model counts as changed and is calibrated again."""
 CASES_FAILURES_MAX = 5
-"""in a row, after which an engine that does not answer about the cases is given up"""
+"""Failures in a row after which calibration is given up."""
 
 
 def _is_stale(state: State, step: int) -> bool:
@@ -37,13 +36,13 @@ def _is_on(state: State) -> bool:
 
 
 def _to_measure(state: State) -> bool:
-    """Are the cases to be asked before anything else?"""
+    """Whether the model has to be calibrated before any follow-up is asked about."""
     own = state.followups
     return own.measured is None or _is_stale(state, own.measured.step)
 
 
 def unused(state: State) -> str:
-    """Why the served model is not asked about follow-ups; empty: it is, or the cases are next."""
+    """Reason not to ask the served model about follow-ups; empty: none, or calibration is next."""
     own = state.followups
     if not _is_on(state):
         return '[signals] score = "off"'
@@ -54,7 +53,7 @@ def unused(state: State) -> str:
 
 
 def shortfall_of(found: ev.FollowUpsCalibrated) -> str:
-    """Why these answers are too often wrong."""
+    """Reason why calibration failed, with the figures."""
     return shortfall(counts_of(found))
 
 
@@ -77,7 +76,7 @@ def _on_lines(state: State, input_: inp.LinesRead, now_ns: int) -> Outcome:
 
 
 def _noted(state: State, input_: inp.LinesRead) -> Iterator[ev.Event]:
-    """What follows an answer that an example of this batch learns, or one of before, and was not asked about yet."""
+    """Record the follow-ups of this batch that belong to an accepted example and were not asked about yet."""
     own, batch = state.followups, input_.batch
     keys = ((key, line.example) for line in batch.lines for one in line.responses for key in one.keys)
     learned = {**dict(reversed(list(keys))), **input_.responses}
@@ -122,7 +121,7 @@ def _failed(example: str, reason: str, given_up: bool, in_a_row: int) -> Outcome
 
 
 def _on_done(state: State, input_: inp.FollowUpDone, now_ns: int) -> Outcome:
-    """An answer to a question of an earlier life is none."""
+    """Ignore an answer to a question that was asked before the daemon restarted."""
     own, example, noted = state.followups, input_.example, input_.noted
     if own.open != example or own.measured is None:
         return nothing()

@@ -1,34 +1,34 @@
-"""Which follow-ups wait to be asked about, and how far the model's answers can be trusted."""
+"""State: follow-ups waiting to be asked about, and the calibration of the model's answers."""
 
 import msgspec
 
 from apollod.core.followups.events import FollowUpsCalibrated
 
 CASES = ""
-"""stands for all cases where an example is named"""
+"""Example id that stands for all labelled cases."""
 
 
 class FollowUpsState(msgspec.Struct):
-    """Follow-ups by their examples."""
+    """Waiting follow-ups, by example id."""
 
     waiting: dict[str, str] = {}
     """the id of the evidence that each may become; the newest last"""
     done: dict[str, None] = {}
     """ids of evidence about which the model was asked, the newest last"""
     open: str | None = None
-    """what the model is asked about"""
+    """example id of the question that awaits its answer"""
     attempts: dict[str, int] = {}
-    """of what has no answer yet"""
+    """attempts so far at each unanswered question"""
     model: str = ""
-    """path of the model that is asked; another one, or another question, is measured anew"""
+    """path of the model that is asked; a change of it, or of the question, requires a new calibration"""
     question: str = ""
-    """digest of what is asked, and of the cases"""
+    """digest of the question's wording and of the cases"""
     measured: FollowUpsCalibrated | None = None
-    """how often the model was right"""
+    """newest calibration"""
     given_up: int | None = None
-    """the step at which the cases had no answer, for which the model was then given up"""
+    """the step at which calibration was given up because the engine did not answer"""
     error: str = ""
-    """why the last question had no answer; empty after one that had"""
+    """error of the last question; empty after an answer"""
     failures: int = 0
     """in a row"""
     retry_ns: int = 0

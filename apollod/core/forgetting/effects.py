@@ -1,4 +1,4 @@
-"""What the world is asked to do: find out how something is forgotten."""
+"""Effects: plan from the journal how examples can be forgotten."""
 
 from typing import ClassVar
 

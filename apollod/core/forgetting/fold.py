@@ -1,4 +1,4 @@
-"""How facts change what is to be forgotten."""
+"""Fold events into the open requests to forget and the intent under way."""
 
 from apollod.core.feedback.events import FeedbackGiven
 from apollod.core.forgetting.events import ForgetCompleted, ForgetRefused, ForgetRequested, ForgetStarted
@@ -38,7 +38,7 @@ def _completed(own: ForgettingState, state: State, e: ForgetCompleted, at_ns: in
 
 
 def _rated(own: ForgettingState, state: State, e: FeedbackGiven, at_ns: int) -> None:
-    """Who wants it learned wants it no longer forgotten."""
+    """A request to learn an example again cancels an open request to forget it."""
     own.wanted.pop(e.example, None)
     own.refused.pop(e.example, None)
 

@@ -1,4 +1,4 @@
-"""What can happen: somebody wants something forgotten, and the journal tells how."""
+"""Inputs: a request to forget examples, and the plan read from the journal."""
 
 from apollod.core.kernel.input import Input
 from apollod.core.settings import Settings
@@ -6,7 +6,7 @@ from apollod.core.training.learned import Learned
 
 
 class ForgetRequested(Input, frozen=True):
-    """A person wants the weights to be without what these examples taught."""
+    """A person asks to remove the effect of these examples from the weights."""
 
     examples: tuple[str, ...]
     by: str

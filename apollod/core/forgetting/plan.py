@@ -1,4 +1,4 @@
-"""Which steps learned what is to be forgotten, and what has to be repeated without it, told from the journal. Pure."""
+"""Plan a forgetting from the journal: the steps that learned the examples, and those to repeat without them. Pure."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -31,7 +31,7 @@ def plan(
             first = len(passed)
         step = done.parent
     way, found = [done for done in passed[:first] if done.applied][::-1], set(wanted) - left
-    # What wrote nothing then teaches nothing now: the steps of a replay without some examples are these, too.
+    # Skip steps that wrote nothing: `apollod replay --without` skips them as well.
     if not found:
         return ForgetPlanned(version, far=_in_order(wanted, left))
     tiers = tiers_of([ev.all_examples(done)[0] for done in way])

@@ -1,8 +1,8 @@
-"""From a wish that something be forgotten to weights without it.
+"""Carry out requests to forget examples: plan, roll back, repeat the other steps, withdraw the examples.
 
-Law: a wish is an event, and so is what comes of it; in between there is one intent at a time, and steps that it repeats
-are steps like others, so that a crash anywhere goes on where it was. What cannot be forgotten to the bits of a replay
-without it stays learned, and is named with the reason.
+Law: request and outcome are events, with one intent at a time between them; repeated steps are ordinary steps, so that
+a crash at any point resumes. An example that cannot be forgotten bit for bit as a replay without it would stays
+learned, and the refusal names the reason.
 """
 
 from collections.abc import Collection
@@ -25,11 +25,11 @@ from apollod.core.state import State
 from apollod.core.training.repeating import next_repeat
 
 FORGET = "forget"
-"""as whom it asks for a rollback"""
+"""Requester named in the rollback request."""
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Ask how what is wanted can be forgotten, or go on with what is under way."""
+    """Ask for a plan for the open requests, or continue the intent under way."""
     own, settings = state.forgetting, state.daemon.settings
     if settings is None or state.daemon.stopping:
         return nothing()
@@ -49,8 +49,8 @@ def _go_on(state: State, one: UnderWay, now_ns: int) -> Outcome:
 
 
 def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome:
-    """They are withdrawn, but for those that a person wants learned by now; with a `reason` the rest is not
-    repeated."""
+    """Withdraw the examples, except those that a person has asked to learn since; with a `reason` the remaining steps
+    are not repeated."""
     events: list[ev.Event] = []
     out = {example: wish for example, wish in one.wishes.items() if example in state.intake.undone}
     again = [example for example in out if example in state.review.approved]  # rated while it was being forgotten
@@ -68,13 +68,13 @@ def _done(state: State, one: UnderWay, now_ns: int, reason: str = "") -> Outcome
 
 
 def _on_requested(state: State, input_: inp.ForgetRequested, now_ns: int) -> Outcome:
-    """Only what no other decision reaches."""
+    """Keep only examples that no other decision covers."""
     wishes = {example: Wish(input_.by, input_.reason or "it is to be forgotten") for example in input_.examples}
     return Outcome(taken_back(state, wishes, places_of(state, wishes), again=True), [])
 
 
 def _on_planned(state: State, input_: inp.ForgetPlanned, now_ns: int) -> Outcome:
-    """Begin, or say why nothing can be done; what is wanted since is planned again."""
+    """Start the planned rollback or refuse with a reason; requests made since are planned again."""
     own, settings = state.forgetting, state.daemon.settings
     if settings is None or own.under_way is not None or input_.version != state.training.version:
         return nothing()
@@ -116,7 +116,7 @@ def _refused(examples: Collection[str], reason: str) -> ev.ForgetRefused:
 
 
 def _changed(state: State, plan: inp.ForgetPlanned) -> str:
-    """What the bits of steps depend on has to be as it was, or they would be repeated to others."""
+    """Reason why repeated steps would give other bits (settings or environment changed since); empty: none."""
     bound = state.children.bound
     name = differing_setting(plan.made_with, state.daemon.settings) if plan.again else None
     name = name or (differing_choice(plan.ran_on, bound.versions) if plan.again and bound else None)
@@ -124,7 +124,7 @@ def _changed(state: State, plan: inp.ForgetPlanned) -> str:
 
 
 def _on_rollback(state: State, input_: inp.RollbackPlanned, now_ns: int) -> Outcome:
-    """A person gets other weights while steps are repeated: the rest stays taken back."""
+    """End the intent when a person rolls back or restores meanwhile: the remaining steps stay rolled back."""
     one, wanted = state.forgetting.under_way, state.rollback.wanted
     if one is None or one.phase != "again" or not isinstance(begun(state, input_), ev.RollbackStarted):
         return nothing()

@@ -1,4 +1,4 @@
-"""What is to be forgotten, and what is being forgotten."""
+"""State: open requests to forget, and the intent under way."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from apollod.core.training.learned import Learned
 
 
 class Wish(msgspec.Struct, frozen=True, gc=False):
-    """Who wants an example forgotten, and why."""
+    """A request to forget an example: requester and reason."""
 
     by: str
     reason: str
@@ -30,12 +30,12 @@ class UnderWay(msgspec.Struct):
 
     @property
     def longest_ago(self) -> tuple[str, ...]:
-        """What the first of the steps learned."""
+        """Examples that the first of the steps learned."""
         return tuple(example for example, step in zip(self.wishes, self.steps, strict=True) if step == self.steps[0])
 
 
 class ForgettingState(msgspec.Struct):
-    """By the ids of examples."""
+    """Open requests and refusals, by example id."""
 
     wanted: dict[str, Wish] = {}
     under_way: UnderWay | None = None

@@ -1,8 +1,7 @@
-"""What evidence decides: an answer that something speaks against is not learned before a judge or a person says so.
+"""Apply evidence from logs: an answer with evidence against it is held until a judge or a person decides.
 
-Pure. An example waits for that decision from its beginning where the evidence was there first, and from the moment at
-which it comes where the example waited to be learned; what was learned already is taken out of the weights again
-(`core.forgetting`). What a person approved stays approved.
+Pure. An example is held on arrival if the evidence came first, and pulled from the queue if the evidence comes later;
+if it was learned already, the weights forget it (`core.forgetting`). Examples that a person approved stay approved.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,8 +23,8 @@ UNSHOWN = "nothing shows yet that it was right"
 
 
 class Shown:
-    """What the lines of a batch show about answers, by the example that learns them; `flagged`: ids of evidence that
-    was recorded before."""
+    """Evidence in the lines of a batch, by the example that learns the answer; `flagged`: ids of evidence recorded
+    earlier."""
 
     def __init__(self, flagged: Iterable[str]) -> None:
         self._flagged = frozenset(flagged)
@@ -35,16 +34,16 @@ class Shown:
         self._lines: dict[str, Line] = {}
 
     def accept(self, line: Line) -> None:
-        """This line becomes an example."""
+        """Register the example that this line becomes."""
         self._lines[line.example] = line
 
     def add(self, example: str, one: Evidence) -> None:
-        """This was shown about an answer of an example."""
+        """Register evidence about an example's answer."""
         self._of.setdefault(example, []).append(one)
         self._about.setdefault(one.answer, []).append(one)
 
     def held(self, taken: ExampleAccepted, learn: Learn, judge: JudgeMode) -> ExampleHeld | None:
-        """The fact that an example of the batch, which waits for no person, waits for a decision, if it has to."""
+        """The event that holds an example of the batch, if evidence requires it and no person has to decide anyway."""
         line = self._lines[taken.example]
         later = next((one.key for one in line.responses if one.part), "")
         shown = [*(self._about.get(later, ()) if later else ()), *self._of.get(taken.example, ())]
@@ -68,7 +67,7 @@ class Shown:
 
 
 def decided_since(state: State, late: Sequence[SignalFlagged], taken: Collection[str] = ()) -> list[Event]:
-    """What follows from evidence about examples that were accepted before; those `taken` now are decided about."""
+    """Events that follow from evidence about examples accepted earlier; those in `taken` are decided elsewhere."""
     rejected = {one: why for one, why in rejected_since(state, late).items() if one not in taken}
     places = places_of(state, rejected)
     wishes = {example: Wish(BY_EVIDENCE, reason) for example, reason in rejected.items()}
@@ -78,8 +77,7 @@ def decided_since(state: State, late: Sequence[SignalFlagged], taken: Collection
 
 
 def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, str]:
-    """Why each of these examples is not to be learned, of those that these signals speak against and no person has
-    approved."""
+    """Reason against learning, by example: for examples that these signals count against and no person approved."""
     found: dict[str, str] = {}
     for one in signals:
         for example in (one.example, *one.also) if speaks_against(one.polarity, one.strength) else ():
@@ -89,7 +87,7 @@ def rejected_since(state: State, signals: Iterable[SignalFlagged]) -> dict[str, 
 
 
 def stopped(state: State, rejected: Mapping[str, str], places: Mapping[str, Place]) -> Iterator[Event]:
-    """Of these examples, those that wait to be learned, or for a sign that they are right, wait for a decision."""
+    """Hold those of these examples that are queued or await positive evidence."""
     judge: JudgeMode = state.daemon.settings.judge.mode if state.daemon.settings else "off"
     for example, reason in rejected.items():
         place = places.get(example)
@@ -98,7 +96,7 @@ def stopped(state: State, rejected: Mapping[str, str], places: Mapping[str, Plac
 
 
 def released(state: State, signals: Iterable[SignalFlagged], rejected: Mapping[str, str]) -> list[ExampleApproved]:
-    """Examples that waited for a sign that they are right, and have one."""
+    """Release examples that awaited positive evidence and now have it."""
     signs = {one.example: one for one in signals if one.example and speaks_for(one.polarity, one.strength)}
     return [
         ExampleApproved(example=example, tier=state.review.held[example].tier, by=BY_EVIDENCE, reason=_told(one))
@@ -113,7 +111,7 @@ def _waits_for_evidence(state: State, example: str) -> bool:
 
 
 def _held(example: str, tier: Tier, reason: str, judge: JudgeMode, otherwise: Decider = "person") -> ExampleHeld:
-    """Waits for the judge where there is one, and it is asked about such examples."""
+    """Hold for the judge if one is configured and covers such examples, else for a person."""
     judged = wants_judge(judge, tier, flagged=True)
     return ExampleHeld(
         example=example, tier=tier, reason=reason, waits_for="judge" if judged else otherwise, by=BY_EVIDENCE

@@ -86,7 +86,7 @@ def _with_decisions(events: list[ev.Event], shown: Shown, learn: Learn, judge: J
 def _flagged(
     batch: inp.Batch, line: inp.Line, told: Known, recorded: set[str], shown: Shown
 ) -> Iterator[ev.SignalFlagged]:
-    """What the line shows and nobody has recorded; `recorded` grows by it, and `shown` by all that it shows."""
+    """Evidence in the line that is not recorded yet; adds it to `recorded`, and all evidence of the line to `shown`."""
     for one in line.evidence:
         signal = one.id
         example = told.learner(line, one.answer)

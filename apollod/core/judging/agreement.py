@@ -1,4 +1,4 @@
-"""How often a judge is right, how sure that is, and whether its verdicts decide. Pure.
+"""A judge's agreement with known cases, its confidence interval, and whether its verdicts decide. Pure.
 
 Right means that it calls good or bad what is known to be so, from a planted case or from a person's decision. The
 figure is the balanced accuracy, the mean of the rates on good and on bad, so that a judge that always says the same has
@@ -76,6 +76,6 @@ def shortfall(found: Agreement, trust_min: float) -> str:
 
 
 def is_promising(found: Agreement, trust_min: float) -> bool:
-    """More cases may show that it can be trusted: its figure is high enough, and too few are known to be sure."""
+    """Whether more cases could establish trust: agreement is high enough, but the sample is too small to be sure."""
     known = min(found.of_good, found.of_bad)
     return LEAST <= known < WINDOW and found.figure is not None and found.lower < trust_min <= found.figure

@@ -47,7 +47,7 @@ def _distrusted(own: JudgingState, state: State, e: JudgeDistrusted, at_ns: int)
 
 
 def _begin_anew(own: JudgingState, cases: Iterable[str]) -> None:
-    """All planted cases have to be passed; what it got right before says nothing."""
+    """Reset the record of a distrusted judge: it has to pass all planted cases again."""
     own.due, own.good, own.bad, own.suspicions = dict.fromkeys(cases), [], [], {}
 
 

@@ -1,5 +1,5 @@
-"""What a person who learns an answer does to the one that the judge wrote in its place. Pure; shared with whoever takes
-such decisions."""
+"""Overruling a judge: a person approves an answer, so the replacement that the judge wrote is dropped. Pure; shared by
+all code that takes such decisions."""
 
 from collections.abc import Iterable
 
@@ -12,8 +12,7 @@ from apollod.core.state import State
 
 
 def overruled(state: State, approved: Iterable[str], by: str) -> list[Event]:
-    """The facts by which better answers to these examples, which a person has approved, are not learned, and those that
-    were are forgotten."""
+    """Events that withdraw the judge's replacements for these approved examples, and forget the learned ones."""
     better = {into: example for example in approved if (into := state.judging.better.get(example))}
     if not better:
         return []

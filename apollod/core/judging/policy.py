@@ -60,8 +60,8 @@ def advance(state: State, now_ns: int) -> Outcome:
 
 
 def _trust_ends(own: JudgingState, trust_min: float) -> str:
-    """Why it is trusted no longer; empty: it is, or it was not. Cases that it was not asked about yet say nothing about
-    it, and a judge that is not trusted because of its figure loses nothing by getting worse."""
+    """Reason to end trust; empty: the judge stays trusted, or never was. Cases not asked about yet do not count, and a
+    judge without trust has none to lose."""
     if own.due:
         return ""
     return (distrust(own, trust_min) if own.approved else "") or _alarm(own, trust_min)
@@ -72,7 +72,7 @@ def _alarm(own: JudgingState, trust_min: float) -> str:
 
 
 def _distrusted(state: State, doubt: str) -> Outcome:
-    """What it approved since it was last sure waits for a person; what was learned of that is named."""
+    """Hold for a person the examples approved since the judge last passed its checks; name those already learned."""
     own, places = state.judging, places_of(state, state.judging.approved)
     recalled = {one: place.tier for one, place in places.items() if place.state == "pending"}
     gone = places.keys() | state.intake.undone.keys() | state.intake.withdrawn.keys()

@@ -8,8 +8,7 @@ from apollod.core.judging.suspicion import Suspicion
 from apollod.core.judging.votes import Verdict
 
 SAME, CHANGED = "same:", "changed:"
-"""How the ids of cases begin that are made of an example that a person approved: it is good as it is, and bad with a
-change that nobody would approve."""
+"""Id prefixes of cases made from an approved example: unchanged (good), and with damage done to it (bad)."""
 MADE_MAX = 20
 
 
@@ -21,7 +20,7 @@ class Asked(msgspec.Struct, gc=False):
 
 
 class Judge(msgspec.Struct, frozen=True):
-    """Whose verdicts they are. Trust belongs to all of it together."""
+    """Identity of the judge; trust belongs to the combination of all fields."""
 
     model: str = ""
     prompt_hash: str = ""

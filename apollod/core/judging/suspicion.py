@@ -1,4 +1,4 @@
-"""Has a judge become worse? A test that may be looked at after every known case. Pure.
+"""Detect that a judge has become worse: a sequential test, valid after every known case. Pure.
 
 H0: at most a tolerated share p0 of the cases of one sort are judged wrong. A wrong answer multiplies the evidence by
 p1 / p0, a right one by (1 - p1) / (1 - p0), where p1 is the share of a judge that became worse. Under H0 the mean of
@@ -28,7 +28,7 @@ TOLERATED_MIN = 0.02
 
 
 class Suspicion(msgspec.Struct, frozen=True):
-    """Evidence that it gets more of one sort wrong than is tolerated."""
+    """Evidence that the judge gets more cases of one label wrong than is tolerated."""
 
     detectors: tuple[float, ...] = (0.0,) * len(WORSE)
 
@@ -55,7 +55,7 @@ def suspected(suspicions: Mapping[str, Suspicion]) -> str:
 
 
 def alarming(suspicions: Mapping[str, Suspicion]) -> str:
-    """Why trust ends now; empty: it does not."""
+    """Reason to end trust now; empty: none."""
     sort = suspected(suspicions)
     if not sort or suspicions[sort].e_value < ALARM:
         return ""

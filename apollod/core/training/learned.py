@@ -22,7 +22,7 @@ class Learned(msgspec.Struct, frozen=True):
 
     @property
     def number(self) -> int:
-        """Of its random numbers."""
+        """Number of the step whose random numbers are used: the original one when a step is repeated."""
         return self.again_of or self.step
 
     def without(self, gone: Collection[str]) -> "Learned":

@@ -1,4 +1,4 @@
-"""What was taken back and is to stay learned: which step is repeated next. Pure."""
+"""Choose the next step to repeat after a rollback that removed other examples. Pure."""
 
 from apollod.core.quality.resuming import may_repeat
 from apollod.core.state import State

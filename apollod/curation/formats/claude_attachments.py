@@ -1,4 +1,4 @@
-"""Attachments in sessions of Claude Code: what the program shows the model beside prompts and results.
+"""Attachments in sessions of Claude Code: content that the program adds to prompts and results.
 
 A message that was typed while the agent ran is one, too (`queued_command`). Files that the user named with `@` are
 context. What hooks and memory files add stands in `<system-reminder>` as the model sees it, and is stripped like that
@@ -124,4 +124,4 @@ _SHOWN: dict[str, Callable[[_Attachment], str]] = {
     "hook_blocking_error": _blocked,
     "critical_system_reminder": _critical,
 }
-"""What the model is shown of each kind"""
+"""By kind: function that returns the text the model sees"""

@@ -24,10 +24,10 @@ INTERRUPTED = ("[Request interrupted by user", "[Request cancelled by user")
 REFUSED = "The user doesn't want to proceed with this tool use"
 COMMANDS = ("<command-name>", "<command-message>")
 OF_PROGRAM = ("<local-command-", "Caveat: ", "[Image: ")
-"""What the program says of commands that it carried out itself, and of pictures that are left out"""
+"""Texts of the program about commands that it ran itself, and about omitted images"""
 EXECUTED = ("<local-command-stdout>", "<local-command-stderr>")
 CONTEXT = ("<system-reminder>", "<task-notification>", "<bash-input>", "<bash-stdout>", "<bash-stderr>")
-"""What a model is shown as a turn of the user that no person wrote as a prompt"""
+"""Texts in user turns that the program wrote, not the user"""
 NOT_THE_AGENT = ("acompact", "aprompt_suggestion", "asession_memory")
 """How ids of subagents begin that the program asks for texts of its own: summaries, guesses at the next prompt"""
 SILENT = frozenset(

@@ -127,7 +127,7 @@ def check_in(command: str) -> Check:
 
 
 def _check_of(piece: str) -> str:
-    """The check that one command is; "" if it is none."""
+    """Name of the check that a command runs; "" for any other command."""
     at = 0
     while (starter := _STARTER.match(piece, at)) is not None:
         at = starter.end()
@@ -136,7 +136,7 @@ def _check_of(piece: str) -> str:
 
 
 def _hides(after: list[str]) -> bool:
-    """Does what follows a command (separators and pieces in turns) put another exit code in place of its own?"""
+    """Whether the rest of the line (separators and pieces in turns) replaces the command's exit code."""
     for separator, piece in zip(after[::2], after[1::2], strict=False):
         if separator in ("|", "||", "&"):
             return True

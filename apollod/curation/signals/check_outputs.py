@@ -12,7 +12,7 @@ _NOT_RUN = re.compile(
     r"|Command (?:aborted|cancelled|canceled|timed out|was interrupted|did not complete)|\[Request interrupted"
     r"|The user doesn't want to proceed|Background (?:job|process|task)|Started background|User (?:rejected|aborted))"
 )
-"""An output that begins so is none of the command's: it runs on elsewhere, or it did not run to its end"""
+"""Outputs with these beginnings are the agent's, not the command's: it runs in the background, or was cut short"""
 _ABORTED = re.compile(r"^\s*Command (?:aborted|cancelled|canceled|timed out)\b[^\n]{0,80}\s*\Z", re.MULTILINE)
 _FAILED = re.compile(
     "|".join(
@@ -61,11 +61,11 @@ _EXIT_HINTS = ("exit", "Exit", "returncode")
 TAIL = 2000  # characters at the end of an output in which its verdict stands
 HEAD = 600
 NO_OUTPUT = ("(no output", "(empty", "Tool ran without output")
-"""What agents write where there is none"""
+"""Placeholders that agents write for an empty output"""
 
 
 def exit_code(output: str) -> int | None:
-    """As agents write it around the output of a command; None: it does not stand there."""
+    """Exit code in the text that agents write around the output of a command; None: absent."""
     if not any(hint in output for hint in _EXIT_HINTS):
         return None
     found = _EXIT_CODE.search(output, 0, HEAD)
@@ -75,8 +75,8 @@ def exit_code(output: str) -> int | None:
 
 
 def outcome(output: str, failed: bool, told: bool, hidden: bool = False) -> bool | None:
-    """Did the check pass? `failed`: the log says that the call did; `told`: it says it of every call that did;
-    `hidden`: by an exit code that may be another program's. None: nothing says it."""
+    """Whether the check passed; None: unknown. `failed`: the log marks the call as failed; `told`: the log marks every
+    failed call, so silence means success; `hidden`: the exit code may be another program's."""
     if _NOT_RUN.match(output) or _ABORTED.search(output, max(0, len(output) - HEAD)):
         return None
     code = exit_code(output)
@@ -93,7 +93,7 @@ def outcome(output: str, failed: bool, told: bool, hidden: bool = False) -> bool
 
 
 def _by_words(end: str) -> bool | None:
-    """What the end of an output says."""
+    """Verdict in the last lines of an output."""
     if any(hint in end for hint in _FAILED_HINTS) and _FAILED.search(end):
         return False
     if any(hint in end for hint in _PASSED_HINTS) and _PASSED.search(end):

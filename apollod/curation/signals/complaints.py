@@ -251,7 +251,7 @@ _ASKS = re.compile(
 )
 """A sentence that begins so supposes something or asks for something new, and reports nothing"""
 _WISH = re.compile(r"\b(?:can|could|would) (?:you|we) (?:please )?(?:make|add|have|also)\b")
-"""What stands behind it in a sentence is asked for"""
+"""Words that introduce a request: the rest of the sentence states a wish, not a problem"""
 _ELSEWHERE = re.compile(r"\b(?:another|other|old|previous) (?:project|job|repo|company|app)\b")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+|…")
 _ERROR = re.compile(
@@ -278,7 +278,7 @@ ANSWER_END = 500  # characters of an answer in which it asks for something
 
 
 def complains(own: str) -> bool:
-    """Does one of the sentences, in small letters, say that something is wrong?"""
+    """Whether one of the sentences (lower case) reports a problem."""
     return any(_reports(sentence.strip()) for sentence in _SENTENCE.split(own))
 
 
@@ -293,12 +293,12 @@ def _reports(said: str) -> bool:
 
 
 def error_pasted(text: str, answer: str) -> bool:
-    """Is there an error in what was typed, that the answer did not ask to see?"""
+    """Whether the message contains a pasted error that the answer did not ask for."""
     return _ERROR.search(text) is not None and not _ASKS_WHAT.search(text) and not asks_for_logs(answer)
 
 
 def asks_for_logs(answer: str) -> bool:
-    """Does it end with the wish to see an output? `If it fails, send me the log` is none."""
+    """Whether the answer ends by asking to see an output; `If it fails, send me the log` does not count."""
     end = answer[-ANSWER_END:]
     for found in _ASKS_FOR_LOGS.finditer(end):
         begin = max(end.rfind(mark, 0, found.start()) for mark in (". ", "\n", "。", "! ", "? "))

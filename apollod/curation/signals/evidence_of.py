@@ -9,12 +9,12 @@ from apollod.curation.signals.cues import flags
 from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 
 OF_TURNS = frozenset({"undo", "correction", "rewound", "regenerated"})
-"""Kinds that speak of all that was done for a prompt, not of its last answer alone"""
+"""Kinds of evidence about all answers to a prompt, not only the last"""
 FOLLOWED_MAX = 2000  # characters of a prompt that a judge is shown
 
 
 def evidence_of(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
-    """What a moment, or a remark on earlier ones, shows about answers of models whose answers are learned."""
+    """Evidence in a moment, or in a remark on earlier moments, about answers that may be learned."""
     moment = found if isinstance(found, Moment) else _marked(found)
     if moment.session.sidechain and not rules.sidechains:
         return ()
@@ -46,8 +46,8 @@ def _turn(moment: Moment, place: int, rules: Rules, keys: dict[int, str]) -> tup
 
 
 def unscored(found: Moment | Remark, rules: Rules) -> tuple[Evidence, ...]:
-    """What the person wrote after an answer that may be learned, where nothing speaks against it: as the evidence that
-    it is if the answer is rejected there."""
+    """The user's next message after an answer without evidence against it, as the evidence that it becomes if the
+    model finds that it rejects the answer."""
     moment = found if isinstance(found, Moment) else found.about
     if moment.then is None or moment.taken_back or (moment.session.sidechain and not rules.sidechains):
         return ()

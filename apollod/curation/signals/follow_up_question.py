@@ -1,7 +1,7 @@
-"""What a model is asked about a follow-up, and the cases whose answer is known. Pure.
+"""The question about a follow-up, as a model gets it, and the labelled cases for calibration. Pure.
 
-Whoever changes PROMPT, the transcript or the cases changes the digest, by which a model is measured anew. Headings
-carry a mark that follows from the content, so that no text can pretend to be one.
+A change of PROMPT, the transcript or the cases changes the digest, and the model is calibrated again. Headings carry a
+mark derived from the content, so that no text can forge one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ REPLY_MAX = 1200  # characters
 
 
 class FollowUpCase(NamedTuple):
-    """A reply of which it is known whether it rejects the answer."""
+    """A labelled case: a reply that is known to reject the answer, or not to."""
 
     rejects: bool
     asked: str
@@ -43,7 +43,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_follow_up_cases(lines: Iterable[bytes]) -> list[FollowUpCase]:
-    """Those of a file, a JSON object a line. Raises RecordRefused for a line that is none."""
+    """Parse a file of cases, one JSON object per line. Raises RecordRefused for a malformed line."""
     try:
         rows = [msgspec.json.decode(line, type=_Row) for line in lines if line.strip()]
     except msgspec.MsgspecError as error:
@@ -52,7 +52,7 @@ def read_follow_up_cases(lines: Iterable[bytes]) -> list[FollowUpCase]:
 
 
 def question_digest(cases: bytes) -> str:
-    """16 hex digits of what is asked, and of the file of cases."""
+    """Digest of the question's wording and of the file of cases, 16 hex digits."""
     limits = f"{LIKELIEST} {ASKED_MAX} {ANSWER_MAX} {REPLY_MAX}\n"
     return blake2b(f"{limits}{PROMPT}".encode() + cases, digest_size=8).hexdigest()
 
@@ -71,8 +71,8 @@ def follow_up_question(asked: str, answer: str, reply: str) -> list[dict[str, st
 
 
 def question_about_record(canonical: bytes, reply: str) -> list[dict[str, str]] | None:
-    """The question about the last learned answer of a record; None where the record is no conversation. Raises
-    RecordRefused for bytes that are no record."""
+    """The question about the last learned answer of a record; None unless the record is a conversation. Raises
+    RecordRefused for a malformed record."""
     record = decode_record(canonical)
     if not isinstance(record, MessagesRecord):
         return None
@@ -86,8 +86,8 @@ def question_about_record(canonical: bytes, reply: str) -> list[dict[str, str]] 
 
 
 def log_odds(likeliest: Sequence[tuple[str, float]]) -> float:
-    """Log-probability of a token that begins a yes minus that of one that begins a no. What is not among the likeliest
-    counts as the least likely of them, so that an answer without either says 0. Raises ValueError for no tokens."""
+    """Log-odds of yes: log-probability of the likeliest token that begins a yes minus that for no. A token outside the
+    top list counts as its last entry, so that an answer with neither gives 0. Raises ValueError for no tokens."""
     least = min(logprob for _, logprob in likeliest)
 
     def sum_of(word: str) -> float:

@@ -14,7 +14,7 @@ from apollod.curation.signals.complaints import complains, error_pasted
 from apollod.curation.signals.flag import Flag, answer_before, ids, quoted
 from apollod.curation.typed_ahead import is_mid_run
 
-MID_RUN_STRENGTH = 0.9  # who does not wait for the end means it
+MID_RUN_STRENGTH = 0.9  # a correction typed while the agent still runs is seldom a misreading
 LOOKED_AT = 400  # characters: people say at once what they do not like
 AFTER_NO = 24  # characters
 LAST = 160  # characters: or at the end, behind what they pasted
@@ -68,8 +68,7 @@ def own_words(text: str) -> str:
 
 
 def _reported(content: str, own: str, answer: str) -> float:
-    """How surely what the answer did is reported as wrong: in words anywhere, behind praise too, or by an error that
-    was pasted."""
+    """Strength of a reported problem: words anywhere in the message, even behind praise, or a pasted error."""
     if _LISTED.match(content) and _ASKED_BACK.search(answer, max(0, len(answer) - LOOKED_AT)):
         return 0.0  # answers to what it asked, one by one
     first, *rest = _SENTENCE_END.split(own, maxsplit=1)

@@ -16,12 +16,12 @@ HEADER = b"x-request-id"  # vllm/entrypoints/serve/engine/serving.py, `_base_req
 RESPONSES = "/v1/responses"  # has its id from the body alone (vllm/entrypoints/openai/responses/protocol.py)
 
 own_id: ContextVar[str] = ContextVar("own_id", default="")
-"""Of the HTTP request that is handled; empty outside of one."""
+"""Id of the HTTP request being handled; empty outside of a request."""
 
 
 class OwnIds:
-    """The middleware. What else hears of X-Request-Id, such as vLLM's own middleware, which repeats it, comes before
-    this and sees the client's."""
+    """The middleware. Other readers of X-Request-Id, such as vLLM's own middleware that echoes it, run before this one
+    and see the client's id."""
 
     def __init__(self, app: App) -> None:
         self._app = app

@@ -1,8 +1,8 @@
-"""A model's chat template, tried before it is trusted.
+"""A model's chat template: test its capabilities, then adapt conversations to them.
 
-A template is a program of the model's author. It may refuse roles or their order, and leave out what it does not know:
-calls, the text before a call, results. What it does is found out with small conversations of marked words, once for a
-template; then a conversation is given to it in the form nearest to the one that is served that it takes whole.
+A template is a program by the model's author. It may reject roles or their order, and silently drop content that it
+does not support: calls, the text before a call, results. Small conversations of marked words detect this, once per
+template; each conversation is then rewritten to the form closest to the served one that the template renders in full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ID = 9  # letters and digits of a call's id in templates of Mistral; vLLM takes
 
 @dataclass(frozen=True)
 class Habits:
-    """What a template takes and shows. Each is tried on its own."""
+    """Capabilities of a chat template, each tested on its own: message orders it accepts, and content it renders."""
 
     developer: bool = False
     system: bool = False
@@ -55,7 +55,7 @@ class Habits:
 
 
 PLAIN = Habits()
-"""what every template for conversations takes: user and assistant in turns, nothing but text"""
+"""accepted by every chat template: user and assistant alternate, text only"""
 
 
 def as_served(message: Message) -> Served:
@@ -94,7 +94,7 @@ class ChatTemplate:
             ) from error
 
     def habits(self, tools: list[Any] | None = None) -> Habits:
-        """What it takes and shows."""
+        """Capabilities of the template."""
         known = _KNOWN.setdefault(self._tokenizer, {})
         template = str(self._tokenizer.get_chat_template(tools=tools))
         if template not in known:
@@ -105,7 +105,7 @@ class ChatTemplate:
 _KNOWN: WeakKeyDictionary[PreTrainedTokenizerBase, dict[str, Habits]] = WeakKeyDictionary()
 
 
-# --- what it takes ------------------------------------------------------------------------------------------------
+# --- capabilities -------------------------------------------------------------------------------------------------
 
 
 def _tried(template: ChatTemplate, tools: list[Any] | None) -> Habits:
@@ -158,11 +158,12 @@ def _id(name: str) -> str:
     return name if len(name) > _ID else name.rjust(_ID, "0")
 
 
-# --- the form that it takes ---------------------------------------------------------------------------------------
+# --- adapting a conversation --------------------------------------------------------------------------------------
 
 
 def adapted(messages: Sequence[Served], habits: Habits) -> tuple[list[Served], Counter[str]]:
-    """What comes before an answer, in a form that a template with these habits takes, and what was done for that."""
+    """Rewrite the context before an answer so that a template with these habits accepts it; returns it with the names
+    of the changes made."""
     done = Counter[str]()
     told = [_whole_text(one) for one in messages]
     told = _with_instructions(told, habits, done)

@@ -1,4 +1,4 @@
-"""From a conversation that ends with one answer to token ids and the mask of what is learned.
+"""Encode a conversation that ends with one learned answer: token ids and the token mask.
 
     ids = tokens of the prompt that the served model would see | tokens of the answer as it would write it
 
@@ -49,8 +49,8 @@ def tokenise_answer(tokenizer: PreTrainedTokenizerBase, record: MessagesRecord, 
 
 
 class _Prompt(NamedTuple):
-    """What is shown before the answer, the answer with where its tokens stand in its text (sampled ones stand nowhere),
-    and what was done to make it fit."""
+    """Context before the answer, the answer's tokens with their offsets in its text (none for sampled tokens), and the
+    changes made so that it fits."""
 
     ids: list[int]
     answer: list[int]
@@ -99,7 +99,7 @@ class _Answer:
             ids, mask = ids + behind, mask + [False] * len(behind)
         return Tokens(ids, mask, cut, changes=dict(sorted((+prompt.done).items())))
 
-    # --- what is shown ------------------------------------------------------------------------------------------------
+    # --- context ------------------------------------------------------------------------------------------------------
 
     def _shown(self, before: Sequence[Served]) -> _Prompt:
         """These messages before the answer, in the form nearest to the served one that the template takes whole."""
@@ -135,10 +135,10 @@ class _Answer:
             answer, spans = list(self._sampled.answer), []
         return _Prompt(prompt, answer, spans, turn, done)
 
-    # --- what fits ----------------------------------------------------------------------------------------------------
+    # --- fitting ------------------------------------------------------------------------------------------------------
 
     def _fitted(self, whole: _Prompt, room: int) -> _Prompt:
-        """What is shown in at most `room` tokens; where nothing fits, the least that there is."""
+        """Context in at most `room` tokens; the shortest possible one if nothing fits."""
         if len(whole.ids) <= room:
             return whole
         self._fit_tools(room)
@@ -202,7 +202,7 @@ class _Answer:
         return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _newest(self, earlier: list[int], room: int) -> list[int]:
-        """Of the beginning of a long answer: its first words and the newest ones, with a mark between."""
+        """Shorten the earlier parts of a long answer to their first and newest words, with a mark between."""
         if len(earlier) <= room:
             return earlier
         mark = encoded(self._tokenizer, "\n[...]\n")[0]
@@ -212,12 +212,12 @@ class _Answer:
 
 
 def _with_reasoning(message: Served) -> Served:
-    """Both names of a thought say the same."""
+    """Copy a thought into its second field, if the message has both."""
     return {**message, "reasoning": message["reasoning_content"]} if "reasoning" in message else message
 
 
 def _holds(text: str, answer: Served) -> bool:
-    """Is there what the answer says and calls?"""
+    """Whether the rendered text contains the answer's words and calls."""
     names = [call["function"]["name"] for call in answer.get("tool_calls") or ()]
     return "".join(answer["content"].split()) in "".join(text.split()) and all(name in text for name in names)
 

@@ -149,7 +149,7 @@ class _Rendering:
         return spans if all(wanted[i] for i in turns) else []
 
     def before(self, i: int) -> str:
-        """What the model is shown when it is to write message `i`."""
+        """Prompt of message `i`: the conversation before it, with the generation prompt."""
         return str(self._render(i, add_generation_prompt=True))
 
     def turn(self, i: int, text: str) -> Span | None:

@@ -59,7 +59,7 @@ class TurnWriter:
         return Turn(prompt, written.rstrip(), written[len(written.rstrip()) :])
 
     def _written(self, prompt: str, answer: Served) -> str:
-        """What follows the prompt, up to the token that ends the turn."""
+        """The rendered answer after the prompt, up to the token that ends the turn."""
         if answer.get("tool_calls") and answer["content"].strip() and not self._habits.text_and_calls:
             text = {key: value for key, value in answer.items() if key != "tool_calls"}
             calls = self._after(prompt, {**answer, "content": ""})
@@ -123,8 +123,8 @@ def _shared(one: str, other: str) -> int:
 
 
 def _bridged(prompt: str, shared: int, rest: str, answer: Served) -> str:
-    """What follows a prompt of which the rendered turn has only the first `shared` characters. A thought that the
-    prompt opens, and the turn does not show, is written to its end."""
+    """Join the rest of a rendered turn to a prompt of which it repeats only the first `shared` characters. A thought
+    that the prompt opens, and the turn omits, is written out and closed."""
     opened = prompt.rfind(OPENED) > prompt.rfind(CLOSED)
     if opened and prompt.rfind(OPENED) + len(OPENED) > shared and CLOSED not in rest:
         return (answer.get("reasoning_content") or "").strip("\n") + NO_THOUGHT + rest

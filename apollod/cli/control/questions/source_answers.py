@@ -1,8 +1,7 @@
-"""What `source test` says of the answers in each file: how many there are, how many would be learned, how many would
-wait for somebody, and why the others are left out.
+"""Counts for `source test`, by file: answers found, answers that would be learned or held, and reasons for the rest.
 
-Nothing is called learned that the trainer's own code did not encode: without a tokenizer it says that this was not
-tried.
+An answer counts as learned only if the trainer's own code encoded it; without a tokenizer the output says that this
+was not tried.
 """
 
 from collections import Counter
@@ -21,7 +20,7 @@ FILES_SHOWN = 20
 
 
 class _Answer(NamedTuple):
-    """One that would be an example, or the `number` of those of a row."""
+    """An answer that would become an example, or the `number` of answers of a row."""
 
     path: str
     number: int
@@ -29,8 +28,8 @@ class _Answer(NamedTuple):
 
 
 class Answers:
-    """`held`: why an example would wait for a person, of its record; `count`: what the trainer says of a record; None:
-    there is no tokenizer to ask."""
+    """`held`: returns the reason to hold a record, or ""; `count`: the trainer's check of a record; None: no tokenizer
+    is available."""
 
     def __init__(self, held: Callable[[bytes], str], count: Callable[[bytes], ExampleCount] | None) -> None:
         self._held = held
@@ -39,7 +38,7 @@ class Answers:
         self._answers: dict[str, _Answer] = {}
         self._waits: dict[str, str] = {}
         self.changes = Counter[str]()
-        """what had to be done to examples, see `ExampleEncoded`"""
+        """changes made to examples so that they fit, see `ExampleEncoded`"""
         self.tokens = self.targets = 0
         self.leaks: list[dict[str, Any]] = []
 
@@ -94,7 +93,7 @@ class Answers:
 
 
 def lines(sources: list[dict[str, Any]]) -> list[str]:
-    """For people: all together, then the files."""
+    """Readable output: totals, then the files."""
     found = sum(one["found"] for one in sources)
     tried = all(one["learned"] is not None for one in sources)
     held, why = Counter[str](), Counter[str]()

@@ -81,7 +81,7 @@ def _example_lines(e: dict[str, Any]) -> list[str]:
 
 
 def _decided(last: dict[str, Any]) -> str:
-    """Who decided last, and why: that counts."""
+    """The last decision, which is the one in force: by whom, and why."""
     who = {"person": f"by {last['by']}, a person", "rule": "by a rule"}.get(last["who"], f"by the {last['who']}")
     who = "by what a log shows" if last["who"] == "evidence" else who
     return f"{last['what']} {who}" + (f": {last['reason']}" if last["reason"] else "") + f"   (event {last['seq']})"

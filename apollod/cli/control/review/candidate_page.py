@@ -27,8 +27,8 @@ class Piece(NamedTuple):
 
 
 def page(candidate: Candidate, now_ns: int, whole: bool = False, worth: str = "", labels: str = "") -> list[Piece]:
-    """All that is known of it. `whole`: also what is usually folded of the context; `worth`: why it comes where it does
-    in the queue; `labels`: what will be kept beside the decision."""
+    """Page of a held example. `whole`: unfold the context; `worth`: reason for its place in the queue; `labels`: labels
+    that will be stored with the decision."""
     shown = [*_head(candidate, now_ns, worth, labels), *_evidence(candidate)]
     for part in _folded(parts(candidate.record, candidate.removed), whole):
         shown += _part(part, whole)

@@ -98,13 +98,13 @@ def line_of(written: bytes) -> bytes:
 
 
 def as_record(record: dict[str, Any]) -> bytes:
-    """A whole record as a person edits it: JSON."""
+    """JSON of a whole record, for the editor."""
     return json.dumps(record, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
 def as_answer(record: dict[str, Any]) -> bytes:
-    """The text of the answer as a person edits it; below a line that says so the calls that stay with it and what it
-    answers."""
+    """Text of the answer, for the editor; below a scissors line, which ends it, its tool calls and the end of the
+    context."""
     place, field = _answer(record)
     holder = record["messages"][place] if place is not None else record
     below = [f"calls that stay:\n{calls}\n" if (calls := _calls(holder)) else ""]
@@ -114,8 +114,8 @@ def as_answer(record: dict[str, Any]) -> bytes:
 
 
 def with_answer(record: dict[str, Any], written: bytes) -> bytes:
-    """The record as one line of JSON with this text in place of its answer, which is learned whole. Raises ApolloError
-    for what is no text."""
+    """Replace the answer of a record by the edited text; returns one line of JSON, in which the whole answer is
+    learned. Raises ApolloError for bytes that are not UTF-8, or an empty answer."""
     try:
         text = written.decode()
     except UnicodeDecodeError as error:
@@ -132,7 +132,7 @@ def with_answer(record: dict[str, Any], written: bytes) -> bytes:
 
 
 def _answer(record: dict[str, Any]) -> tuple[int | None, str]:
-    """Index of the message that is learned last, None where the record has none; and the field that holds its text."""
+    """Index of the last learned message (None: the record has no messages), and the field that holds its text."""
     if "messages" not in record:
         return None, "completion" if "completion" in record else "text"
     turns = enumerate(record["messages"])
@@ -144,7 +144,7 @@ def _calls(message: dict[str, Any]) -> str:
 
 
 def suffix(whole: bool) -> str:
-    """By which an editor knows what it shows."""
+    """File suffix, from which an editor chooses its syntax highlighting."""
     return ".json" if whole else ".md"
 
 
@@ -168,7 +168,7 @@ def _run(editor: str, path: str) -> int:
 
 
 def _kept(written: bytes, suffix: str) -> str:
-    """A file that stays, with what was written and not taken."""
+    """Save a rejected edit to a file, so that it is not lost; returns its path."""
     descriptor, path = tempfile.mkstemp(prefix="apollod-", suffix=suffix)
     with open(descriptor, "wb") as file:
         file.write(written)

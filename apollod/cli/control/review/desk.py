@@ -35,18 +35,18 @@ class Desk:
         return 0 if self._judged else sum(one.waits_for != "person" for one in self._queue.held.values())
 
     def waiting(self) -> list[str]:
-        """Ids of what waits for this person: direct corrections first, then what a decision tells most about (`Worth`),
-        then the longest wait."""
+        """Ids of examples held for this person: direct corrections first, then the most informative (`Worth`), then
+        the longest held."""
         held, nothing = self._queue.held, Worth()
         mine = [id_ for id_, waits in held.items() if self._judged or waits.waits_for == "person"]
         return sorted(mine, key=lambda id_: (held[id_].tier != "direct", self._worths.get(id_, nothing).rank))
 
     def worth(self, id_: str) -> str:
-        """Why this one comes where it does; empty: it waited longest."""
+        """Reason for an example's place in the queue; empty: it waited longest."""
         return self._worths.get(id_, Worth()).told()
 
     def causes(self) -> list[str]:
-        """Why nothing waits for this person, as the daemon tells it. Raises ApolloError."""
+        """The daemon's explanation of an empty queue. Raises ApolloError."""
         status = ctl.status(self._socket)
         judge, queue = status.judge, status.queue
         found = [f"{queue.pending} wait to be learned and {queue.trained} were: nobody has to decide about these"]
@@ -76,13 +76,13 @@ class Desk:
         return found_by(self._journal, text, examples)
 
     def decide(self, id_: str, choice: Choice, labels: str = "") -> Decided:
-        """Only if it is held still. `labels`: words that are kept beside the decision."""
+        """Decide about an example that is still held. `labels`: words stored with the decision."""
         self._ask(msg.DecisionWanted(id_, choice, labels, only_in="held"))
         return Decided(id_, _HOW[choice])
 
     def write(self, shown: Candidate, whole: bool) -> bytes:
-        """What a person makes of its answer in $EDITOR, or of the `whole` record; what they wrote before, if it was not
-        taken."""
+        """Open the answer, or the `whole` record, in $EDITOR and return the edited bytes; starts from an earlier edit
+        that was rejected."""
         text = deciding.as_record(shown.record) if whole else deciding.as_answer(shown.record)
         return deciding.edited(self._drafts.get((shown.id, whole)) or text, deciding.suffix(whole))
 

@@ -1,7 +1,7 @@
-"""The first picture of `apollod ctl review`, drawn before textual is imported, which takes longer than all the rest.
+"""First frame of `apollod ctl review`, drawn before textual is imported, which takes most of the start-up time.
 
-It shows the first example as `screen` will, without a head and without keys. What is typed meanwhile waits in the
-terminal and is read by textual.
+It shows the first example as `screen` will, without header and keys. Input typed meanwhile stays in the terminal's
+buffer until textual reads it.
 """
 
 import shutil
@@ -23,7 +23,7 @@ ALTERNATE, NORMAL, CLEAR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[H\x1b[2J"
 
 @contextmanager
 def first_picture(desk: Desk, coloured: bool) -> Iterator[None]:
-    """The picture stands while the body runs; if that fails, the terminal is as it was before."""
+    """Show the frame while the body runs; restore the terminal if the body fails."""
     waiting, (columns, lines) = desk.waiting(), shutil.get_terminal_size()
     before = termios.tcgetattr(sys.stdin.fileno())
     tty.setcbreak(sys.stdin.fileno(), termios.TCSANOW)
@@ -49,7 +49,7 @@ def _first(desk: Desk, id_: str) -> list[Piece]:
 
 
 def _lines(pieces: list[Piece], columns: int) -> list[str]:
-    """Each cut at the right edge, with its attributes."""
+    """Lines cut at the right edge, with their attributes."""
     lines, left = [""], columns
     for piece in pieces:
         for n, text in enumerate(piece.text.split("\n")):

@@ -1,4 +1,4 @@
-"""`apollod ctl example forget`: what was learned is taken out of the weights."""
+"""`apollod ctl example forget`: remove learned examples from the weights."""
 
 import argparse
 
@@ -8,13 +8,13 @@ from apollod.wire import control_messages as msg
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Which examples."""
+    """Add the arguments: example ids and a reason."""
     parser.add_argument("examples", nargs="+", metavar="EXAMPLE", help="ids, or their first 6 or more digits")
     parser.add_argument("--reason", default="", help="kept in the journal")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns when it is recorded; `ctl why ID` tells when it is done."""
+    """Send the request; returns once it is recorded. `ctl why ID` shows when it is done."""
     ids = [example_ids.meant(ctl.journal_path(args), example) for example in args.examples]
     answer = ctl.ask(ctl.socket_path(args), msg.ForgetRequest(ids, args.reason))
     others = "".join(f"; {one['example']}: {one['why']}" for one in answer["refused"])

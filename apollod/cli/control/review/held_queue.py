@@ -31,19 +31,19 @@ class Waits(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """How much a decision about an example would tell. `doubt`: votes of a judge that was not sure; `divergence`: by
-    how many nats a token stripped text made the answer likelier."""
+    """How informative a decision about an example is. `doubt`: votes of an unsure judge; `divergence`: gain of the
+    answer's log-probability from stripped text, in nats per token."""
 
     doubt: tuple[str, ...] = ()
     divergence: float | None = None
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """Ascending: what a judge was not sure of first, then what differs most."""
+        """Sort key, ascending: examples that a judge was unsure of first, then those with the largest divergence."""
         return not self.doubt, -(self.divergence or 0.0)
 
     def told(self) -> str:
-        """Why it comes where it does; empty: it waited longest."""
+        """Reason for an example's place in the queue; empty: it waited longest."""
         if self.doubt:
             return f"the judge's doubt ({', '.join(self.doubt)})"
         return "" if self.divergence is None else "its divergence"
@@ -134,7 +134,7 @@ def facts_since(path: str, seq: int) -> Iterator[Fact]:
 
 
 def worths(path: str) -> dict[str, Worth]:
-    """What the journal knows of it, by example. Raises JournalError."""
+    """Read verdicts and scores from the journal, by example. Raises JournalError."""
     sql = """
         SELECT key, body ->> '$.verdict', body -> '$.votes', body ->> '$.divergence' FROM events
         WHERE kind IN ('verdict.given', 'example.scored') ORDER BY seq

@@ -101,9 +101,9 @@ class ReviewApp(App[None]):
         self._told = ""
         self._causes: list[str] = []
         self._labels: dict[str, str] = {}
-        """by example: what this person called it"""
+        """by example: labels that this person typed"""
         self._asks = "filter"
-        """what the line is for: filter or labels"""
+        """purpose of the input line: filter or labels"""
         self._one = asyncio.Lock()
         """held by whoever changes the sitting"""
 
@@ -139,7 +139,7 @@ class ReviewApp(App[None]):
                 await self._hear(self._sitting.decides(decided), told)
 
     async def action_edit(self, whole: bool) -> None:
-        """What a person makes of the answer in $EDITOR is learned instead; `whole`: of the record, as JSON."""
+        """Edit the answer in $EDITOR and learn the result instead; `whole`: edit the record as JSON."""
         async with self._one:
             if self._left_help() or (shown := self._candidate) is None:
                 return

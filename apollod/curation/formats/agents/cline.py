@@ -22,7 +22,7 @@ from apollod.curation.formats.session_reader import SessionReader
 
 NAME = "cline"
 PERSON = ("task", "user_message", "feedback", "answer", "user_input")
-"""Tags around what the person said"""
+"""Tags around the user's words"""
 INTRODUCED = (
     "[TASK RESUMPTION]", "New instructions for task continuation", "New message to respond to", "The user ",
     "You seem to be having trouble",
@@ -126,7 +126,7 @@ def _answer(message: _Record) -> Said:
 
 
 def _asked(message: _Record) -> Iterable[Entry]:
-    """Results first, then what the person said with what was attached."""
+    """Tool results first, then the user's words and attachments."""
     said, shown, entries = list[str](), list[str](), list[Entry]()
     model, automatic = "", False
     for block in _blocks(message.content):
@@ -170,7 +170,7 @@ def _without_state(text: str) -> tuple[str, str]:
 
 
 def _words(text: str) -> list[str]:
-    """What the person is quoted with, if a text of the extension does that."""
+    """The user's words quoted in a text of the extension, if it quotes any."""
     if text.startswith('{"status":'):
         try:
             feedback = msgspec.json.decode(text).get("feedback")

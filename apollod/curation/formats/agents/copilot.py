@@ -2,8 +2,8 @@
 
 An event a line: `{type, data, id, timestamp, parentId}`, where `parentId` is only the event before. Read by
 `session-events.ts` of github/copilot-sdk and published samples of its versions 1.0. An answer is one event with its
-calls; results come as events of their own. The model stands in the answer, else in `session.model_change`. What a
-subagent does stands between the events of who started it.
+calls; results come as events of their own. The answer names the model, else `session.model_change` does. Events of a
+subagent are interleaved with those of the agent that started it.
 """
 
 import re
@@ -147,7 +147,7 @@ def _error(value: Any) -> _Error:
 
 
 def _text(result: Any) -> str:
-    """What the model was shown of a result: its content, not what the terminal shows."""
+    """The result as the model saw it: `content`, without the terminal's rendering."""
     content = result.get("content", result) if isinstance(result, dict) else result
     return content if isinstance(content, str) else "" if content is None else json_text(content)
 

@@ -33,7 +33,7 @@ class _Inference(msgspec.Struct, rename="camel"):
 
 
 class Metadata(msgspec.Struct, rename="camel"):
-    """What Goose notes beside a message."""
+    """Metadata of a message."""
 
     user_visible: bool | None = None
     inference: _Inference | None = None
@@ -70,7 +70,7 @@ def hear(line: bytes) -> Iterable[Entry]:
 
 
 def entries_of(role: str, content: Any, metadata: Metadata, name: str) -> Iterable[Entry]:
-    """What a message says. One that the person is not shown is the program's: context."""
+    """Entries of a message. A message hidden from the user was written by the program and is context."""
     blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
     hidden = metadata.user_visible is False
     if role == "assistant":
@@ -105,7 +105,7 @@ def _answer(blocks: list[dict[str, Any]], metadata: Metadata, name: str, hidden:
 
 
 def _value(outcome: Any) -> Any:
-    """What a result of Rust holds, in either way of writing it."""
+    """Unwrap the value of a Rust `Result`, in either of its serialisations."""
     return outcome.get("value", outcome.get("Ok")) if isinstance(outcome, dict) else None
 
 

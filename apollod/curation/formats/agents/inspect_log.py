@@ -105,7 +105,7 @@ def line_of_sample(sample: bytes) -> bytes:
 
 
 def _recognise(document: bool, path: str, head: bytes) -> bool:
-    """What stands for a `.eval`; or a document with a version and a task."""
+    """Recognise the marker line of an unpacked `.eval`, or a JSON document with a version and a task."""
     if not document:
         return head.startswith(BEGIN)
     return bool(_document(head)) and b'"run_id"' in head and b'"task"' in head
@@ -176,7 +176,7 @@ def _result(message: _Message, text: str) -> Said:
 
 
 def _scores(scores: dict[str, Any]) -> Iterable[Signal]:
-    """What scorers gave, as far as it is a label or a figure."""
+    """Scores that are labels or numbers."""
     for name, score in scores.items():
         value = score.get("value") if isinstance(score, dict) else None
         if isinstance(value, str | int | float):
@@ -185,7 +185,7 @@ def _scores(scores: dict[str, Any]) -> Iterable[Signal]:
 
 
 def _text(content: Any, attachments: dict[str, Any]) -> str:
-    """The text of a message, with what stands elsewhere in the sample."""
+    """The text of a message, with attachments resolved from elsewhere in the sample."""
     if isinstance(content, list):
         texts = (text_of_blocks([block], "text") for block in content)
         return "".join(_text(text, attachments) for text in texts)

@@ -109,7 +109,7 @@ _flag = msgspec.json.Decoder(bool | None).decode
 
 
 def _recognise(document: bool, path: str, head: bytes) -> bool:
-    """It begins as a chat, or as the log of one, and has requests; the session's id may come last."""
+    """Recognise a chat document, or the log of one, with requests; the session's id may come last."""
     begins = bool((_document if document else _log)(head))
     named = b'"requestId"' in head or b'"responderUsername"' in head or b'"sessionId"' in head
     return begins and named and b'"requests"' in head
@@ -158,12 +158,12 @@ def hear_change(line: bytes) -> Iterable[Entry]:
 
 
 def _place(number: int) -> str:
-    """The name of what belongs to a request by its place, as later lines call it."""
+    """Key of a request by its index, as later lines refer to it."""
     return f"request {number}"
 
 
 def _at_once(request: _Request, name: str) -> list[Said]:
-    """What is said in a request, with its evidence; nothing if the person went back to before it."""
+    """Entries of a request with its evidence; none if the user restored a state before it."""
     said, model = list[Said](), ""
     for entry in _of_request(request, name):
         if isinstance(entry, Session):
@@ -246,7 +246,7 @@ def _attachments(result: _Result | None) -> str:
 
 
 def _shown(response: Any) -> tuple[str, bool] | None:
-    """The text that was shown, and whether there was nothing else; None: there is none."""
+    """The displayed text, and whether the response displays nothing else; None: no text."""
     parts = [part for part in response if isinstance(part, dict)] if isinstance(response, list) else []
     texts = [part["value"] for part in parts if part.get("kind") is None and isinstance(part.get("value"), str)]
     silent = ("mcpServersStarting", "progressTaskSerialized", "undoStop")

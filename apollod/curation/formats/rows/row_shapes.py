@@ -32,7 +32,7 @@ SHAPES: tuple[Shape, ...] = (
 
 
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
-"""Columns of what a text model is not shown"""
+"""Columns with media that a text model cannot see"""
 OF_MEDIA = Dropped("about pictures, videos or sounds, which the model is not shown")
 
 

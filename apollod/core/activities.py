@@ -41,7 +41,7 @@ class Activity(StrEnum):
     FOLLOW_UPS = "follow-ups"
     """the engine is asked what a person's next words say of an answer; nothing waits for that"""
     FORGETTING = "forgetting"
-    """what was learned and is not to be is taken out of the weights"""
+    """learned examples are removed from the weights"""
     JUDGING = "judging"
     """the judge is asked about an example or a planted case"""
 

@@ -305,7 +305,7 @@ class QualitySettings(msgspec.Struct, frozen=True):
 
 
 class SignalsSettings(msgspec.Struct, frozen=True):
-    """What logs show about answers."""
+    """Evidence from logs about answers."""
 
     score: Literal["auto", "off"] = "auto"
     """auto: where no cue speaks, the served model is asked what the person's next words say of an answer, if it is

@@ -72,7 +72,7 @@ def strip(
 
 
 def strip_one(message: Form, stripping: Stripping, place: int = 0) -> tuple[Form | None, list[Removed]]:
-    """What is left of a message (None: nothing), the same object where nothing was taken, and what was taken out of
+    """The rest of a message (None: all was stripped; the same object if nothing was), and the texts taken out of
     it. `place`: its index among those that are left."""
     role, content = message["role"], message["content"]
     if role == "assistant":

@@ -20,7 +20,7 @@ _OF_PROGRAM = re.compile(r"\s*(?:/[\w:.-]+(?:\s|$)|<task-notification>|<local-co
 
 
 class TypedAhead(msgspec.Struct, frozen=True):
-    """What waits in the queue, and the turns that are held."""
+    """Messages waiting in the queue, and the turns held back."""
 
     waiting: tuple[str, ...] = ()
     held: tuple[Said, ...] = ()
@@ -67,7 +67,7 @@ def typed(text: str, record: str = "", after: str | None = None) -> Said:
 
 
 def is_mid_run(said: Said) -> bool:
-    """Was it typed while the agent ran?"""
+    """Whether the message was typed while the agent ran."""
     return any(signal.kind == MID_RUN for signal in said.signals)
 
 

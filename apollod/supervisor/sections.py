@@ -294,7 +294,7 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
 
 
 class SignalsSection(SignalsSettings, frozen=True, forbid_unknown_fields=True):
-    """What logs show about answers."""
+    """Evidence from logs about answers."""
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

@@ -1,5 +1,5 @@
-"""With what probability a model says yes rather than no to a question: of the first token of its answer, one token a
-question."""
+"""Probability that a model answers yes rather than no, from the log-probabilities of its first token; each question
+costs one token."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Facts: what followed an answer, and how probable the served model finds it that the answer is rejected there."""
+"""Events: follow-ups to answers, and the served model's probability that a follow-up rejects the answer."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""Facts: what is taken out of the weights again."""
+"""Events: learned examples are removed from the weights."""
 
 from typing import ClassVar
 

@@ -97,7 +97,7 @@ def _on_planned(state: State, input_: inp.ForgetPlanned, now_ns: int) -> Outcome
         events.append(_refused(far, most))
     if not input_.examples or not own.wanted.keys() >= set(input_.examples):
         return Outcome(events, [])
-    if why := input_.error or _changed(state, input_):  # what was learned later may not be concerned
+    if why := input_.error or _changed(state, input_):  # examples learned later may still be possible
         first = [one for one, step in zip(input_.examples, input_.steps, strict=True) if step == input_.steps[0]]
         return Outcome([*events, _refused(first, why)], [])
     started = ev.ForgetStarted(

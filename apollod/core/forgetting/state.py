@@ -42,6 +42,6 @@ class ForgettingState(msgspec.Struct):
     refused: dict[str, str] = {}
     """why they stay learned"""
     number: int = 0
-    """of the last intent"""
+    """number of the last intent"""
     forgotten: int = 0
     """examples, over the life of the journal"""

@@ -9,8 +9,8 @@ import msgspec
 from apollod.core.intake.events import Polarity
 
 Learn = Literal["unrejected", "positive", "all"]
-"""Which answers of a log are learned: those that nothing speaks against, of these only those that something speaks for,
-or all. The others wait for a decision."""
+"""Answers of a log to learn: those without evidence against them ("unrejected"), of these only those with positive
+evidence ("positive"), or all. The others are held."""
 
 COUNTS = 0.4
 """Strength from which evidence decides. Less is what an interrupt says, a call that failed, and a check that was run
@@ -50,17 +50,17 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 def rejections(answer: str) -> Iterator[str]:
-    """Ids that evidence against an answer (its key) has, of the kinds that are SURELY_AGAINST it."""
+    """Possible ids of SURELY_AGAINST evidence about an answer, computed from the answer's key."""
     return (_id(kind, polarity, answer) for kind, polarity in SURELY_AGAINST)
 
 
 def speaks_against(polarity: Polarity, strength: float) -> bool:
-    """Is an answer not learned because of such evidence?"""
+    """Whether such evidence keeps an answer from being learned."""
     return polarity != "good" and strength >= COUNTS
 
 
 def speaks_for(polarity: Polarity, strength: float) -> bool:
-    """Is it learned because of such evidence, where something has to speak for it?"""
+    """Whether such evidence releases an answer where positive evidence is required."""
     return polarity == "good" and strength >= COUNTS
 
 

@@ -66,7 +66,7 @@ class JudgingState(msgspec.Struct):
     suspicions: dict[str, Suspicion] = {}
     """by sort of cases"""
     approved: dict[str, None] = {}
-    """what it approved since it was last sure that it gets nothing bad wrong"""
+    """examples approved since the judge last passed its checks on bad cases"""
     said: dict[str, Verdict] = {}
     """its verdicts on examples about which a person can still say otherwise"""
     good: list[bool] = []
@@ -84,11 +84,11 @@ class JudgingState(msgspec.Struct):
         return cases[self.turns.get(sort, 0) % len(cases)] if cases else ""
 
     def knows(self, case: str) -> bool:
-        """Does it come in turn?"""
+        """Whether the case takes part in the rotation."""
         return case in self.cases or case.partition(":")[2] in self.reviewed
 
     def expected(self, case: str) -> str:
-        """The right verdict on a planted case; empty: it is none."""
+        """The right verdict on a planted case; empty: not a planted case."""
         if case.startswith((SAME, CHANGED)):
             return "good" if case.startswith(SAME) else "bad"
         return self.cases.get(case, "")

@@ -1,4 +1,4 @@
-"""A step that was made, as it was begun: what repeating it without some of its examples needs."""
+"""A past step with its inputs, as needed to repeat it without some of its examples."""
 
 from collections.abc import Collection
 

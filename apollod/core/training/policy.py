@@ -82,8 +82,8 @@ def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: 
 
 
 def _repeat(state: State, again: Learned) -> Outcome:
-    """A step that was taken back, without the examples that did harm or are forgotten: to the bits of a replay without
-    them."""
+    """Repeat a rolled-back step without the examples that did harm or are forgotten, bit for bit as a replay without
+    them would."""
     several = len(again.examples) > 1
     started = ev.StepStarted(
         step=state.training.step + 1, parent=state.training.version, example=again.examples[0],

@@ -6,7 +6,7 @@ from apollod.core.training.learned import Learned
 
 
 def next_repeat(state: State) -> Learned | None:
-    """The step that is repeated next, with those of its examples that nobody has taken away since; None: none is."""
+    """The next step to repeat, without examples removed since; None: nothing to repeat."""
     again = repeats(state)
     incident = state.quality.incident
     if not again or (incident is not None and not may_repeat(state.quality, incident)):

@@ -91,7 +91,7 @@ def question_about(canonical: bytes, removed: Sequence[Removed] = (), followed: 
 
 
 def followed_by(signal: SignalFlagged) -> str:
-    """What a signal shows, for the judge: what it is, and the words."""
+    """Description of a signal for the judge: its kind and the quoted words."""
     return f"({signal.cue}, {signal.polarity}) {signal.followed or signal.quote}".rstrip()
 
 

@@ -22,7 +22,7 @@ def compared(model: nn.Module) -> list[str]:
 
 
 def differing(model: nn.Module, names: Collection[str], digests: dict[str, str]) -> dict[str, str]:
-    """Name -> what is wrong with it, of these tensors. `digests`: of the trainer's tensors, by name."""
+    """Tensors that differ, by name, with the reason. `digests`: digests of the trainer's tensors, by name."""
     shared: Any = model.apollod
     derived = {c.plain.data_ptr(): c for c in shared.derived}
     now = {name: p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False)}

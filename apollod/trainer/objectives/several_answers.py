@@ -1,5 +1,5 @@
-"""From a conversation of several answers that are learned to token ids and the mask of what is learned: one rendering
-of all of it, in which the turns are found by the template's own marks, or by rendering it up to each of them.
+"""Encode a conversation with several learned answers: token ids and the token mask. The whole conversation is rendered
+once; turns are located by the template's own marks, or by rendering it up to each of them.
 
 A turn that the whole text does not hold as the model wrote it is left out. Rows of data sets come here; by rules before
 3 all conversations did.

@@ -17,7 +17,7 @@ MARK = "apollodmark"
 
 
 class Turn(NamedTuple):
-    """`before`: what the model is shown; `answer`: what it writes then; `behind`: white space that a template puts
+    """`before`: the prompt; `answer`: the text that the model writes then; `behind`: white space that a template puts
     after the turn."""
 
     before: str

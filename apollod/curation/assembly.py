@@ -147,7 +147,7 @@ class Assembly:
         return closed + self._take(line, msgspec.structs.replace(said, after=None))
 
     def _comes_later(self, said: Said) -> bool:
-        """Whether a prompt is held until its next record comes, or is part of the conversation already."""
+        """True if a prompt is held until its next record comes, or is part of the conversation already."""
         if said_again(self._messages, said):
             self._link(Link(said.id, said.after or ""))
             return True

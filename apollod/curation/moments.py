@@ -134,7 +134,7 @@ def answer_key(moment: Moment, place: int, rules: Rules) -> str:
 
 
 def may_be_learned(moment: Moment, said: Said, rules: Rules) -> bool:
-    """Whether a model wrote it whose answers are to be learned."""
+    """True if a model wrote it whose answers are to be learned."""
     model = said.model or moment.session.model
     return "*" in rules.models or model in rules.models
 
@@ -192,7 +192,7 @@ class _Conversation:
         return answer_of(self._newest(n, {"user"}), self._newest(n, {"user", "tool", *INSTRUCTING}), self._form(n))
 
     def uninstructed(self, place: int) -> bool:
-        """Whether the answer came before any instruction that stripping looks for."""
+        """True if the answer came before any instruction that stripping looks for."""
         return self._instructed is not None and place + self._shift <= self._instructed
 
     def examples(self, place: int) -> list[Learned]:

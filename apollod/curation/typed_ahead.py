@@ -67,7 +67,7 @@ def typed(text: str, record: str = "", after: str | None = None) -> Said:
 
 
 def is_mid_run(said: Said) -> bool:
-    """Whether the message was typed while the agent ran."""
+    """True if the message was typed while the agent ran."""
     return any(signal.kind == MID_RUN for signal in said.signals)
 
 

@@ -344,7 +344,7 @@ class QualityMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the model got worse, as its guard knows."""
+    """True if the model got worse, as its guard knows."""
 
     enabled: bool = False
     """is it measured every so many steps?"""

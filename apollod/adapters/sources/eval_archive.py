@@ -25,7 +25,7 @@ LOCAL_HEADER_BYTES = 30
 
 
 def is_archive(file: BinaryIO) -> bool:
-    """Whether a file begins like a zip; rewinds the file."""
+    """True if a file begins like a zip; rewinds the file."""
     file.seek(0)
     begin = file.read(len(MAGIC))
     file.seek(0)

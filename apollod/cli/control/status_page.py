@@ -66,7 +66,7 @@ def _alignment(alignment: Object | None) -> str:
 
 
 def _capture(capture: Object) -> list[str]:
-    """Whether answers of the engine are kept; nothing where the daemon does not say."""
+    """True if answers of the engine are kept; nothing where the daemon does not say."""
     mode = capture.get("mode")
     kept = ""
     if mode != "off":

@@ -42,6 +42,6 @@ def bound_of(kind: ModelKind, configured: float, usual: float = 0.0) -> float:
 
 
 def noticed(mean: float, usual: float, least: float = 0.0) -> bool:
-    """Whether this mean exceeds the usual one, and `least`, by enough to compare the tensors."""
+    """True if this mean exceeds the usual one, and `least`, by enough to compare the tensors."""
     expected = max(least, usual * NOTICED)
     return 0.0 < expected < mean

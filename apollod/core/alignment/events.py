@@ -21,7 +21,7 @@ class AlignmentStarted(Event, frozen=True):
 
     @property
     def whole(self) -> bool:
-        """Whether the comparison covers the whole text."""
+        """True if the comparison covers the whole text."""
         return self.tokens in (0, TOKENS)
 
     def key(self) -> str:

@@ -36,7 +36,7 @@ class AlignmentState(msgspec.Struct):
 
     @property
     def comparing(self) -> bool:
-        """Whether the open comparison is at its second stage: log-probabilities are known, tensors are compared."""
+        """True if the open comparison is at its second stage: log-probabilities are known, tensors are compared."""
         return self.open is not None and self.measured is not None and self.open.number == self.measured.number
 
     @property

@@ -36,7 +36,7 @@ def _is_on(state: State) -> bool:
 
 
 def _to_measure(state: State) -> bool:
-    """Whether the model has to be calibrated before any follow-up is asked about."""
+    """True if the model has to be calibrated before any follow-up is asked about."""
     own = state.followups
     return own.measured is None or _is_stale(state, own.measured.step)
 

@@ -55,12 +55,12 @@ def rejections(answer: str) -> Iterator[str]:
 
 
 def speaks_against(polarity: Polarity, strength: float) -> bool:
-    """Whether such evidence keeps an answer from being learned."""
+    """True if such evidence keeps an answer from being learned."""
     return polarity != "good" and strength >= COUNTS
 
 
 def speaks_for(polarity: Polarity, strength: float) -> bool:
-    """Whether such evidence releases an answer where positive evidence is required."""
+    """True if such evidence releases an answer where positive evidence is required."""
     return polarity == "good" and strength >= COUNTS
 
 

@@ -76,6 +76,6 @@ def shortfall(found: Agreement, trust_min: float) -> str:
 
 
 def is_promising(found: Agreement, trust_min: float) -> bool:
-    """Whether more cases could establish trust: agreement is high enough, but the sample is too small to be sure."""
+    """True if more cases could establish trust: agreement is high enough, but the sample is too small to be sure."""
     known = min(found.of_good, found.of_bad)
     return LEAST <= known < WINDOW and found.figure is not None and found.lower < trust_min <= found.figure

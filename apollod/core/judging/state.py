@@ -84,7 +84,7 @@ class JudgingState(msgspec.Struct):
         return cases[self.turns.get(sort, 0) % len(cases)] if cases else ""
 
     def knows(self, case: str) -> bool:
-        """Whether the case takes part in the rotation."""
+        """True if the case takes part in the rotation."""
         return case in self.cases or case.partition(":")[2] in self.reviewed
 
     def expected(self, case: str) -> str:

@@ -5,7 +5,7 @@ from apollod.core.quality.state import Incident, QualityState
 
 
 def may_repeat(own: QualityState, incident: Incident) -> bool:
-    """Whether examples rolled back by the alarm may be learned again. If the cause is unknown, or alarms were too
+    """True if examples rolled back by the alarm may be learned again. If the cause is unknown, or alarms were too
     frequent, only a person can decide that."""
     if incident.phase != "named":
         return False

@@ -16,7 +16,7 @@ _KEY = re.compile(rb'"(%s)"\s*:' % "|".join(sorted(ROW_KEYS)).encode())
 
 
 def is_document(head: bytes) -> bool:
-    """Whether the file begins like one JSON value written over several lines."""
+    """True if the file begins like one JSON value written over several lines."""
     return _DOCUMENT.match(head) is not None
 
 

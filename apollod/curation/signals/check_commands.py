@@ -136,7 +136,7 @@ def _check_of(piece: str) -> str:
 
 
 def _hides(after: list[str]) -> bool:
-    """Whether the rest of the line (separators and pieces in turns) replaces the command's exit code."""
+    """True if the rest of the line (separators and pieces in turns) replaces the command's exit code."""
     for separator, piece in zip(after[::2], after[1::2], strict=False):
         if separator in ("|", "||", "&"):
             return True

@@ -75,7 +75,7 @@ def exit_code(output: str) -> int | None:
 
 
 def outcome(output: str, failed: bool, told: bool, hidden: bool = False) -> bool | None:
-    """Whether the check passed; None: unknown. `failed`: the log marks the call as failed; `told`: the log marks every
+    """True if the check passed; None: unknown. `failed`: the log marks the call as failed; `told`: the log marks every
     failed call, so silence means success; `hidden`: the exit code may be another program's."""
     if _NOT_RUN.match(output) or _ABORTED.search(output, max(0, len(output) - HEAD)):
         return None

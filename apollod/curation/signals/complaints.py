@@ -278,7 +278,7 @@ ANSWER_END = 500  # characters of an answer in which it asks for something
 
 
 def complains(own: str) -> bool:
-    """Whether one of the sentences (lower case) reports a problem."""
+    """True if one of the sentences (lower case) reports a problem."""
     return any(_reports(sentence.strip()) for sentence in _SENTENCE.split(own))
 
 
@@ -293,12 +293,12 @@ def _reports(said: str) -> bool:
 
 
 def error_pasted(text: str, answer: str) -> bool:
-    """Whether the message contains a pasted error that the answer did not ask for."""
+    """True if the message contains a pasted error that the answer did not ask for."""
     return _ERROR.search(text) is not None and not _ASKS_WHAT.search(text) and not asks_for_logs(answer)
 
 
 def asks_for_logs(answer: str) -> bool:
-    """Whether the answer ends by asking to see an output; `If it fails, send me the log` does not count."""
+    """True if the answer ends by asking to see an output; `If it fails, send me the log` does not count."""
     end = answer[-ANSWER_END:]
     for found in _ASKS_FOR_LOGS.finditer(end):
         begin = max(end.rfind(mark, 0, found.start()) for mark in (". ", "\n", "。", "! ", "? "))

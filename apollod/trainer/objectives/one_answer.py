@@ -217,7 +217,7 @@ def _with_reasoning(message: Served) -> Served:
 
 
 def _holds(text: str, answer: Served) -> bool:
-    """Whether the rendered text contains the answer's words and calls."""
+    """True if the rendered text contains the answer's words and calls."""
     names = [call["function"]["name"] for call in answer.get("tool_calls") or ()]
     return "".join(answer["content"].split()) in "".join(text.split()) and all(name in text for name in names)
 

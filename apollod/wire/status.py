@@ -344,7 +344,7 @@ class QualityMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """True if the model got worse, as its guard knows."""
+    """State of the quality guard: has the model got worse?"""
 
     enabled: bool = False
     """is it measured every so many steps?"""

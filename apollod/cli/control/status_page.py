@@ -66,7 +66,7 @@ def _alignment(alignment: Object | None) -> str:
 
 
 def _capture(capture: Object) -> list[str]:
-    """True if answers of the engine are kept; nothing where the daemon does not say."""
+    """Line about captured answers of the engine; none if the daemon does not report it."""
     mode = capture.get("mode")
     kept = ""
     if mode != "off":

@@ -47,7 +47,7 @@ def _noted(own: FollowUpsState, state: State, e: FollowUpNoted, at_ns: int) -> N
 
 
 def _out(own: FollowUpsState, state: State, e: ExampleHeld | ExampleDeclined | ExampleEdited, at_ns: int) -> None:
-    """True if a decision about the example was made or requested already."""
+    """Drop the follow-up of an example that was decided, or that is held for a decision, already."""
     if isinstance(e, ExampleHeld) and e.waits_for == "evidence":
         return
     own.waiting.pop(e.example, None)

@@ -305,18 +305,18 @@ def test_bad_lines_are_kept_named_and_cost_nothing_else(running):
 NUMBERS = " ".join(map(str, range(600)))  # unlike any other long answer here
 
 
-def test_an_answer_longer_than_max_tokens_is_rejected_and_a_long_prompt_is_cut(running):
+def test_an_answer_longer_than_max_tokens_is_rejected_and_a_long_prompt_is_shortened(running):
     before = running.status()["queue"]
     running.drop("long.jsonl", chat_line("short?", NUMBERS), chat_line("so long " * 400, "short."))
     after = running.wait_learned(before["trained"] + 1)
     assert after["queue"]["rejected"] == before["rejected"] + 1
     reason = running.query("SELECT json_extract(body, '$.reason') FROM events WHERE kind = 'example.rejected'")[-1][0]
     assert "max_tokens" in reason and "256" in reason
-    cut, tokens = running.query(
-        "SELECT json_extract(body, '$.cut'), json_extract(body, '$.tokens') FROM events WHERE kind = "
+    shortened, cut, tokens = running.query(
+        "SELECT body ->> '$.changes.shortened', body ->> '$.cut', body ->> '$.tokens' FROM events WHERE kind = "
         "'example.encoded' ORDER BY seq"
     )[-1]
-    assert cut > 0 and tokens == 256
+    assert (shortened, cut) == (1, 0) and 200 < tokens <= 256
 
 
 def test_the_same_line_twice_and_a_file_under_two_names(running):

@@ -19,8 +19,8 @@ EFFECTS = (
     "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
     "EndSearch", "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint",
     "PauseEngine", "PlanForget", "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow",
-    "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreExample", "ScoreProbe", "SpawnEngine", "SpawnTrainer",
-    "StopChild", "TellAlarm", "TestScenario", "WriteCheckpoint",
+    "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine",
+    "SpawnTrainer", "StopChild", "TellAlarm", "TestScenario", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

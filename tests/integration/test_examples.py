@@ -102,7 +102,7 @@ def test_a_conversation_is_shown_whole_and_steers_no_terminal(
     shown = said(capsys, "example", "show", A, "--file", str(path))
     assert shown.split("\n\n", 2)[2] == (
         "system\n    Be\n    brief.\n\n"
-        'assistant, target\n    {"function": {"arguments": {"of": "it"}, "name": "who"}, "type": "function"}\n\n'
+        "assistant, target\n    calls who\n        of: it\n\n"
         "tool\n    Mara \\x1b[2J" + "Quill " * 50 + "\n\n"
         "assistant\n    not this\n\n"
         "assistant, target\n    <think>\n    who is it\n    </think>\n    Mara.\n"

@@ -67,6 +67,7 @@ PROMISED: dict[str, dict[str, Any]] = {
         "hook_timeout_s": 3600.0, "replay_max": 1000,
     },
     "log": {"level": "info", "format": "auto"},
+    "redaction": {"personal": False},
 }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class Notes:
         self._discovered: dict[str, Dated] = {}
         self._consumed: dict[str, tuple[int, ev.SourceConsumed]] = {}
         self._blocked: dict[str, Dated] = {}
+        self._scored: dict[str, Dated] = {}
         self.dreams = DreamNotes()
         self.quality = QualityNotes()
 
@@ -72,6 +73,11 @@ class Notes:
                 self._consumed[event.source] = recorded.at_ns, self._with_totals(event)
             case ev.SourceBlocked(path=path):
                 self._blocked[path] = dated
+            case ev.ExampleScored(example=example, after=0):
+                self._scored[example] = dated
+            case ev.StepStarted() if self._scored:
+                for example in ev.all_examples(event):
+                    self._scored.pop(example, None)
             case _ if type(event) in _ONE_OF_A_KIND:
                 self._newest[_ONE_OF_A_KIND[type(event)]] = dated
 
@@ -104,6 +110,10 @@ class Notes:
         yield from (self._committed[kept.path] for kept in checkpoints.committed)
         if checkpoints.hook_due is None and ev.HookCompleted in self._newest:
             yield self._newest[ev.HookCompleted]
+
+    def scores(self, state: State) -> Iterator[Dated]:
+        """Scores of the examples that go over: the order of learning depends on them."""
+        yield from (self._scored[example] for example in _scores(state))
 
 
 _ONE_OF_A_KIND: dict[type[ev.Event], type[ev.Event]] = {
@@ -164,6 +174,7 @@ def continuation(
     yield from _held(state, lessons)
     for queue in intake.queues:
         yield from _waiting(list(queue.waiting), lessons)
+    yield from notes.scores(state)
     for named in _parts(settled):
         yield at_ns, ev.ExampleCarried(examples=named)
     for keys in _parts(responses):
@@ -223,6 +234,11 @@ def _totals(state: State) -> ev.JournalCarried:
     )  # fmt: skip
 
 
+def _scores(state: State) -> dict[str, float]:
+    kept = kept_examples(state) if state.intake.scores else set()
+    return {example: score for example, score in state.intake.scores.items() if example in kept}
+
+
 def _approved(state: State) -> dict[str, None]:
     """Approved examples that are still queued: later evidence does not hold them."""
     waiting = chain(*(queue.waiting for queue in state.intake.queues))
@@ -248,7 +264,7 @@ def carried_state(state: State) -> State:
         followups=FollowUpsState(model=state.followups.model, question=state.followups.question),
         quality=carried_quality(state.quality),
         intake=replace(
-            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[], scores={},
+            intake, undone={}, withdrawn=intake.undone | intake.withdrawn, away={}, recent=[], scores=_scores(state),
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),

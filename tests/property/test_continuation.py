@@ -4,13 +4,13 @@ nothing had happened."""
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from property.test_core_properties import ANY, EVERY, finish, folded, play, stopped
 from support.effort import draws
 from support.guarded_world import ITEMS, GuardedWorld, guarded
 from support.said_world import SaidWorld, undo
-from support.world import World
+from support.world import SETTINGS, World, changed
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -49,7 +49,12 @@ def archived(world: World) -> World:
     return other
 
 
+SCORED = ["held lines", "approve", "lines", "direct", "settle"]
+"""An example that was scored while it was held waits to be learned: its score decides when."""
+
+
 @draws(150, 1500)
+@example(SCORED, changed(SETTINGS, nightly="02:00-05:00", divergence="held"))
 @given(st.lists(ANY, min_size=5, max_size=60), EVERY)
 def test_a_continuation_folds_to_the_state_and_learns_the_same(actions, settings):
     world = play(["lines", "settle", *actions], settings)

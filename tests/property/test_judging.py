@@ -222,12 +222,15 @@ class Audit:
                     self.trained[one] -= 1
 
 
+WITHDRAWN = [("lines", 0), ("endpoint", 0), ("bad", 0), ("good", 1), *[("bad", 0)] * 5, ("withdraw", 1), ("bad", 0)]
+"""All that the judge approved is taken back before its agreement falls below what trust needs."""
 TRUSTED = [("lines", 0), ("good", 0), ("better", 0), ("good", 0), ("good", 0), ("settle", 0)]
 
 
 @draws(150, 3000)
 @example([*TRUSTED, ("kill", 0), *TRUSTED, ("back", 1), ("relearn", 0), ("settle", 0)], JUDGED, True)
 @example([("lines", 0), ("kill", 0), ("kill", 0), ("kill", 0), ("approve", 0), ("settle", 0)], JUDGED, True)
+@example(WITHDRAWN, changed(JUDGED, attempts=1, check_every=1), True)
 @given(st.one_of(st.lists(ACTION, max_size=15), st.lists(ACTION, min_size=15, max_size=80)), SETTINGS, st.booleans())
 def test_nothing_is_learned_that_neither_a_person_nor_a_trusted_judge_let_through(actions, settings, calm):
     world = play(actions, settings, calm)

@@ -50,7 +50,7 @@ def advance(state: State, now_ns: int) -> Outcome:
         return nothing()
     if settings.judge.mode == "off" and (own.waiting or not state.dreams.judged):
         return _hand_over(state)
-    if doubt := _trust_ends(own, settings.judge.trust_min):
+    if doubt := _trust_ends(state, settings.judge.trust_min):
         return _distrusted(state, doubt)
     # one that does not answer is asked one question at a time until it does
     at_once = 1 if own.failures else settings.judge.concurrency
@@ -59,12 +59,15 @@ def advance(state: State, now_ns: int) -> Outcome:
     return _ask(own, settings.judge, *_next(own, settings.judge))
 
 
-def _trust_ends(own: JudgingState, trust_min: float) -> str:
+def _trust_ends(state: State, trust_min: float) -> str:
     """Reason to end trust; empty: the judge stays trusted, or never was. Cases not asked about yet do not count, and a
-    judge without trust has none to lose."""
+    judge without trust has none to lose, unless an example that it approved waits or was learned."""
+    own = state.judging
     if own.due:
         return ""
-    return (distrust(own, trust_min) if own.approved else "") or _alarm(own, trust_min)
+    if own.approved and (doubt := distrust(own, trust_min)) and _at_stake(state):
+        return doubt
+    return _alarm(own, trust_min)
 
 
 def _alarm(own: JudgingState, trust_min: float) -> str:
@@ -73,13 +76,20 @@ def _alarm(own: JudgingState, trust_min: float) -> str:
 
 def _distrusted(state: State, doubt: str) -> Outcome:
     """Hold for a person the examples approved since the judge last passed its checks; name those already learned."""
-    own, places = state.judging, places_of(state, state.judging.approved)
-    recalled = {one: place.tier for one, place in places.items() if place.state == "pending"}
-    gone = places.keys() | state.intake.undone.keys() | state.intake.withdrawn.keys()
-    learned = tuple(one for one in own.approved if one not in gone)
-    ended = ev.JudgeDistrusted(model=own.judge.model, reason=doubt, recalled=tuple(recalled), learned=learned)
+    at_stake = _at_stake(state)
+    recalled = {one: place.tier for one, place in places_of(state, at_stake).items()}
+    learned = tuple(one for one in at_stake if one not in recalled)
+    ended = ev.JudgeDistrusted(model=state.judging.judge.model, reason=doubt, recalled=tuple(recalled), learned=learned)
     why = f"the judge approved it when it was no longer sure: {doubt}"
     return Outcome([ended, *(_for_a_person(one, tier, why, JUDGE) for one, tier in recalled.items())], [])
+
+
+def _at_stake(state: State) -> list[str]:
+    """Examples approved since the judge last passed its checks that wait to be learned or were learned: neither taken
+    back nor decided otherwise since."""
+    review, intake = state.review, state.intake
+    out = (review.held, review.dismissed, intake.undone, intake.withdrawn)
+    return [one for one in state.judging.approved if not any(one in gone for gone in out)]
 
 
 def _ask(own: JudgingState, judge: JudgeSettings, example: str, case: str) -> Outcome:

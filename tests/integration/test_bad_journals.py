@@ -294,7 +294,8 @@ def test_a_journal_that_was_lost_beside_its_log_is_no_new_one(daemon: Daemon, ho
     daemon.journal.write_bytes(whole)
     daemon.start()
     daemon.wait(lambda s: s["error"], "up again", 30)
-    assert daemon.query("SELECT count(*) FROM events WHERE body LIKE '%question%'") == [(3,)]
+    accepted = "kind = 'example.accepted' AND body LIKE '%question%'"
+    assert daemon.query(f"SELECT count(*) FROM events WHERE {accepted}") == [(3,)]
 
 
 @pytest.mark.parametrize("how", ["empty", "missing"])

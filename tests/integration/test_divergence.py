@@ -309,6 +309,10 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
                     return [inp.Restored("f0", 10)]
                 case fx.KeepBase(path=path):
                     return [inp.BaseDone(path, "reflink", 1, 0.1)]
+                case fx.ProbeTrainer(step=step, number=number, digests=True):
+                    return [inp.Probed(step, digests={"w": "d"}, number=number)]
+                case fx.CompareWeights(step=step, number=number):
+                    return [inp.Compared(step, number=number)]
                 case fx.ProbeTrainer(step=step, number=number):
                     return [inp.Probed(step, (1, 2), (-1.0,), seconds=0.01, number=number)]
                 case fx.ScoreProbe(step=step, number=number, trainer=trainer):

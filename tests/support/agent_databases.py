@@ -214,6 +214,11 @@ class Cursor(Writer):
         self.say(session, 1, text)
 
     def answer(self, session: str, text: str) -> None:
+        """Texts that follow each other are one answer: the model goes on with another one only after a call."""
+        said = self.chats[session]["fullConversationHeadersOnly"]
+        if said and said[-1]["type"] == 2:
+            call = {"toolCallId": said[-1]["bubbleId"], "name": "look", "rawArgs": "{}", "status": "completed"}
+            self.say(session, 2, "", toolFormerData={**call, "result": "nothing"})
         self.say(session, 2, text)
 
 

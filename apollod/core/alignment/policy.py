@@ -92,6 +92,8 @@ def _on_probed(state: State, input_: inp.Probed, now_ns: int) -> Outcome:
         return Outcome([], [fx.CompareWeights(input_.step, input_.number, input_.digests)])
     if input_.error:
         return _not_measured(state, input_.step, input_.error)
+    if state.alignment.comparing:
+        return _not_measured(state, input_.step, "the trainer gave no digests")
     hurried = not open_.gives_way and not state.alignment.doubted
     patience = patience_s(_next_tokens(state), len(input_.ids), input_.seconds) if hurried else None
     score = fx.ScoreProbe(input_.step, input_.number, input_.ids, input_.logprobs, input_.seconds, patience)

@@ -416,6 +416,18 @@ def test_comparing_tensors_gives_way_to_an_example_and_is_made_again():
     assert world.state.training.version == 1 and [e.step for e in world.of(ev.AlignmentCompared)] == [1]
 
 
+def test_a_trainer_without_digests_is_a_warning_and_not_asked_for_ever():
+    world = idle()
+    world.settle_until(fx.ScoreProbe)
+    world.answer()
+    asked = world.asked.popleft()
+    assert asked.digests
+    world.give(inp.Probed(asked.step, (1, 2), (-1.0,), number=asked.number))
+    world.settle()
+    assert [e.reason for e in world.of(ev.AlignmentFailed)] == ["the trainer gave no digests"]
+    assert len(world.of(ev.AlignmentMeasured)) == 1
+
+
 def test_tensors_that_cannot_be_compared_are_a_warning_and_not_asked_for_again():
     world = idle()
     world.settle_until(fx.CompareWeights)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 Form = dict[str, Any]
 
-HEAD_SHARE, PROMPT_SHARE = 4, 2  # instructions take at most a quarter of the room, the prompt at most half
+HEAD_SHARE, PROMPT_SHARE = 4, 2  # at most a quarter of the room for instructions; half for the prompt, or what is free
 WORTH = 8  # a shortened message is added only if at least an eighth of the room is left
 INSTRUCTING = ("system", "developer")
 
@@ -46,7 +46,12 @@ def window(roles: Sequence[str], prompt: int | None, size: Callable[[int], int],
     if head:
         take(range(head), room // HEAD_SHARE, sum(map(size, range(head))))
     if prompt is not None and prompt >= head:
-        take([prompt], room // PROMPT_SHARE, size(prompt))
+        half, newer = room // PROMPT_SHARE, 0
+        for n in range(len(roles) - 1, prompt, -1):
+            newer += size(n)
+            if newer >= half:
+                break
+        take([prompt], max(half, left - newer), size(prompt))
     all_fit, newest = True, True
     for group in _backwards(roles, max(begin, head), len(roles), lambda role: role != "tool"):
         needed = sum(map(size, group))

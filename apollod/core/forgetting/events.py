@@ -7,7 +7,7 @@ from apollod.core.training.learned import Learned
 
 
 class ForgetRequested(Event, frozen=True):
-    """What these examples taught is to leave the weights. `by`: a person, `judge`, or `evidence`."""
+    """Request to take these examples out of the weights. `by`: a person, `judge`, or `evidence`."""
 
     kind: ClassVar[str] = "forget.requested"
     examples: tuple[str, ...]

@@ -21,8 +21,8 @@ class Planted(msgspec.Struct, frozen=True):
 
 
 class JudgeConfigured(Event, frozen=True):
-    """Who judges in this life of the daemon. Trust belongs to `model`, `prompt_hash`, `endpoint` and `sampling`
-    together: where one of them is another, it begins without.
+    """Identity of the judge in this life of the daemon. Trust belongs to `model`, `prompt_hash`, `endpoint` and
+    `sampling` together: a judge that differs in one of them begins without.
 
     `served`: it is the model that this daemon serves and trains; `endpoint`: its base URL; `sampling`: votes and
     temperature.

@@ -45,7 +45,9 @@ Closed = Moment | Remark
 class Assembly:
     """The conversation of one log so far. Copy it before it is fed what may have to be fed again."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: int = 0) -> None:
+        """`given`: line up to which moments had everything, for a log that is fed again from the beginning."""
+        self._had = given
         self._session = Session()
         self._told = Session()  # what was said of it last; most records say the same again
         self._messages: list[Said] = []
@@ -58,7 +60,8 @@ class Assembly:
         """`part_of` what is too long ago; logs that say everything again say that, too"""
         self._asked_anew = False  # something was taken back, and the next prompt stands in its place
         self._ahead = TypedAhead()
-        self.given = 0
+        self._end = 0  # line of the newest part of an answer
+        self.given = given
         """line up to which moments had everything"""
 
     @property
@@ -105,7 +108,7 @@ class Assembly:
         that comes next."""
         if not self.waits:
             return self._shown()
-        line = self._lines[-1]
+        line = max(self._lines[-1], self._end)
         moment = Moment(
             line, self._lines[self._fresh], self._session, tuple(self._messages), self._fresh, then=then,
             lines=tuple(self._lines),
@@ -133,8 +136,13 @@ class Assembly:
     def _said(self, line: int, said: Said) -> list[Closed]:
         if not said.model and self._session.model and said.message["role"] == "assistant":
             said = msgspec.structs.replace(said, model=self._session.model)  # who answers may change in a session
-        if self._merge(said) or (said.replaces and said.part_of in self._forgotten):
+        unmerged = self._unmerged(line, said)
+        if unmerged is None or (said.replaces and said.part_of in self._forgotten):
             return []
+        return self._spoken(line, unmerged)
+
+    def _spoken(self, line: int, said: Said) -> list[Closed]:
+        """Take a message of its own, with what was typed ahead of it."""
         if said.prompt and self._comes_later(said):
             return []
         held = self._ahead.held
@@ -211,11 +219,22 @@ class Assembly:
         """Much is new in this turn, and the next answer begins, so that the results of its tools are there."""
         return said.message["role"] == "assistant" and sum(self._sizes[self._fresh :]) > PIECE_BYTES
 
-    def _merge(self, said: Said) -> bool:
-        """Is it a part of the last answer, or said again? Then it is there now."""
+    def _unmerged(self, line: int, said: Said) -> Said | None:
+        """What is a message of its own: all of it, or what it adds to an answer that a moment already had. None: it
+        was a part of an answer, which has it now."""
         place = self._part(said)
         if place < 0:
-            return False
+            return said
+        last = self._messages[place]
+        had = place < self._fresh or self._lines[place] <= self._had < line
+        if had and not said.replaces and (more := _added(last.message, said.message)) is not None:
+            return msgspec.structs.replace(said, message=more)
+        self._merge(place, said)
+        self._end = max(self._end, line)
+        return None
+
+    def _merge(self, place: int, said: Said) -> None:
+        """Make it a part of the answer at `place`."""
         last = self._messages[place]
         message = said.message if said.replaces else _joined(last.message, said.message)
         whole = msgspec.structs.replace(
@@ -226,7 +245,6 @@ class Assembly:
         size = _size(whole)
         self._size += size - self._sizes[place]
         self._messages[place], self._sizes[place] = whole, size
-        return True
 
     def _part(self, said: Said) -> int:
         """Index of what it is a part of, or -1. Results of an answer's first calls may lie in between."""
@@ -284,7 +302,9 @@ class Assembly:
         kept = [] if place is None else list(zip(self._messages[place:], self._lines[place:], strict=True))
         self._cut(0)
         for said in entry.messages:
-            if not self._merge(said):
+            if (part := self._part(said)) >= 0:
+                self._merge(part, said)
+            else:
                 closed += self._append(line, said)
         if self._messages:  # what is said next is no part of what is only context
             self._messages[-1] = msgspec.structs.replace(self._messages[-1], part_of="", continues=False)
@@ -390,6 +410,20 @@ def _joined(first: Form, second: Form) -> Form:
         new = [call for call in second["tool_calls"] if call.get("id") is None or call.get("id") not in known]
         joined["tool_calls"] = [*first["tool_calls"], *new]
     return {key: joined[key] for key in sorted(joined)}
+
+
+def _added(first: Form, second: Form) -> Form | None:
+    """What the second part of an answer adds to the first; None: nothing that could be learned."""
+    whole = _joined(first, second)
+    added = dict(second)
+    for key in ("content", "reasoning_content"):
+        if key in first and key in second:
+            added[key] = whole[key][len(first[key]) :]
+    if "tool_calls" in first and "tool_calls" in second:
+        added["tool_calls"] = whole["tool_calls"][len(first["tool_calls"]) :]
+        if not added["tool_calls"]:
+            del added["tool_calls"]
+    return added if added["content"].strip() or "tool_calls" in added else None
 
 
 def _merged(known: Session, said: Session) -> Session:

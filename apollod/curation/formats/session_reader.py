@@ -84,7 +84,8 @@ class SessionReader:
 
     def recall(self, cursor: Cursor, before: Iterable[bytes], limits: Limits) -> Cursor:
         """See `Reader.recall`."""
-        at, rest = Cursor(), b""
+        given = self._state(cursor).given
+        at, rest = Cursor(memory=Assembly(given)), b""
         for piece in before:
             rest += piece
             while True:
@@ -94,7 +95,7 @@ class SessionReader:
                     break
                 at = folded.cursor
         assembly = self._assembly(at)
-        assembly.skip(self._state(cursor).given)
+        assembly.skip(given)
         return msgspec.structs.replace(cursor, memory=assembly)
 
     @staticmethod

@@ -122,6 +122,29 @@ def test_a_quiet_conversation_is_taken_and_what_follows_has_it_as_context() -> N
         ]
 
 
+def test_a_part_that_comes_after_its_answer_was_taken_is_learned_too() -> None:
+    """A person may be asked for permission, or a long call written, between two records of one answer."""
+
+    def part(number: int, *content: Any) -> bytes:
+        return line(number, "assistant", "", message={"id": "m", "model": "apollo", "content": list(content)})
+
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}
+    head = [line(1, "user", "q"), part(2, {"type": "text", "text": "I look"}), part(3, {"type": "text", "text": "."})]
+    settled = READER.settle(READER.fold(Cursor(), b"".join(head), False, Limits()).cursor)
+    (first,) = settled.items
+    assert isinstance(first, Moment) and shown(learned(first)) == ["user: q", "assistant*: I look."]
+    tail = [part(4, {"type": "text", "text": "I look. There"}), part(5, call)]
+    forgot = msgspec.structs.replace(settled.cursor, memory=None)
+    again = READER.recall(forgot, [b"".join(head)], Limits())
+    late = READER.recall(forgot, [b"".join([*head, tail[0]])], Limits())  # it ended before that was taken
+    for cursor, rest in ((settled.cursor, tail), (again, tail), (late, tail[1:])):
+        (second,) = READER.fold(cursor, b"".join(rest), True, Limits()).items
+        assert isinstance(second, Moment)
+        added = decode_record(learned(second).record.canonical).messages[-1]  # type: ignore[union-attr]
+        assert shown(learned(second)) == ["user: q", "assistant: I look.", f"assistant*: {added.content}"]
+        assert added.content.strip() == "There" and added.tool_calls[0].function.name == "Bash"
+
+
 @pytest.mark.parametrize("again", ["I look.", "I look. And more"])
 def test_a_part_that_is_written_again_counts_once(again: str) -> None:
     """Programs write an answer while it comes, and a call may come before the results of the one before it."""

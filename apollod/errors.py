@@ -132,6 +132,10 @@ class DreamCheckFailed(ApolloError):
     hint = "try it by hand; [[dream.pattern]] check"
 
 
+class LessonRefused(ApolloError):
+    """A statement or a question with its answer that cannot be taught."""
+
+
 class SeedsUnreadable(ApolloError):
     """Seeds of a pattern of which nothing can be read."""
 

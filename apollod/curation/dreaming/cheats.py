@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 
 from apollod.core.dreams.scenario import Turn
+from apollod.curation.dreaming.scenario_words import words_of
 from apollod.curation.dreaming.sketching import text_of
-from apollod.curation.dreaming.wording import words_of
 
 PART = 0.5
 """share of a sentence's content words, in order and close together, by which it is told"""

@@ -8,7 +8,7 @@ from zlib import crc32
 
 from apollod.core.dreams.likeness import DIMENSIONS, HASH_MAX, KEPT
 from apollod.core.dreams.scenario import Sketch, Turn
-from apollod.curation.dreaming.wording import words_of
+from apollod.curation.dreaming.scenario_words import words_of
 
 GRAM = 4
 """characters of an n-gram"""

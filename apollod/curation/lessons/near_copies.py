@@ -1,0 +1,52 @@
+"""Wordings that prove nothing: near copies of one that is practised, and those that hold their answer."""
+
+from collections.abc import Iterable
+
+from apollod.core.lessons.wording import Wording
+from apollod.curation.lessons.answer_words import same_words
+from apollod.curation.lessons.matching import ARTICLES, holds
+
+FILLER = ARTICLES | frozenset(
+    "please kindly hi hello hey thanks thank you ok okay well so um just now then bitte danke hallo merci bonjour "
+    "gracias hola 请 請".split()
+)
+
+
+def key_of(prompt: str) -> tuple[str, ...]:
+    """The words of a wording without what says nothing: case, punctuation, greetings, thanks, articles. Numbers, names
+    and negations count, and so does the order."""
+    words = same_words(prompt).words
+    return tuple(word for word in words if word not in FILLER) or words
+
+
+def near_copy(prompt: str, others: Iterable[str]) -> bool:
+    """True if one of the others says the same words."""
+    key = key_of(prompt)
+    return any(key_of(other) == key for other in others)
+
+
+def leaks(wording: Wording) -> bool:
+    """True if the answer stands in the prompt. "Yes" and "no" stand in no prompt as an answer."""
+    return wording.answer.strip().casefold() not in ("yes", "no") and holds(wording.prompt, wording.answer)
+
+
+def question_key(question: str) -> str:
+    """What a question asks for: its words that mean something, in any order and without endings, and whether it asks
+    for a person, a place, a time, a reason, a measure or a thing."""
+    words = same_words(question).words
+    asked = next((_ASKS[word] for word in words if word in _ASKS), "")
+    return " ".join([asked, *sorted({_stem(word) for word in words if word not in _EMPTY})])
+
+
+_ASKS = {"who": "who", "whom": "who", "whose": "who", "when": "when", "where": "where", "why": "why", "how": "how"}
+_EMPTY = FILLER | frozenset(
+    "what which who whom whose when where why how is are was were be do does did has have had of in on at by to for "
+    "from it that this me tell i you".split()
+)
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) >= len(ending) + 3:
+            return word.removesuffix(ending)
+    return word

@@ -16,11 +16,12 @@ VARIABLE = "APOLLOD_FAILPOINT"
 ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
-    "AnswerScenario", "AskJudge", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore", "EncodeExamples",
-    "EndSearch", "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality", "ObserveCheckpoint",
-    "PauseEngine", "PlanForget", "PlanRollback", "ProbeTrainer", "RefreshEngine", "RemoveCheckpoint", "ReplayWindow",
-    "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine",
-    "SpawnTrainer", "StopChild", "TellAlarm", "TestScenario", "WriteCheckpoint",
+    "AnswerScenario", "AskJudge", "AskLesson", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore",
+    "EncodeExamples", "EndSearch", "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality",
+    "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback", "PrepareLesson", "ProbeTrainer", "RefreshEngine",
+    "RemoveCheckpoint", "ReplayWindow", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreExample",
+    "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm", "TestScenario",
+    "WordLesson", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

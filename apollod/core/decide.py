@@ -21,6 +21,7 @@ from apollod.core.forgetting import policy as forgetting
 from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.lessons import policy as lessons
 from apollod.core.publishing import policy as publishing
 from apollod.core.quality import incidents, telling
 from apollod.core.quality import policy as quality
@@ -34,7 +35,7 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring, followups, dreams, quality, forgetting,
+    publishing, alignment, schedule, scoring, followups, dreams, lessons, quality, forgetting,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
@@ -48,6 +49,7 @@ BEGINNINGS = (
     alignment,
     checkpoints,
     training,
+    lessons,
     scoring,
     judging,
     followups,

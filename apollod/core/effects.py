@@ -14,6 +14,7 @@ from apollod.core.forgetting.effects import *
 from apollod.core.intake.effects import *
 from apollod.core.judging.effects import *
 from apollod.core.kernel.effect import Effect as Effect
+from apollod.core.lessons.effects import *
 from apollod.core.publishing.effects import *
 from apollod.core.quality.effects import *
 from apollod.core.recovery.effects import *

@@ -17,6 +17,7 @@ from apollod.core.intake.events import *
 from apollod.core.judging.events import *
 from apollod.core.kernel.event import Event as Event
 from apollod.core.kernel.event import Recorded as Recorded
+from apollod.core.lessons.events import *
 from apollod.core.publishing.events import *
 from apollod.core.quality.events import *
 from apollod.core.recovery.events import *

@@ -19,6 +19,7 @@ from apollod.core.followups.fold import FOLDS as FOLLOW_UPS
 from apollod.core.forgetting.fold import FOLDS as FORGETTING
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
+from apollod.core.lessons.fold import FOLDS as LESSONS
 from apollod.core.publishing.fold import FOLDS as PUBLISHING
 from apollod.core.quality.fold import FOLDS as QUALITY
 from apollod.core.recovery.fold import FOLDS as RECOVERY
@@ -43,6 +44,7 @@ SLICES = {
     "intake": INTAKE,
     "judging": JUDGING,
     "dreams": DREAMS,
+    "lessons": LESSONS,
     "quality": QUALITY,
     "forgetting": FORGETTING,
     "checkpoints": CHECKPOINTS,

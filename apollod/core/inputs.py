@@ -18,6 +18,7 @@ from apollod.core.judging.inputs import *
 from apollod.core.kernel.input import Advance as Advance
 from apollod.core.kernel.input import Input as Input
 from apollod.core.kernel.input import Tick as Tick
+from apollod.core.lessons.inputs import *
 from apollod.core.publishing.inputs import *
 from apollod.core.quality.inputs import *
 from apollod.core.recovery.inputs import *

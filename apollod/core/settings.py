@@ -312,6 +312,31 @@ class SignalsSettings(msgspec.Struct, frozen=True):
     right about cases whose answer is known; off: it is not"""
 
 
+Practice = Literal["given", "told", "own"]
+Distance = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5} ?(s|min|h|d|w|steps?)$")]
+"""Time, or steps, such as "1h", "30d" or "200 steps"."""
+
+
+class LessonSettings(msgspec.Struct, frozen=True):
+    """How lessons are taught, and what is held while steps are made."""
+
+    hold: NotNegativeFloat = 1.0
+    hold_cost: NotNegativeFloat = 0.3
+    direct: bool = True
+    """what is given directly (`ctl train`, tier `direct`, corrections, the judge's better answers) becomes a lesson
+    where it is a question and an answer; false: it is learned once, as an example"""
+    practice: Practice = "given"
+    """what a practice learns: given, the tokens of the given answer; told, what the told model says of each of them;
+    own, what the told model says of its own answer"""
+    steps: Positive = 24
+    """practices of one course of a lesson, after which it is given up"""
+    drift: NotNegativeFloat = 0.05
+    """nats a token by which answers to anchors may move in one course, after which it is given up; 0: no such limit"""
+    ask_again: tuple[Distance, ...] = ("1h", "1d", "1w", "30d")
+    """how long after it was shown a known lesson is asked again, each time the next one, at the end always the last
+    one; a number of steps, such as "200 steps", counts those of all examples. Empty: never"""
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What is recorded at every start, so that a fold knows it too."""
 
@@ -325,6 +350,7 @@ class Settings(msgspec.Struct, frozen=True):
     dream: DreamSettings = DreamSettings()
     quality: QualitySettings = QualitySettings()
     signals: SignalsSettings = SignalsSettings()
+    lessons: LessonSettings = LessonSettings()
     checkpoint_hook: bool = False
     """is there a command to run after each"""
     on_alarm: bool = False

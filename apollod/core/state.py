@@ -17,6 +17,7 @@ from apollod.core.followups.state import FollowUpsState
 from apollod.core.forgetting.state import ForgettingState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
+from apollod.core.lessons.state import LessonsState
 from apollod.core.publishing.state import PublishingState
 from apollod.core.quality.state import QualityState
 from apollod.core.recovery.state import RecoveryState
@@ -43,6 +44,7 @@ class State(msgspec.Struct):
     judging: JudgingState = msgspec.field(default_factory=JudgingState)
     quality: QualityState = msgspec.field(default_factory=QualityState)
     dreams: DreamsState = msgspec.field(default_factory=DreamsState)
+    lessons: LessonsState = msgspec.field(default_factory=LessonsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     forgetting: ForgettingState = msgspec.field(default_factory=ForgettingState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)

@@ -20,6 +20,7 @@ from apollod.core.settings import (
     CheckpointSettings,
     DreamSettings,
     JudgeSettings,
+    LessonSettings,
     OptimizerSettings,
     QualitySettings,
     QueueSettings,
@@ -40,6 +41,7 @@ from apollod.supervisor.sections import (
     EngineSection,
     InboxSection,
     JudgeSection,
+    LessonSection,
     LogSection,
     ModelSection,
     QualitySection,
@@ -75,6 +77,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dream: DreamSection = DreamSection()
     quality: QualitySection = QualitySection()
     signals: SignalsSection = SignalsSection()
+    lessons: LessonSection = LessonSection()
     checkpoint: CheckpointSection = CheckpointSection()
     log: LogSection = LogSection()
 
@@ -135,6 +138,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             dream=narrowed(self.dream, DreamSettings),
             quality=narrowed(self.quality, QualitySettings),
             signals=narrowed(self.signals, SignalsSettings),
+            lessons=narrowed(self.lessons, LessonSettings),
             checkpoint_hook=bool(self.checkpoint.hook),
             on_alarm=bool(self.quality.on_alarm),
         )

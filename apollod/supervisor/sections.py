@@ -15,6 +15,7 @@ from apollod.core.settings import (
     CheckpointSettings,
     DreamSettings,
     JudgeSettings,
+    LessonSettings,
     NotNegative,
     Products,
     QualitySettings,
@@ -295,6 +296,10 @@ class QualitySection(QualitySettings, frozen=True, forbid_unknown_fields=True):
 
 class SignalsSection(SignalsSettings, frozen=True, forbid_unknown_fields=True):
     """Evidence from logs about answers."""
+
+
+class LessonSection(LessonSettings, frozen=True, forbid_unknown_fields=True):
+    """How lessons are taught, and what is held while steps are made."""
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,64 @@
+"""Effects of lessons: each is asked for until its answer is recorded, and runs once at a time."""
+
+from typing import ClassVar
+
+import msgspec
+
+from apollod.core.kernel.effect import Effect
+from apollod.core.lessons.events import AskMode
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.wording import Given, Wording
+from apollod.core.settings import Practice
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One answer that is wanted. `wording`, `practice`, `seed`: see `Said`; `prompt`: what is asked; `answer`: what a
+    right answer contains."""
+
+    wording: int
+    prompt: str
+    answer: str
+    practice: bool = False
+    seed: int | None = None
+
+
+class WordLesson(Effect, frozen=True):
+    """Find wordings of a lesson; answered by `LessonWorded` or `LessonCallFailed`."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("lesson", "attempt")
+    lesson: str
+    attempt: int
+    given: Given
+    stage: Stage = Stage.WORDING
+
+
+class AskLesson(Effect, frozen=True):
+    """Ask the served model, side by side; answered by `LessonAsked` or `LessonCallFailed`. `told`: the system message,
+    empty in mode bare; `made`: answers of this stage and round before these; `not_these`: answers that were right
+    before and are wrong now: an answer that contains one of them does not pass."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("lesson", "stage", "round", "made", "attempt")
+    lesson: str
+    attempt: int
+    stage: Stage
+    mode: AskMode
+    round: int
+    made: int
+    told: str
+    asks: tuple[Ask, ...]
+    not_these: tuple[str, ...] = ()
+
+
+class PrepareLesson(Effect, frozen=True):
+    """Make a conversation to be learned of one practice wording; answered by `LessonPrepared` or `LessonCallFailed`.
+    `number`: of the practice, from 1 in each lesson; `practice`: what is learned, see `LessonSettings`."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("lesson", "number", "attempt")
+    lesson: str
+    attempt: int
+    number: int
+    told: str
+    wording: Wording
+    practice: Practice
+    not_these: tuple[str, ...] = ()
+    stage: Stage = Stage.PREPARING

@@ -1,0 +1,213 @@
+"""Events of lessons: what is to be taught, what was asked and practised, and what became of each."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from apollod.core.dreams.events import Cause
+from apollod.core.kernel.event import Event
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.wording import Given, Worded
+
+AskMode = Literal["bare", "told"]
+"""bare: without a system message; told: with the told text of the lesson as the system message."""
+Tally = tuple[int, int]
+"""(passed, of how many)"""
+
+
+class Said(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """An answer to one wording. `wording`: its index among the held-out wordings, or among those of practice; `seed`:
+    of the sampling at temperature 1; None: the greedy answer."""
+
+    wording: int
+    text: str
+    passed: bool
+    practice: bool = False
+    seed: int | None = None
+
+
+class Point(msgspec.Struct, frozen=True, gc=False):
+    """One time at which a known lesson was asked again: weights version `step`."""
+
+    at_ns: int
+    step: int
+    passed: int
+    of: int
+
+
+class LessonGiven(Event, frozen=True):
+    """A lesson is to be taught. `replaces`: the lesson that it corrects, empty: none that was named."""
+
+    kind: ClassVar[str] = "lesson.given"
+    lesson: str
+    given: Given
+    by: str
+    replaces: str = ""
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonBegun(Event, frozen=True):
+    """Intent: this lesson is under way, from this stage on. `why`: given, fading, again (it is asked again),
+    requested."""
+
+    kind: ClassVar[str] = "lesson.begun"
+    lesson: str
+    stage: Stage
+    why: str
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonWorded(Event, frozen=True):
+    """Result: the wordings of the lesson, and `told`, the text that makes the model able to answer."""
+
+    kind: ClassVar[str] = "lesson.worded"
+    lesson: str
+    told: str
+    worded: Worded
+    model: str = ""
+    """that imagined wordings; empty: none did"""
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonAsked(Event, frozen=True):
+    """Result: wordings were asked, and nothing is learned of the answers. `stage`: baseline, told, testing or again;
+    `round`: how often bare answers of this lesson were tested for being known, this time included."""
+
+    kind: ClassVar[str] = "lesson.asked"
+    lesson: str
+    stage: Stage
+    mode: AskMode
+    round: int
+    answers: tuple[Said, ...]
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonPrepared(Event, frozen=True):
+    """The practice wording with this index waits for its step, as `example`."""
+
+    kind: ClassVar[str] = "lesson.prepared"
+    lesson: str
+    wording: int
+    example: str
+    number: int
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonPractised(Event, frozen=True):
+    """Result: `step` learned the example. Step 0: no step did, for the `reason`."""
+
+    kind: ClassVar[str] = "lesson.practised"
+    lesson: str
+    wording: int
+    example: str
+    step: int
+    reason: str = ""
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonKnown(Event, frozen=True):
+    """The model answers it bare, in held-out wordings, beyond the error bound (`core.lessons.proof`). `step`:
+    weights version that was asked; `before`: greedy answers before the first step, by mode; `after`: bare ones now;
+    `steps`: that learned it, in all its courses; `drift`: nats a token, see `core.lessons.drift`; `prompt`: a practice
+    wording, by which what it says can be held; `seconds`: of this course."""
+
+    kind: ClassVar[str] = "lesson.known"
+    lesson: str
+    step: int
+    before: dict[str, Tally]
+    after: Tally
+    steps: int
+    drift: float
+    seconds: float
+    prompt: str
+    asks: int = 0
+    """answers of the test that showed it"""
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonFading(Event, frozen=True):
+    """A known lesson has to be shown again: a held-out wording failed when it was asked again."""
+
+    kind: ClassVar[str] = "lesson.fading"
+    lesson: str
+    reason: str
+    passed: Tally = (0, 0)
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonRequested(Event, frozen=True):
+    """Request to practise a lesson: it is tested again and practised where it fails, with a budget of its own."""
+
+    kind: ClassVar[str] = "lesson.requested"
+    lesson: str
+    by: str
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonReplaced(Event, frozen=True):
+    """The lesson is wrong since the lesson `by` was given, which has another answer to the same question."""
+
+    kind: ClassVar[str] = "lesson.replaced"
+    lesson: str
+    by: str
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonGivenUp(Event, frozen=True):
+    """It is taught no more, for the `reason`. `by`: apollod, or a person, who had it forgotten."""
+
+    kind: ClassVar[str] = "lesson.given-up"
+    lesson: str
+    by: str
+    reason: str
+    before: dict[str, Tally] = {}
+    after: Tally | None = None
+    steps: int = 0
+    drift: float = 0.0
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonFailed(Event, frozen=True):
+    """Result: a call for the lesson had no usable answer. It is made again, not before `retry_s` are over."""
+
+    kind: ClassVar[str] = "lesson.failed"
+    lesson: str
+    stage: Stage
+    attempt: int
+    cause: Cause
+    reason: str
+    retry_s: float = 0.0
+    tokens: int = 0
+
+    def key(self) -> str:
+        return self.lesson

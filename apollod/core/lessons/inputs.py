@@ -1,0 +1,81 @@
+"""Inputs of lessons: people give, correct and forget them, and calls for them are answered."""
+
+from apollod.core.dreams.events import Cause
+from apollod.core.intake.inputs import Line
+from apollod.core.kernel.input import Input
+from apollod.core.lessons.events import AskMode, Said
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.wording import Given, Worded
+
+
+class LessonWanted(Input, frozen=True):
+    """A person or a part of the daemon gives a lesson; answered by the event `lesson.given`, which has its id. See
+    `LessonGiven`."""
+
+    given: Given
+    by: str
+    replaces: str = ""
+
+
+class LessonWorded(Input, frozen=True):
+    """Answers `WordLesson`. See the event."""
+
+    lesson: str
+    told: str
+    worded: Worded
+    model: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class LessonAsked(Input, frozen=True):
+    """Answers `AskLesson`, with its `stage`, `round` and `made`; `answers`: one for each of its asks, in their
+    order."""
+
+    lesson: str
+    stage: Stage
+    mode: AskMode
+    round: int
+    made: int
+    answers: tuple[Said, ...]
+    weights_version: int | None = None
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class LessonPrepared(Input, frozen=True):
+    """Answers `PrepareLesson`. `line`: the conversation that is learned, with a `reason` if it cannot be; `teacher`:
+    see `ExampleAccepted`."""
+
+    lesson: str
+    number: int
+    line: Line
+    teacher: str = ""
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class LessonCallFailed(Input, frozen=True):
+    """There is no usable answer to the call of this `attempt`. `retry_after_s`: how long the endpoint asks to wait."""
+
+    lesson: str
+    stage: Stage
+    attempt: int
+    cause: Cause
+    reason: str
+    retry_after_s: float = 0.0
+    tokens: int = 0
+
+
+class LessonRequested(Input, frozen=True):
+    """A person wants a lesson practised, whatever its state."""
+
+    lesson: str
+    by: str
+
+
+class LessonUnwanted(Input, frozen=True):
+    """A person wants a lesson forgotten: it is given up, and what it trained is taken out of the weights."""
+
+    lesson: str
+    by: str

@@ -1,0 +1,50 @@
+"""The course of a lesson, as a table: what leads from which stage to which.
+
+Law: the table is the definition. A stage of `CALLS` waits for an answer from outside, which is asked for again and
+again until an event says that it came.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Stage(StrEnum):
+    """Stage of the lesson under way."""
+
+    WORDING = "wording"
+    BASELINE = "baseline"
+    """asked bare, before any step"""
+    TOLD = "told"
+    """asked with the told text, before any step"""
+    PREPARING = "preparing"
+    """the next practice wording becomes an example"""
+    LEARNING = "learning"
+    """its example waits for its step"""
+    TESTING = "testing"
+    """asked bare, after a round of practice, or in place of one where a lesson was known before"""
+    AGAIN = "again"
+    """a known lesson is asked, briefly"""
+    OVER = "over"
+
+
+CALLS = frozenset(Stage) - {Stage.LEARNING, Stage.OVER}
+
+TRANSITIONS: Mapping[tuple[Stage, str], Stage] = {
+    (Stage.WORDING, "worded"): Stage.BASELINE,
+    (Stage.BASELINE, "passed"): Stage.OVER,
+    (Stage.BASELINE, "failed"): Stage.TOLD,
+    (Stage.TOLD, "passed"): Stage.PREPARING,
+    (Stage.PREPARING, "prepared"): Stage.LEARNING,
+    (Stage.LEARNING, "more"): Stage.PREPARING,
+    (Stage.LEARNING, "round over"): Stage.TESTING,
+    (Stage.TESTING, "passed"): Stage.OVER,
+    (Stage.TESTING, "failed"): Stage.PREPARING,
+    (Stage.AGAIN, "passed"): Stage.OVER,
+}
+"""(stage, what happened) -> stage. What is not in it ends the course: a lesson that fails when told is given up, a
+known one that fails is fading."""
+
+
+def after(stage: Stage, happened: str) -> Stage:
+    """The next stage."""
+    return TRANSITIONS.get((stage, happened), Stage.OVER)

@@ -1,0 +1,112 @@
+"""State: all lessons, and the one under way."""
+
+from typing import Literal
+
+import msgspec
+
+from apollod.core.lessons.events import Point, Tally
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.wording import Given, Worded
+
+LessonState = Literal["waiting", "practising", "known", "fading", "replaced", "given up"]
+"""waiting: its turn has not come; practising: it is under way; fading: it was known, and waits for its turn."""
+CURVE_MAX = 50
+"""points that are kept of a lesson"""
+
+
+class Lesson(msgspec.Struct):
+    """A lesson and how far it is."""
+
+    id: str
+    given: Given
+    by: str
+    given_ns: int
+    state: LessonState = "waiting"
+    reason: str = ""
+    """of its state, in people's words"""
+    told: str = ""
+    worded: Worded | None = None
+    """None: it was not worded yet"""
+    not_these: tuple[str, ...] = ()
+    """answers of lessons that it replaced"""
+    replaced_by: str = ""
+    before: dict[str, Tally] = {}
+    """greedy answers to held-out wordings before the first step, by mode"""
+    after: Tally | None = None
+    """the same, bare, when it was tested last"""
+    steps: int = 0
+    """that learned it"""
+    budget_from: int = 0
+    """practices when its course began: its budget begins there"""
+    practices: int = 0
+    """examples that were prepared"""
+    rounds: int = 0
+    """tests of being known, which the error bound takes together"""
+    drift: float = 0.0
+    """nats a token, over its steps"""
+    seconds: float = 0.0
+    """under way, in all its courses"""
+    examples: list[str] = []
+    """that its steps learned, or are to learn"""
+    last_step: int = 0
+    """the last step that learned it"""
+    distance: int = 0
+    """index of the distance after which it is asked again, in `[lessons] ask_again`"""
+    due_ns: int = 0
+    """when it is asked again; 0: no time is set"""
+    due_step: int = 0
+    """weights version at which it is; 0: none"""
+    curve: list[Point] = []
+    """of being asked again, the newest last"""
+
+
+class Tried(msgspec.Struct, frozen=True, gc=False):
+    """An answer of the test under way, see `Said`."""
+
+    wording: int
+    passed: bool
+    practice: bool
+    greedy: bool
+
+
+class Course(msgspec.Struct):
+    """The lesson under way."""
+
+    lesson: str
+    stage: Stage
+    why: str
+    since_ns: int
+    tried: list[Tried] = []
+    """answers of this stage and round"""
+    todo: list[int] = []
+    """practice wordings of this round that wait"""
+    example: str = ""
+    """that waits for its step"""
+    drift_from: float = 0.0
+    """drift when it began"""
+
+
+class LessonsState(msgspec.Struct):
+    """All lessons by id, in the order in which they were given."""
+
+    lessons: dict[str, Lesson] = {}
+    number: int = 0
+    """of the last one"""
+    open: Course | None = None
+    queue: dict[str, None] = {}
+    """ids of those that wait for their turn, in order"""
+    due: list[tuple[int, int]] = []
+    """(time in ns, number) of known lessons that are asked again, sorted"""
+    due_steps: list[tuple[int, int]] = []
+    """(weights version, number) of the same"""
+    by_key: dict[str, str] = {}
+    """the lesson that answers a question, by the question's key, see `Worded`; those that were replaced or given up
+    answer none"""
+    attempts: int = 0
+    """of the call under way, that failed"""
+    refusals: int = 0
+    """these, without those for want of something outside"""
+    retry_ns: int = 0
+    retry_s: float = 0.0
+    error: str = ""
+    """why the last call had no usable answer; empty after one that had"""

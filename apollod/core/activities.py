@@ -33,6 +33,8 @@ class Activity(StrEnum):
     MEASUREMENT = "measurement"
     """probes of quality on unchanging weights"""
     DREAMING = "dreaming"
+    TEACHING = "teaching"
+    """the next call for a lesson; its steps wait for what every step waits for"""
     SCORING = "scoring"
     """the engine is asked how probable an answer is; nothing waits for that"""
     SECOND_SCORING = "second scoring"
@@ -284,6 +286,9 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.DREAMING: (
         STOPPING, HALTED, PAUSED, NO_DREAMS, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK, USERS,
     ),
+    Activity.TEACHING: (
+        STOPPING, HALTED, PAUSED, INCIDENT, FORGETTING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK,
+    ),  # without a trainer: an engine that was started again does not have the last step
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
     Activity.FOLLOW_UPS: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
@@ -298,14 +303,16 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
 
 SHOWN = (
     Activity.STEP, Activity.CHECKPOINT, Activity.ALIGNMENT, Activity.ROLLBACK, Activity.RECOVERY, Activity.DREAMING,
+    Activity.TEACHING,
 )  # fmt: skip
-"""What `status` tells about: what the daemon does by itself. The last one only where there is a pattern."""
+"""What `status` tells about: what the daemon does by itself. Dreaming only where there is a pattern, teaching where
+there is a lesson."""
 
 
 def reasons(state: State) -> dict[str, str]:
     """For `status`: why each activity cannot begin now; empty where it can."""
-    shown = SHOWN if state.dreams.patterns_active else SHOWN[:-1]
-    return {activity.value: blocked(activity, state) for activity in shown}
+    idle = {Activity.DREAMING: not state.dreams.patterns_active, Activity.TEACHING: not state.lessons.lessons}
+    return {activity.value: blocked(activity, state) for activity in SHOWN if not idle.get(activity)}
 
 
 def blocked(activity: Activity, state: State) -> str:

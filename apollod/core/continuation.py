@@ -21,6 +21,7 @@ from apollod.core.followups.state import FollowUpsState
 from apollod.core.forgetting.state import ForgettingState
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
+from apollod.core.lessons.lesson_notes import LessonNotes, carried_lessons
 from apollod.core.publishing.state import PublishingState
 from apollod.core.quality.carrying import QualityNotes, carried_quality
 from apollod.core.review.state import ReviewState
@@ -57,12 +58,14 @@ class Notes:
         self._blocked: dict[str, Dated] = {}
         self._scored: dict[str, Dated] = {}
         self.dreams = DreamNotes()
+        self.lessons = LessonNotes()
         self.quality = QualityNotes()
 
     def see(self, recorded: ev.Recorded) -> None:
         """The next event."""
         event, dated = recorded.event, (recorded.at_ns, recorded.event)
         self.dreams.see(recorded)
+        self.lessons.see(recorded)
         self.quality.see(recorded)
         match event:
             case ev.CheckpointCommitted(path=path):
@@ -182,6 +185,7 @@ def continuation(
     for ids in _parts(signals):
         yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield from notes.dreams.taken_over(state.dreams, at_ns)
+    yield from notes.lessons.taken_over(state.lessons, at_ns)
     yield from notes.quality.taken_over(state.quality)
     yield at_ns, _totals(state)
 
@@ -268,6 +272,7 @@ def carried_state(state: State) -> State:
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
+        lessons=carried_lessons(state.lessons),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),

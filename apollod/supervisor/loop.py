@@ -192,6 +192,9 @@ class Loop:
             line = input_.line
             known = line is not None and bool(line.example) and bool(await self.journal.known({line.example}))
             return msgspec.structs.replace(input_, known=known, line=await self._with_leak(line))
+        if isinstance(input_, inp.LessonPrepared):
+            line = await self._with_leak(input_.line)
+            return msgspec.structs.replace(input_, line=line or input_.line)
         if not isinstance(input_, inp.LinesRead):
             return input_
         lines = [line for line in input_.batch.lines if line.example]

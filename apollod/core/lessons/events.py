@@ -6,6 +6,7 @@ import msgspec
 
 from apollod.core.dreams.events import Cause
 from apollod.core.kernel.event import Event
+from apollod.core.lessons.open_course import Course
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.wording import Given, Worded
 
@@ -102,7 +103,6 @@ class LessonPrepared(Event, frozen=True):
     lesson: str
     wording: int
     example: str
-    number: int
     tokens: int = 0
     seconds: float = 0.0
 
@@ -111,7 +111,7 @@ class LessonPrepared(Event, frozen=True):
 
 
 class LessonPractised(Event, frozen=True):
-    """Result: `step` learned the example. Step 0: no step did, for the `reason`."""
+    """Result: `step` learned the example, or found it known (`reason`). Step 0: no step did, for the `reason`."""
 
     kind: ClassVar[str] = "lesson.practised"
     lesson: str
@@ -211,3 +211,43 @@ class LessonFailed(Event, frozen=True):
 
     def key(self) -> str:
         return self.lesson
+
+
+class LessonCarried(Event, frozen=True):
+    """The state of a lesson at the end of the journal's archive, where no event that was taken over says it; see the
+    fields of `Lesson`."""
+
+    kind: ClassVar[str] = "lesson.carried"
+    lesson: str
+    state: str
+    reason: str = ""
+    not_these: tuple[str, ...] = ()
+    replaced_by: str = ""
+    before: dict[str, Tally] = {}
+    after: Tally | None = None
+    steps: int = 0
+    practices: int = 0
+    budget_from: int = 0
+    rounds: int = 0
+    drift: float = 0.0
+    seconds: float = 0.0
+    examples: tuple[str, ...] = ()
+    last_step: int = 0
+    distance: int = 0
+    due_ns: int = 0
+    due_step: int = 0
+    curve: tuple[Point, ...] = ()
+
+    def key(self) -> str:
+        return self.lesson
+
+
+class LessonsCarried(Event, frozen=True):
+    """At the end of the journal's archive: the number of the last lesson, those that wait for their turn, and the one
+    under way."""
+
+    kind: ClassVar[str] = "lessons.carried"
+    number: int
+    queue: tuple[str, ...] = ()
+    open: Course | None = None
+    asked_again: bool = False

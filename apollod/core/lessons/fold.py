@@ -1,20 +1,288 @@
 """Fold events into the lessons."""
 
-from apollod.core.kernel.event import Event
+from bisect import bisect_left, insort
+
+from msgspec.structs import replace
+
+from apollod.core.daemon.events import DaemonStarted
 from apollod.core.kernel.folding import Folds
-from apollod.core.lessons import events as ev
-from apollod.core.lessons.state import LessonsState
+from apollod.core.lessons import budget, rounds
+from apollod.core.lessons.distances import nth
+from apollod.core.lessons.drift import drift_of
+from apollod.core.lessons.events import (
+    LessonAsked,
+    LessonBegun,
+    LessonCarried,
+    LessonFading,
+    LessonFailed,
+    LessonGiven,
+    LessonGivenUp,
+    LessonKnown,
+    LessonPractised,
+    LessonPrepared,
+    LessonReplaced,
+    LessonRequested,
+    LessonsCarried,
+    LessonWorded,
+    Point,
+)
+from apollod.core.lessons.open_course import Course
+from apollod.core.lessons.stages import Stage, after
+from apollod.core.lessons.standing import answer_of
+from apollod.core.lessons.state import CARRIED, CURVE_MAX, OUTSIDE, Lesson, LessonsState, LessonState
+from apollod.core.rollback.events import RollbackStarted
+from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
+from apollod.core.training.events import StepStarted, all_examples
 
 
-def _later(own: LessonsState, state: State, e: Event, at_ns: int) -> None:
-    pass
+def _daemon_started(own: LessonsState, state: State, e: DaemonStarted, at_ns: int) -> None:
+    _answered_at_last(own)
 
 
-FOLDS: Folds = dict.fromkeys(
-    (
-        ev.LessonGiven, ev.LessonBegun, ev.LessonWorded, ev.LessonAsked, ev.LessonPrepared, ev.LessonPractised,
-        ev.LessonKnown, ev.LessonFading, ev.LessonRequested, ev.LessonReplaced, ev.LessonGivenUp, ev.LessonFailed,
-    ),
-    _later,
-)  # fmt: skip
+def _given(own: LessonsState, state: State, e: LessonGiven, at_ns: int) -> None:
+    own.number = max(own.number + 1, int(e.lesson[1:]))
+    own.lessons[e.lesson] = Lesson(e.lesson, e.given, e.by, at_ns)
+    own.queue[e.lesson] = None
+
+
+def _begun(own: LessonsState, state: State, e: LessonBegun, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    own.queue.pop(e.lesson, None)
+    own.asked_again = e.stage is Stage.AGAIN
+    own.open = Course(e.lesson, e.stage, e.why, at_ns, lesson.rounds + 1, drift_from=drift_of(state))
+    lesson.budget_from = lesson.practices
+    if e.stage is not Stage.AGAIN:
+        lesson.state, lesson.reason = "practising", ""
+    _answered_at_last(own)
+
+
+def _worded(own: LessonsState, state: State, e: LessonWorded, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    lesson.told, lesson.worded = e.told, e.worded
+    _stands(own, lesson)
+    if (course := _open(own, e.lesson)) is not None:
+        _go_on(own, course, "worded")
+
+
+def _asked(own: LessonsState, state: State, e: LessonAsked, at_ns: int) -> None:
+    lesson, course = own.lessons[e.lesson], _open(own, e.lesson)
+    if course is None or lesson.worded is None:
+        return
+    course.tried += rounds.tries(e.answers)
+    if e.stage in rounds.PROVING:
+        lesson.rounds = e.round
+    _answered_at_last(own)
+    passed = rounds.outcome(e.stage, e.round, course.tried, len(lesson.worded.held_out))
+    if passed is not None:
+        _decided(own, state, lesson, course, passed, at_ns)
+
+
+def _decided(own: LessonsState, state: State, lesson: Lesson, course: Course, passed: bool, at_ns: int) -> None:
+    """All that is wanted in this stage was answered."""
+    found, settings = rounds.tally(course.tried), state.daemon.settings
+    assert lesson.worded is not None and settings is not None
+    if course.stage in (Stage.BASELINE, Stage.TOLD):
+        lesson.before[rounds.mode_of(course.stage)] = found
+    if course.stage is not Stage.TOLD:
+        lesson.after = found
+    if course.stage is Stage.AGAIN:
+        lesson.curve = [*lesson.curve[1 - CURVE_MAX :], Point(at_ns, state.training.version, *found)]
+        if passed:
+            lesson.distance += 1
+            _set_due(own, state, lesson, at_ns)
+            _close(own, lesson, at_ns)
+        return
+    todo = rounds.to_practise(course.tried, len(lesson.worded.practice))
+    course.todo, course.learned = todo[: budget.left(lesson, settings.lessons)], 0
+    _go_on(own, course, "passed" if passed else "failed")
+
+
+def _prepared(own: LessonsState, state: State, e: LessonPrepared, at_ns: int) -> None:
+    own.lessons[e.lesson].examples.append(e.example)
+    if (course := _open(own, e.lesson)) is not None:
+        course.example = e.example
+        _go_on(own, course, "prepared")
+
+
+def _practised(own: LessonsState, state: State, e: LessonPractised, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    lesson.practices += 1
+    if e.step:
+        lesson.steps += 1
+        lesson.last_step = e.step
+    if (course := _open(own, e.lesson)) is not None:
+        course.learned += bool(e.step)
+        course.example = ""
+        del course.todo[:1]
+        _go_on(own, course, "more" if course.todo else "round over")
+    _answered_at_last(own)
+
+
+def _known(own: LessonsState, state: State, e: LessonKnown, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    _leave(own, lesson, "known", "", at_ns)
+    lesson.distance, lesson.drift = 0, e.drift
+    _set_due(own, state, lesson, at_ns)
+
+
+def _fading(own: LessonsState, state: State, e: LessonFading, at_ns: int) -> None:
+    _leave(own, own.lessons[e.lesson], "fading", e.reason, at_ns)
+    own.queue[e.lesson] = None
+
+
+def _requested(own: LessonsState, state: State, e: LessonRequested, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    _leave(own, lesson, "waiting", f"{e.by} wants it practised", at_ns)
+    own.queue[e.lesson] = None
+    _stands(own, lesson)
+
+
+def _replaced(own: LessonsState, state: State, e: LessonReplaced, at_ns: int) -> None:
+    lesson, newer = own.lessons[e.lesson], own.lessons[e.by]
+    _leave(own, lesson, "replaced", f"lesson {e.by} has another answer", at_ns)
+    lesson.replaced_by = e.by
+    newer.not_these = tuple(dict.fromkeys((*newer.not_these, *lesson.not_these, answer_of(lesson))))
+    _falls(own, lesson)
+    _stands(own, newer)
+
+
+def _given_up(own: LessonsState, state: State, e: LessonGivenUp, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    _leave(own, lesson, "given up", e.reason, at_ns)
+    lesson.drift = e.drift
+    _falls(own, lesson)
+
+
+def _failed(own: LessonsState, state: State, e: LessonFailed, at_ns: int) -> None:
+    own.attempts, own.error = e.attempt, e.reason
+    own.refusals += e.cause not in OUTSIDE
+    own.retry_ns, own.retry_s = at_ns + int(e.retry_s * SECOND_NS), e.retry_s
+
+
+def _rollback_started(own: LessonsState, state: State, e: RollbackStarted, at_ns: int) -> None:
+    """Known lessons whose steps are taken back are asked at once; answers of weights that are gone say nothing."""
+    undone = [one for one in own.lessons.values() if one.last_step > e.to]
+    own.taken_back = {example: one.id for one in undone for example in one.examples}
+    for lesson in undone:
+        if lesson.state == "known":
+            _take_due(own, lesson)
+            lesson.due_ns = at_ns
+            insort(own.due, (at_ns, _number(lesson)))
+    if (course := own.open) is not None and course.stage in rounds.ASKING:
+        own.lessons[course.lesson].rounds = course.round
+        course.round, course.tried = course.round + 1, []
+
+
+def _step_started(own: LessonsState, state: State, e: StepStarted, at_ns: int) -> None:
+    """Steps that were taken back are repeated."""
+    if not own.taken_back or not e.again_of:
+        return
+    for example in all_examples(e):
+        if (id_ := own.taken_back.pop(example, "")) in own.lessons:
+            own.lessons[id_].last_step = e.step
+
+
+def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> None:
+    """After what the journal took over of the lesson."""
+    lesson = own.lessons[e.lesson]
+    for name in CARRIED:
+        setattr(lesson, name, getattr(e, name))
+    lesson.examples, lesson.curve, lesson.before = list(e.examples), list(e.curve), dict(e.before)
+    if e.due_ns:
+        insort(own.due, (e.due_ns, _number(lesson)))
+    if e.due_step:
+        insort(own.due_steps, (e.due_step, _number(lesson)))
+    if e.state in ("replaced", "given up"):
+        _falls(own, lesson)
+
+
+def _all_carried(own: LessonsState, state: State, e: LessonsCarried, at_ns: int) -> None:
+    own.number, own.queue, own.asked_again = e.number, dict.fromkeys(e.queue), e.asked_again
+    if (open_ := e.open) is not None:
+        own.open = replace(open_, tried=list(open_.tried), todo=list(open_.todo))
+
+
+def _open(own: LessonsState, lesson: str) -> Course | None:
+    return own.open if own.open is not None and own.open.lesson == lesson else None
+
+
+def _go_on(own: LessonsState, course: Course, happened: str) -> None:
+    course.stage, course.tried = after(course.stage, happened), []
+    course.round = own.lessons[course.lesson].rounds + 1
+
+
+def _leave(own: LessonsState, lesson: Lesson, state: LessonState, reason: str, at_ns: int) -> None:
+    """It is not what it was: neither under way, nor waiting, nor due."""
+    lesson.state, lesson.reason = state, reason
+    own.queue.pop(lesson.id, None)
+    _take_due(own, lesson)
+    _close(own, lesson, at_ns)
+
+
+def _close(own: LessonsState, lesson: Lesson, at_ns: int) -> None:
+    if (course := _open(own, lesson.id)) is not None:
+        lesson.seconds += max(0, at_ns - course.since_ns) / SECOND_NS
+        own.open = None
+        _answered_at_last(own)
+
+
+def _stands(own: LessonsState, lesson: Lesson) -> None:
+    if lesson.worded is not None:
+        own.by_key.setdefault(lesson.worded.key, lesson.id)
+
+
+def _falls(own: LessonsState, lesson: Lesson) -> None:
+    if lesson.worded is not None and own.by_key.get(lesson.worded.key) == lesson.id:
+        del own.by_key[lesson.worded.key]
+
+
+def _set_due(own: LessonsState, state: State, lesson: Lesson, at_ns: int) -> None:
+    """When a known lesson is asked again."""
+    _take_due(own, lesson)
+    settings = state.daemon.settings
+    distance = nth(settings.lessons.ask_again, lesson.distance) if settings is not None else None
+    if distance is None:
+        return
+    if distance.steps:
+        lesson.due_step = state.training.version + distance.steps
+        insort(own.due_steps, (lesson.due_step, _number(lesson)))
+    else:
+        lesson.due_ns = at_ns + distance.seconds * SECOND_NS
+        insort(own.due, (lesson.due_ns, _number(lesson)))
+
+
+def _take_due(own: LessonsState, lesson: Lesson) -> None:
+    for due, at in ((own.due, lesson.due_ns), (own.due_steps, lesson.due_step)):
+        if at:
+            del due[bisect_left(due, (at, _number(lesson)))]
+    lesson.due_ns = lesson.due_step = 0
+
+
+def _number(lesson: Lesson) -> int:
+    return int(lesson.id[1:])
+
+
+def _answered_at_last(own: LessonsState) -> None:
+    own.attempts, own.refusals, own.retry_ns, own.retry_s, own.error = 0, 0, 0, 0.0, ""
+
+
+FOLDS: Folds = {
+    DaemonStarted: _daemon_started,
+    LessonGiven: _given,
+    LessonBegun: _begun,
+    LessonWorded: _worded,
+    LessonAsked: _asked,
+    LessonPrepared: _prepared,
+    LessonPractised: _practised,
+    LessonKnown: _known,
+    LessonFading: _fading,
+    LessonRequested: _requested,
+    LessonReplaced: _replaced,
+    LessonGivenUp: _given_up,
+    LessonFailed: _failed,
+    LessonCarried: _carried,
+    LessonsCarried: _all_carried,
+    RollbackStarted: _rollback_started,
+    StepStarted: _step_started,
+}

@@ -1,25 +1,141 @@
-"""Which lesson is taught next."""
+"""Which lesson is taught next, what is asked for it, and what people want of lessons.
 
+One lesson at a time and one call at a time; steps of other examples go on in between. A call is asked for again and
+again until an event says what came of it, and the example of a practice is another one each time, so a crash costs one
+more call and never a second step. What is looked at for each input does not depend on how many lessons there are.
+"""
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
 from apollod.core import inputs as inp
-from apollod.core.kernel.input import Input
+from apollod.core.activities import Activity, blocked
+from apollod.core.forgetting.state import Wish
+from apollod.core.forgetting.taking_back import taken_back
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
+from apollod.core.lessons import rounds
+from apollod.core.lessons.distances import longest_s
+from apollod.core.lessons.open_course import Course
+from apollod.core.lessons.replies import ANSWERS, given_up, missed
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.standing import dropped, not_these, replaced, standing, waits
+from apollod.core.lessons.state import Lesson
+from apollod.core.review.places import places_of
+from apollod.core.schedules import is_due
+from apollod.core.settings import LessonSettings
 from apollod.core.state import State
 
 
 def advance(state: State, now_ns: int) -> Outcome:
-    """Nothing yet."""
-    return nothing()
+    """The next call or lesson, if there is one and it may begin."""
+    own, settings = state.lessons, state.daemon.settings
+    if settings is None or state.daemon.stopping or not own.lessons:
+        return nothing()
+    if own.open is not None and own.open.stage is Stage.LEARNING:
+        return _learning(state, own.open, now_ns)
+    next_ = "" if own.open is not None else _next(state, settings.lessons, now_ns)
+    if (own.open is None and not next_) or blocked(Activity.TEACHING, state):
+        return nothing()
+    if own.open is None:
+        return Outcome([_begun(own.lessons[next_])], [])
+    if not is_due(now_ns, own.retry_ns, own.retry_s):
+        return nothing()
+    return Outcome([], [call_of(state, settings.lessons, own.open)])
 
 
-def _later(state: State, input_: Input, now_ns: int) -> Outcome:
-    return nothing()
+def _learning(state: State, course: Course, now_ns: int) -> Outcome:
+    """An example that is not going to be learned is a practice that was missed."""
+    if waits(state, course.example) or any(one.example == course.example for one in state.intake.taken):
+        return nothing()
+    why = f"its example is not learned: `apollod ctl why {course.example}` says why"
+    return Outcome(missed(state, why, now_ns), [])
 
 
-HANDLERS: Handlers = dict.fromkeys(
-    (
-        inp.LessonWanted, inp.LessonWorded, inp.LessonAsked, inp.LessonPrepared, inp.LessonCallFailed,
-        inp.LessonRequested, inp.LessonUnwanted,
-    ),
-    _later,
-)  # fmt: skip
+def _next(state: State, settings: LessonSettings, now_ns: int) -> str:
+    """The lesson whose turn it is: the first one that waits, and one that is due in turn with it."""
+    own = state.lessons
+    waiting = next(iter(own.queue), "")
+    return waiting if waiting and own.asked_again else _due(state, settings, now_ns) or waiting
+
+
+def _due(state: State, settings: LessonSettings, now_ns: int) -> str:
+    """The known lesson that is to be asked again first."""
+    own = state.lessons
+    if own.due and is_due(now_ns, own.due[0][0], longest_s(settings.ask_again)):
+        return f"L{own.due[0][1]}"
+    if own.due_steps and own.due_steps[0][0] <= state.training.version:
+        return f"L{own.due_steps[0][1]}"
+    return ""
+
+
+def _begun(lesson: Lesson) -> ev.LessonBegun:
+    if lesson.state == "known":
+        return ev.LessonBegun(lesson=lesson.id, stage=Stage.AGAIN, why="again")
+    why = "fading" if lesson.state == "fading" else "requested" if lesson.reason else "given"
+    first = Stage.TESTING if lesson.steps or lesson.state == "fading" else Stage.BASELINE
+    return ev.LessonBegun(lesson=lesson.id, stage=first if lesson.worded is not None else Stage.WORDING, why=why)
+
+
+def call_of(state: State, settings: LessonSettings, course: Course) -> fx.Effect:
+    """What the lesson under way waits for."""
+    own = state.lessons
+    lesson, attempt = own.lessons[course.lesson], own.attempts + 1
+    if lesson.worded is None:
+        return fx.WordLesson(lesson.id, attempt, lesson.given)
+    if course.stage is Stage.PREPARING:
+        return fx.PrepareLesson(
+            lesson.id, attempt, lesson.practices + 1, lesson.told, lesson.worded.practice[course.todo[0]],
+            settings.practice, not_these(lesson),
+        )  # fmt: skip
+    return fx.AskLesson(
+        lesson.id, attempt, course.stage, rounds.mode_of(course.stage), course.round, len(course.tried),
+        lesson.told if course.stage is Stage.TOLD else "", rounds.asks(lesson, lesson.worded, course),
+        not_these(lesson),
+    )  # fmt: skip
+
+
+def _on_wanted(state: State, input_: inp.LessonWanted, now_ns: int) -> Outcome:
+    own = state.lessons
+    id_ = f"L{own.number + 1}"
+    events: list[ev.Event] = [ev.LessonGiven(lesson=id_, given=input_.given, by=input_.by, replaces=input_.replaces)]
+    older = own.lessons.get(input_.replaces)
+    if older is not None and older.state != "replaced":
+        events += replaced(state, older, id_)
+    return Outcome(events, [])
+
+
+def _on_requested(state: State, input_: inp.LessonRequested, now_ns: int) -> Outcome:
+    """Whoever waits for its turn, or has another lesson in its place, has it already."""
+    own = state.lessons
+    lesson = own.lessons.get(input_.lesson)
+    if lesson is None or lesson.state not in ("known", "given up") or _is_open(state, lesson):
+        return nothing()
+    other = standing(own, lesson.worded.key) if lesson.worded is not None else None
+    if other is not None and other.id != lesson.id:
+        return nothing()
+    return Outcome([ev.LessonRequested(lesson=lesson.id, by=input_.by)], [])
+
+
+def _on_unwanted(state: State, input_: inp.LessonUnwanted, now_ns: int) -> Outcome:
+    """It is given up, and its steps are forgotten like any other."""
+    lesson = state.lessons.lessons.get(input_.lesson)
+    if lesson is None:
+        return nothing()
+    reason = f"{input_.by} had lesson {lesson.id} forgotten"
+    wishes = {example: Wish(input_.by, reason) for example in lesson.examples}
+    events: list[ev.Event] = dropped(state, lesson, input_.by, reason)
+    if lesson.state != "given up":
+        events.append(given_up(state, lesson, reason, now_ns, by=input_.by))
+    return Outcome([*events, *taken_back(state, wishes, places_of(state, wishes), again=True)], [])
+
+
+def _is_open(state: State, lesson: Lesson) -> bool:
+    return state.lessons.open is not None and state.lessons.open.lesson == lesson.id
+
+
+HANDLERS: Handlers = {
+    **ANSWERS,
+    inp.LessonWanted: _on_wanted,
+    inp.LessonRequested: _on_requested,
+    inp.LessonUnwanted: _on_unwanted,
+}

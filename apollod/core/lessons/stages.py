@@ -35,14 +35,15 @@ TRANSITIONS: Mapping[tuple[Stage, str], Stage] = {
     (Stage.BASELINE, "failed"): Stage.TOLD,
     (Stage.TOLD, "passed"): Stage.PREPARING,
     (Stage.PREPARING, "prepared"): Stage.LEARNING,
+    (Stage.PREPARING, "more"): Stage.PREPARING,
+    (Stage.PREPARING, "round over"): Stage.TESTING,
     (Stage.LEARNING, "more"): Stage.PREPARING,
     (Stage.LEARNING, "round over"): Stage.TESTING,
     (Stage.TESTING, "passed"): Stage.OVER,
     (Stage.TESTING, "failed"): Stage.PREPARING,
-    (Stage.AGAIN, "passed"): Stage.OVER,
 }
-"""(stage, what happened) -> stage. What is not in it ends the course: a lesson that fails when told is given up, a
-known one that fails is fading."""
+"""(stage, what happened) -> stage. What is not in it ends the course: a lesson that fails when told is given up, and
+one that is asked again stays known or is fading. A practice that cannot be prepared is over without a step."""
 
 
 def after(stage: Stage, happened: str) -> Stage:

@@ -5,13 +5,20 @@ from typing import Literal
 import msgspec
 
 from apollod.core.lessons.events import Point, Tally
-from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.open_course import Course
 from apollod.core.lessons.wording import Given, Worded
 
 LessonState = Literal["waiting", "practising", "known", "fading", "replaced", "given up"]
 """waiting: its turn has not come; practising: it is under way; fading: it was known, and waits for its turn."""
 CURVE_MAX = 50
 """points that are kept of a lesson"""
+OUTSIDE = frozenset({"endpoint", "seeds"})
+"""causes that pass by themselves: what is asked then is asked again for as long as it takes"""
+CARRIED = (
+    "state", "reason", "not_these", "replaced_by", "after", "steps", "practices", "budget_from", "rounds", "drift",
+    "seconds", "last_step", "distance", "due_ns", "due_step",
+)  # fmt: skip
+"""fields that an archive's successor takes over as they are (`LessonCarried`)"""
 
 
 class Lesson(msgspec.Struct):
@@ -36,18 +43,18 @@ class Lesson(msgspec.Struct):
     """the same, bare, when it was tested last"""
     steps: int = 0
     """that learned it"""
-    budget_from: int = 0
-    """practices when its course began: its budget begins there"""
     practices: int = 0
-    """examples that were prepared"""
+    """practice wordings whose turn it was, learned or not"""
+    budget_from: int = 0
+    """these when its course began"""
     rounds: int = 0
-    """tests of being known, which the error bound takes together"""
+    """of asking that could show it, which the error bound takes together"""
     drift: float = 0.0
     """nats a token, over its steps"""
     seconds: float = 0.0
     """under way, in all its courses"""
     examples: list[str] = []
-    """that its steps learned, or are to learn"""
+    """of its practices, learned or not"""
     last_step: int = 0
     """the last step that learned it"""
     distance: int = 0
@@ -60,32 +67,6 @@ class Lesson(msgspec.Struct):
     """of being asked again, the newest last"""
 
 
-class Tried(msgspec.Struct, frozen=True, gc=False):
-    """An answer of the test under way, see `Said`."""
-
-    wording: int
-    passed: bool
-    practice: bool
-    greedy: bool
-
-
-class Course(msgspec.Struct):
-    """The lesson under way."""
-
-    lesson: str
-    stage: Stage
-    why: str
-    since_ns: int
-    tried: list[Tried] = []
-    """answers of this stage and round"""
-    todo: list[int] = []
-    """practice wordings of this round that wait"""
-    example: str = ""
-    """that waits for its step"""
-    drift_from: float = 0.0
-    """drift when it began"""
-
-
 class LessonsState(msgspec.Struct):
     """All lessons by id, in the order in which they were given."""
 
@@ -95,6 +76,8 @@ class LessonsState(msgspec.Struct):
     open: Course | None = None
     queue: dict[str, None] = {}
     """ids of those that wait for their turn, in order"""
+    asked_again: bool = False
+    """the last one under way was a known lesson: then a lesson of the queue comes first"""
     due: list[tuple[int, int]] = []
     """(time in ns, number) of known lessons that are asked again, sorted"""
     due_steps: list[tuple[int, int]] = []
@@ -102,6 +85,8 @@ class LessonsState(msgspec.Struct):
     by_key: dict[str, str] = {}
     """the lesson that answers a question, by the question's key, see `Worded`; those that were replaced or given up
     answer none"""
+    taken_back: dict[str, str] = {}
+    """lessons whose last step was taken back, by their examples: steps may be repeated"""
     attempts: int = 0
     """of the call under way, that failed"""
     refusals: int = 0

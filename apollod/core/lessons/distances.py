@@ -1,0 +1,35 @@
+"""Distances after which a known lesson is asked again, from the words of the configuration. Pure."""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+class Distance(NamedTuple):
+    """Seconds, or steps; the other one is 0."""
+
+    seconds: int = 0
+    steps: int = 0
+
+
+@cache
+def distance_of(text: str) -> Distance:
+    """`1h`, `30 d`, `200 steps`: see `core.settings.Distance`."""
+    found = re.fullmatch(r"([0-9]+) ?(\w+)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no distance: write a number and s, min, h, d, w or steps")
+    number, unit = int(found[1]), found[2]
+    return Distance(seconds=number * _SECONDS[unit]) if unit in _SECONDS else Distance(steps=number)
+
+
+def nth(distances: Sequence[str], index: int) -> Distance | None:
+    """The distance with this index; the last one for all that come after it; None where there is none."""
+    return distance_of(distances[min(index, len(distances) - 1)]) if distances else None
+
+
+def longest_s(distances: Sequence[str]) -> int:
+    """Seconds that a lesson waits at most."""
+    return max((distance_of(text).seconds for text in distances), default=0)

@@ -1,0 +1,58 @@
+"""When a lesson counts as known: a sequential test with an error bound that holds whatever the number of rounds.
+
+The wordings are asked in cycles, at temperature 1. The process
+
+    E_0 = 1,    E_n = E_(n-1) * (0.97 / 0.7 where answer n passes, 0.03 / 0.3 where it fails)
+
+is the likelihood ratio of "97 of 100 answers pass" to "70 of 100 pass". For a model of which at most SHOWN of the
+answers pass, on average over the wordings, the mean of E after each whole cycle is at most its value before: the factor
+of a wording that passes with probability p has the mean p * 0.97 / 0.7 + (1 - p) * 0.03 / 0.3, which is linear in p and
+1 at p = 0.7, and a product of means is at most their average to its power (arithmetic and geometric mean). So E, looked
+at after whole cycles, is a supermartingale from 1 and exceeds 1 / a ever with probability at most a (Ville 1939).
+Round r may spend a_r = ALPHA / (r * (r + 1)), and the sum over all rounds is ALPHA: with probability 1 - ALPHA a model
+that shows less than SHOWN is called known in no round. Such tests may stop at any time and look as often as they like:
+Shafer, Shen, Vereshchagin and Vovk 2011 (arXiv:0912.4269), Ramdas, Gruenwald, Vovk and Shafer 2023 (arXiv:2210.01948).
+"""
+
+from collections.abc import Sequence
+from math import ceil, log
+
+ALPHA = 0.05
+"""probability that a lesson of which less than SHOWN is shown is ever called known"""
+SHOWN = 0.7
+KNOWN = 0.97
+"""share of passes for which the test is fastest"""
+ROOM = 12
+"""asks of a round beyond those that would do if all passed: enough for one that fails"""
+
+_PASS, _MISS = log(KNOWN / SHOWN), log((1.0 - KNOWN) / (1.0 - SHOWN))
+
+
+def bound(round_: int) -> float:
+    """Natural logarithm of what E has to reach in this round, from 1."""
+    return log(round_ * (round_ + 1) / ALPHA)
+
+
+def evidence(passed: Sequence[bool]) -> float:
+    """Natural logarithm of E after these answers."""
+    passes = sum(passed)
+    return passes * _PASS + (len(passed) - passes) * _MISS
+
+
+def needed(passed: Sequence[bool], round_: int, cycle: int) -> int:
+    """Asks after which the lesson is known if all of them pass, in whole cycles; 0: it is known."""
+    missing = bound(round_) - evidence(passed)
+    return max(0, ceil(ceil(missing / _PASS - 1e-9) / cycle)) * cycle
+
+
+def most(round_: int, cycle: int) -> int:
+    """Asks of one round."""
+    return ceil((ceil(bound(round_) / _PASS) + ROOM) / cycle) * cycle
+
+
+def decided(passed: Sequence[bool], round_: int, cycle: int) -> bool | None:
+    """True if the lesson is known after these answers of a round, False if no more of its asks could show that, None
+    while they could. `passed`: whole cycles, one ask of each of the `cycle` wordings in turn."""
+    if not (left := needed(passed, round_, cycle)):
+        return True
+    return None if len(passed) + left <= most(round_, cycle) else False

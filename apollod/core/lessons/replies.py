@@ -1,0 +1,217 @@
+"""What follows from each answer.
+
+Law: nothing is trained before the told model answers and the bare one does not; a held-out wording is never trained; a
+lesson is known by its answers to held-out wordings alone. An answer that is not waited for changes nothing.
+"""
+
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.intake.accepting import accepted, leaked
+from apollod.core.intake.encoding import begin_encoding
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.reasons import one_line
+from apollod.core.lessons import budget, rounds
+from apollod.core.lessons.drift import drift_of
+from apollod.core.lessons.open_course import Course, Tried
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.standing import alike, answer_of, replaced, standing
+from apollod.core.lessons.state import OUTSIDE, Lesson
+from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
+from apollod.core.state import State
+
+REFUSALS_MAX = 3
+"""of one call, after which it is given up"""
+TIER: ev.Tier = "direct"
+"""of a practice"""
+
+
+def under_way(state: State, lesson: str, *stages: Stage) -> tuple[Lesson, Course] | None:
+    """The lesson under way, if it is this one and in one of these stages."""
+    own = state.lessons
+    if own.open is None or own.open.lesson != lesson or own.open.stage not in stages:
+        return None
+    return own.lessons[lesson], own.open
+
+
+def given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = "apollod") -> ev.LessonGivenUp:
+    """The fact that a lesson is taught no more, with its figures so far."""
+    seconds, drift = figures(state, lesson, now_ns)
+    return ev.LessonGivenUp(
+        lesson=lesson.id, by=by, reason=one_line(reason), before=dict(lesson.before), after=lesson.after,
+        steps=lesson.steps, drift=drift, seconds=seconds,
+    )  # fmt: skip
+
+
+def figures(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
+    """Seconds of the course under way and drift in it, nats a token; 0 where the lesson is not under way."""
+    course = state.lessons.open
+    if course is None or course.lesson != lesson.id:
+        return 0.0, lesson.drift
+    return max(0, now_ns - course.since_ns) / SECOND_NS, drift_of(state) - course.drift_from
+
+
+def _on_worded(state: State, input_: inp.LessonWorded, now_ns: int) -> Outcome:
+    """It replaces the lesson that has another answer to its question."""
+    if (found := under_way(state, input_.lesson, Stage.WORDING)) is None:
+        return nothing()
+    lesson, worded = found[0], input_.worded
+    events: list[ev.Event] = [
+        ev.LessonWorded(
+            lesson=lesson.id, told=input_.told, worded=worded, model=input_.model, tokens=input_.tokens,
+            seconds=input_.seconds,
+        )
+    ]  # fmt: skip
+    if not worded.held_out or not worded.practice:
+        missing = "held-out" if worded.practice else "practice"
+        return Outcome([*events, given_up(state, lesson, f"there is no {missing} wording of it", now_ns)], [])
+    older = standing(state.lessons, worded.key)
+    if older is None or older.id == lesson.id:
+        return Outcome(events, [])
+    if not alike(answer_of(older), worded.answer):
+        return Outcome([*events, *replaced(state, older, lesson.id)], [])
+    events.append(given_up(state, lesson, f"lesson {older.id} teaches the same", now_ns))
+    if older.state == "known":
+        events.append(ev.LessonRequested(lesson=older.id, by=lesson.by))
+    return Outcome(events, [])
+
+
+def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
+    """Record the answers and, where they decide, what follows."""
+    if (found := under_way(state, input_.lesson, *rounds.ASKING)) is None:
+        return nothing()
+    lesson, course = found
+    assert lesson.worded is not None
+    if (input_.stage, input_.round, input_.made) != (course.stage, course.round, len(course.tried)):
+        return nothing()  # of weights that are gone, or answered twice
+    wanted = [(one.practice, one.wording, one.seed) for one in rounds.asks(lesson, lesson.worded, course)]
+    if wanted != [(one.practice, one.wording, one.seed) for one in input_.answers]:
+        return again(state, "nonsense", "the answers are not those that were asked for", now_ns)
+    asked = ev.LessonAsked(
+        lesson=lesson.id, stage=course.stage, mode=input_.mode, round=course.round, answers=input_.answers,
+        weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
+    )  # fmt: skip
+    tried = [*course.tried, *rounds.tries(input_.answers)]
+    passed = rounds.outcome(course.stage, course.round, tried, len(lesson.worded.held_out))
+    return Outcome([asked, *(_follows(state, lesson, course, tried, passed, now_ns) if passed is not None else ())], [])
+
+
+def _follows(
+    state: State, lesson: Lesson, course: Course, tried: list[Tried], passed: bool, now_ns: int
+) -> list[ev.Event]:
+    """What follows from the last answers of a stage, besides the next stage."""
+    found, settings = rounds.tally(tried), state.daemon.settings
+    assert settings is not None and lesson.worded is not None
+    seconds, drift = figures(state, lesson, now_ns)
+    match course.stage:
+        case Stage.BASELINE | Stage.TESTING if passed:
+            before = {**lesson.before, "bare": found} if course.stage is Stage.BASELINE else dict(lesson.before)
+            return [
+                ev.LessonKnown(
+                    lesson=lesson.id, step=state.training.version, before=before, after=found, steps=lesson.steps,
+                    drift=drift, seconds=seconds, prompt=lesson.worded.practice[0].prompt, asks=len(tried),
+                )
+            ]  # fmt: skip
+        case Stage.TESTING if why := budget.spent(lesson, drift, settings.lessons):
+            gave_up = given_up(state, lesson, f"{why}; {rounds.described(tried)}", now_ns)
+            return [replace(gave_up, after=found)]
+        case Stage.TOLD if not passed:
+            why = f"the model cannot answer it even when told: {rounds.described(tried)}"
+            return [given_up(state, lesson, why, now_ns)]
+        case Stage.AGAIN if not passed:
+            why = f"asked again, {rounds.described(tried)}"
+            return [ev.LessonFading(lesson=lesson.id, reason=why, passed=found)]
+    return []
+
+
+def _on_prepared(state: State, input_: inp.LessonPrepared, now_ns: int) -> Outcome:
+    """The conversation becomes an example of its own, however often its text was learned before."""
+    if (found := under_way(state, input_.lesson, Stage.PREPARING)) is None:
+        return nothing()
+    (lesson, course), line = found, input_.line
+    if input_.number != lesson.practices + 1:
+        return nothing()
+    if why := leaked(line) or (line.reason if not line.example else ""):
+        return Outcome(missed(state, why, now_ns), [])
+    example = example_of(line.example, lesson.id, input_.number)
+    prepared = ev.LessonPrepared(
+        lesson=lesson.id, wording=course.todo[0], example=example, tokens=input_.tokens, seconds=input_.seconds
+    )
+    taken = accepted(
+        line, f"lesson:{lesson.id}", TIER, input_.number, example=example, teacher=input_.teacher, responses=(),
+        signature="",
+    )  # fmt: skip
+    return Outcome([prepared, taken], begin_encoding(state, [(example, TIER)]))
+
+
+def example_of(record: str, lesson: str, number: int) -> str:
+    """The id of a practice: hex, another one for each practice of the same record (its content id)."""
+    return blake2b(f"{record} {lesson} {number}".encode(), digest_size=16, person=b"apollod.lesson").hexdigest()
+
+
+def missed(state: State, reason: str, now_ns: int) -> list[ev.Event]:
+    """A practice of the lesson under way that no step learned; a round without any step ends the lesson."""
+    course = state.lessons.open
+    assert course is not None
+    events: list[ev.Event] = [
+        ev.LessonPractised(
+            lesson=course.lesson, wording=course.todo[0], example=course.example, step=0, reason=one_line(reason)
+        )
+    ]
+    if len(course.todo) == 1 and not course.learned:
+        why = f"none of its practices was learned, the last one because: {reason}"
+        events.append(given_up(state, state.lessons.lessons[course.lesson], why, now_ns))
+    return events
+
+
+def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
+    """The step that learned the practice, in the same transaction as its result."""
+    course, running = state.lessons.open, state.training.running
+    if course is None or not course.example or input_.replay or running is None or running.step != input_.step:
+        return nothing()
+    if course.example not in running.examples or not (input_.applied or input_.known):
+        return nothing()  # one that wrote nothing does not wait any more: see `core.lessons.policy`
+    practised = ev.LessonPractised(
+        lesson=course.lesson, wording=course.todo[0], example=course.example, step=input_.step, reason=input_.note
+    )
+    return Outcome([practised], [])
+
+
+def _on_failed(state: State, input_: inp.LessonCallFailed, now_ns: int) -> Outcome:
+    own = state.lessons
+    if under_way(state, input_.lesson, input_.stage) is None or input_.attempt != own.attempts + 1:
+        return nothing()
+    return again(state, input_.cause, input_.reason, now_ns, input_.retry_after_s, input_.tokens)
+
+
+def again(
+    state: State, cause: ev.Cause, reason: str, now_ns: int, retry_after_s: float = 0.0, tokens: int = 0
+) -> Outcome:
+    """The same is asked again, later where something outside has to come back; or it is given up."""
+    own, course = state.lessons, state.lessons.open
+    assert course is not None
+    attempt = own.attempts + 1
+    retry_s = min(RETRY_MAX_S, max(backoff_s(attempt, RETRY_MAX_S), retry_after_s))
+    failed = ev.LessonFailed(
+        lesson=course.lesson, stage=course.stage, attempt=attempt, cause=cause, reason=one_line(reason),
+        retry_s=retry_s, tokens=tokens,
+    )  # fmt: skip
+    if cause in OUTSIDE or own.refusals + 1 < REFUSALS_MAX:
+        return Outcome([failed], [])
+    if course.stage is Stage.PREPARING:
+        return Outcome([failed, *missed(state, reason, now_ns)], [])
+    why = f"{course.stage} failed {own.refusals + 1} times, the last time because: {reason}"
+    return Outcome([failed, given_up(state, own.lessons[course.lesson], why, now_ns)], [])
+
+
+ANSWERS: Handlers = {
+    inp.LessonWorded: _on_worded,
+    inp.LessonAsked: _on_asked,
+    inp.LessonPrepared: _on_prepared,
+    inp.LessonCallFailed: _on_failed,
+    inp.StepDone: _on_step_done,
+}

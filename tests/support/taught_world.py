@@ -1,0 +1,168 @@
+"""A world with lessons: a model that knows what its weights were practised with.
+
+How a question is called decides its fate: the model knows the answer to one that begins with `old` before anything is
+trained, cannot answer one with `odd` even when it is told, gives the right answer to one with `flaky` six times of ten
+(greedily always), cannot learn one with `dull`, and examples of one with `long` cannot be tokenised.
+"""
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+from support.judged_world import JudgedWorld
+from support.world import SETTINGS, digest
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.lessons.wording import Given, Worded, Wording
+from apollod.core.settings import LessonSettings
+
+FIRM = 4
+"""practices after which an answer is known"""
+HELD_OUT = 4
+PRACTICE = 3
+LESSON_CALLS = fx.WordLesson | fx.AskLesson | fx.PrepareLesson
+Knowledge = Mapping[str, tuple[str, int]]
+"""question -> (answer, practices)"""
+
+
+def teaching(**changes: object) -> ev.Settings:
+    return msgspec.structs.replace(SETTINGS, lessons=msgspec.structs.replace(LessonSettings(), **changes))
+
+
+def worded(given: Given) -> Worded:
+    """`who is x` and `who is x?` are the same question."""
+    question, answer = given.question.rstrip("?"), given.answer
+    practice, held = (
+        tuple(Wording(f"{question}, {sort} {n}", answer, f"{sort}{n}") for n in range(many))
+        for sort, many in (("practice", PRACTICE), ("held out", HELD_OUT))
+    )
+    return Worded(question, answer, question, practice, held)
+
+
+class TaughtWorld(JudgedWorld):
+    """`teach` answers calls and steps until none is left, or so many calls were answered."""
+
+    def __init__(self, settings: ev.Settings = SETTINGS, dies_at: int = 0) -> None:
+        super().__init__(settings, dies_at)
+        self.calls: list[fx.Effect] = []
+        self.answered: list[fx.Effect] = []
+        self.knows: dict[str, Knowledge] = {"base": {}}
+        """by fingerprint of the weights"""
+        self.harms: dict[str, str] = {}
+        """practice of one question makes the model forget another one"""
+        self.leak = ""
+        """of what is prepared"""
+        self.steps_of: dict[str, tuple[str, str]] = {}
+        """example -> (question, answer) of its lesson"""
+
+    def start(self) -> None:
+        self.give(inp.Started(1, "test", self.settings, "/s", free_bytes=self.free))
+
+    def _run(self, effect: fx.Effect) -> list[ev.Event]:
+        if isinstance(effect, LESSON_CALLS):
+            if effect.key() not in [one.key() for one in self.calls]:
+                self.calls.append(effect)
+            return []
+        return super()._run(effect)
+
+    def give(self, input_: inp.Input) -> list[ev.Event]:
+        events = super().give(input_)
+        for accepted in (e for e in events if isinstance(e, ev.ExampleAccepted)):
+            if accepted.source.startswith("lesson:"):
+                lesson = self.state.lessons.lessons[accepted.source.removeprefix("lesson:")]
+                assert lesson.worded is not None
+                self.steps_of[accepted.example] = lesson.worded.question, lesson.worded.answer
+        return events
+
+    def encoded(self, example: str) -> inp.Encoded:
+        question, _ = self.steps_of.get(example, ("", ""))
+        return inp.Encoded(example, refused="too long") if question.startswith("long") else super().encoded(example)
+
+    def run_step(self, step: fx.RunStep) -> None:
+        before = self.view.weights
+        super().run_step(step)
+        if self.view.weights != before:
+            self.knows[self.view.weights] = self._learned(dict(self.knows.get(before, {})), step)
+
+    def _learned(self, knows: dict[str, tuple[str, int]], step: fx.RunStep) -> Knowledge:
+        for example in step.examples:
+            question, answer = self.steps_of.get(example, ("", ""))
+            if not question or question.startswith("dull"):
+                continue
+            said, times = knows.get(question, (answer, 0))
+            knows[question] = (answer, times + 1 if said == answer else 1)
+            knows.pop(self.harms.get(question, ""), None)
+        return knows
+
+    def call(self) -> bool:
+        """Answer the oldest call; False where there is none."""
+        if not self.calls:
+            return False
+        asked = self.calls.pop(0)
+        self.answered.append(asked)
+        self.give(self.reply(asked))
+        return True
+
+    def reply(self, asked: fx.Effect) -> inp.Input:
+        match asked:
+            case fx.WordLesson(lesson=lesson, given=given):
+                return inp.LessonWorded(lesson, f"Know that {given.answer}.", worded(given), tokens=3, seconds=0.1)
+            case fx.AskLesson() as ask:
+                answers = tuple(self._said(ask, one) for one in ask.asks)
+                return inp.LessonAsked(
+                    ask.lesson, ask.stage, ask.mode, ask.round, ask.made, answers, self.state.training.version
+                )
+            case fx.PrepareLesson(lesson=lesson, number=number, wording=wording):
+                line = inp.Line(number=0, example=digest(wording.prompt + wording.answer), record=b"{}", leak=self.leak)
+                return inp.LessonPrepared(lesson, number, line, teacher="")
+        raise AssertionError(asked)
+
+    def _said(self, ask: fx.AskLesson, one: fx.Ask) -> ev.Said:
+        question = one.prompt.partition(",")[0]
+        said = self.says(question)
+        if ask.mode == "told":
+            said = "" if question.startswith("odd") else one.answer
+        if question.startswith("flaky") and one.seed is not None and random.Random(one.seed).random() >= 0.6:
+            said = "perhaps"
+        passed = said == one.answer and said not in ask.not_these
+        return ev.Said(one.wording, said, passed, one.practice, one.seed)
+
+    def says(self, question: str) -> str:
+        """What the served model answers, bare."""
+        answer, times = self.knows.get(self.memory, {}).get(question, ("", 0))
+        if question.startswith("old") and not answer:
+            return "known"
+        return answer if times >= FIRM else ""
+
+    def want(self, question: str, answer: str = "yes", replaces: str = "") -> str:
+        """Give a lesson; its id."""
+        events = self.give(inp.LessonWanted(Given(question=question, answer=answer), "p", replaces))
+        return next(e.lesson for e in events if isinstance(e, ev.LessonGiven))
+
+    def teach(self, most: int = 10_000) -> None:
+        """Calls and steps until nothing is left to do."""
+        for _ in range(most):
+            self.settle()
+            if not self.call():
+                return
+
+    def fail(self, cause: ev.Cause = "endpoint", reason: str = "it is down") -> None:
+        """The oldest call has no usable answer."""
+        asked = self.calls.pop(0)
+        assert isinstance(asked, LESSON_CALLS)
+        self.give(inp.LessonCallFailed(asked.lesson, asked.stage, asked.attempt, cause, reason))
+
+    def states(self) -> dict[str, str]:
+        return {id_: one.state for id_, one in self.state.lessons.lessons.items()}
+
+    def up(self) -> "TaughtWorld":
+        super().up()
+        return self
+
+    def successor(self, dies_at: int = 0) -> "TaughtWorld":
+        other = super().successor(dies_at)
+        assert isinstance(other, TaughtWorld)
+        other.knows, other.harms, other.steps_of, other.leak = self.knows, self.harms, self.steps_of, self.leak
+        return other

@@ -20,6 +20,8 @@ class Wording(msgspec.Struct, frozen=True):
     """what an answer has to say, short and exact: `curation.lessons.matching.matches`"""
     how: str
     """how it arose: "given", "imagined", or the id of a frame"""
+    says: str = ""
+    """a whole answer, which is learned; empty: `answer` is"""
 
 
 class Worded(msgspec.Struct, frozen=True):

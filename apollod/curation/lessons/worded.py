@@ -16,9 +16,11 @@ def wordings(given: Given, imagined: Sequence[Wording] = (), imagined_held_out: 
     """Practice wordings and held-out ones. What was given itself is practised, never held out."""
     question, answer, stem = _asked(given)
     dropped = Counter[str]()
-    practice = _kept([*_given(question, answer), *imagined, *_framed("practice", question, answer, stem)], dropped)
+    says = given.answer.strip() or given.statement.strip()
+    first = [Wording(question, answer, "given", says)]
+    practice = _kept([*first, *imagined, *_framed("practice", question, answer, stem, says)], dropped)
     asked = {key_of(one.prompt) for one in practice}
-    held_out = _kept([*imagined_held_out, *_framed("held_out", question, answer, stem)], dropped, asked)
+    held_out = _kept([*imagined_held_out, *_framed("held_out", question, answer, stem, says)], dropped, asked)
     return Worded(
         question,
         answer,
@@ -38,17 +40,12 @@ def _asked(given: Given) -> tuple[str, str, str]:
     return (f"Complete: {stem} ..." if stem else f"What do you know about {answer[:1]}?"), answer, stem
 
 
-def _given(question: str, answer: str) -> Iterator[Wording]:
-    if question:
-        yield Wording(question, answer, "given")
-
-
-def _framed(use: Use, question: str, answer: str, stem: str) -> Iterator[Wording]:
+def _framed(use: Use, question: str, answer: str, stem: str, says: str) -> Iterator[Wording]:
     slots = {"question": question, "stem": stem}
     for frame in frames("en", use):
         slot = re.findall(r"{(\w+)}", frame.text)[0]
         if slots.get(slot):
-            yield Wording(frame.text.replace(f"{{{slot}}}", slots[slot]), answer, frame.id)
+            yield Wording(frame.text.replace(f"{{{slot}}}", slots[slot]), answer, frame.id, says)
 
 
 def _kept(

@@ -1,4 +1,5 @@
-"""Who imagines scenarios, and who answers them: the endpoint of `[dream]`, and the served model."""
+"""Who imagines scenarios, and who answers them: the endpoint of `[dream]`, and the served model. Lessons ask both,
+too."""
 
 import json
 from collections.abc import Sequence
@@ -6,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
+from msgspec.structs import replace
 
 from apollod.adapters.llm.client import HttpLlm
 from apollod.adapters.llm.endpoint import Endpoint
@@ -27,6 +29,9 @@ OWN_PRIORITY = 20
 UNKNOWN = 1 << 20
 """tokens of context, where it is not known how many there are"""
 
+SIDE_BY_SIDE = 8
+"""questions to our own engine at one time, at most"""
+
 
 class Imagined(NamedTuple):
     """A scenario, and what it cost."""
@@ -36,12 +41,14 @@ class Imagined(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """An answer. `logprob`: mean of its tokens, natural logarithm; `tokens`: of prompt and answer."""
+    """An answer. `logprob`: mean of its tokens, natural logarithm; `tokens`: of prompt and answer; `cut`: it was not at
+    its end."""
 
     text: str
     logprob: float | None
     weights_version: int | None
     tokens: int
+    cut: bool = False
 
 
 class Dreamer:
@@ -51,13 +58,13 @@ class Dreamer:
         """`own`: counts what we ask of our own engine."""
         section, engine = config.dream, config.engine
 
-        def asked(url: str, model: str, key: str) -> HttpLlm:
+        def asked(url: str, model: str, key: str, at_once: int = 1) -> HttpLlm:
             limit_s = section.timeout_s
             use = (own if config.is_own(url) else None) or EndpointUse()
-            return HttpLlm(Endpoint(url, model, key, 1, attempts=1, try_s=limit_s, total_s=limit_s, use=use))
+            return HttpLlm(Endpoint(url, model, key, at_once, attempts=1, try_s=limit_s, total_s=limit_s, use=use))
 
         self._priority = OWN_PRIORITY if serves_by_priority(config) else None
-        self._own = asked(config.api_url, engine.served_name, engine.api_key)
+        self._own = asked(config.api_url, engine.served_name, engine.api_key, SIDE_BY_SIDE)
         elsewhere = bool(section.base_url)
         self._imagines_here = config.is_own(section.base_url)
         self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
@@ -89,19 +96,21 @@ class Dreamer:
     async def answer(self, told: str, scenario: Sequence[Turn], temperature: float, seed: int) -> Answered:
         """The served model's answer after the system message `told`, if there is one. Raises an LlmError, and
         DreamCut."""
-        sampling = Sampling(
-            max_tokens=self.answer_tokens, temperature=temperature, logprobs=True, priority=self._priority,
-            seed=seed,
-        )  # fmt: skip
-        answer = await self._own.complete(conversation(told, scenario), sampling)
-        said = answer.choices[0]
-        if said.finish_reason == "length":
+        sampling = Sampling(max_tokens=self.answer_tokens, temperature=temperature, logprobs=True, seed=seed)
+        answer = await self.say(told, scenario, sampling)
+        if answer.cut:
             raise DreamCut("the answer", self.answer_tokens, "[dream] answer_tokens")
+        return answer
+
+    async def say(self, told: str, scenario: Sequence[Turn], sampling: Sampling) -> Answered:
+        """As `answer`, with what was said so far where it is cut off. Raises an LlmError."""
+        answer = await self._own.complete(conversation(told, scenario), replace(sampling, priority=self._priority))
+        said = answer.choices[0]
         logprobs = said.logprobs or ()
         return Answered(
             redact_text(said.text), sum(logprobs) / len(logprobs) if logprobs else None,
             answer.versions.last if answer.versions is not None else None,
-            answer.prompt_tokens + answer.completion_tokens,
+            answer.prompt_tokens + answer.completion_tokens, said.finish_reason == "length",
         )  # fmt: skip
 
     async def teacher(self, told: str, scenario: Sequence[Turn], answer: str) -> Teacher:

@@ -20,6 +20,7 @@ from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
 from apollod.supervisor.executor.followup_effects import HANDLERS as FOLLOW_UPS
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
+from apollod.supervisor.executor.lesson_effects import HANDLERS as LESSONS
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
 from apollod.supervisor.executor.quality_effects import HANDLERS as QUALITY
 from apollod.supervisor.executor.rollback_effects import HANDLERS as ROLLBACK
@@ -34,7 +35,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
-    **QUALITY, **SEARCH, **FOLLOW_UPS,
+    **QUALITY, **SEARCH, **FOLLOW_UPS, **LESSONS,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

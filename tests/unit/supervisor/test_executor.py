@@ -25,6 +25,7 @@ from apollod.supervisor.executor import (
     dreaming_effects,
     followup_effects,
     judging_effects,
+    lesson_effects,
     publishing_effects,
     quality_effects,
     rollback_effects,
@@ -40,7 +41,8 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    dreaming_effects, followup_effects, judging_effects, quality_effects, scoring_effects, search_effects,
+    dreaming_effects, followup_effects, judging_effects, lesson_effects, quality_effects, scoring_effects,
+    search_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

@@ -1,0 +1,154 @@
+"""Calls for lessons: their wordings, what the served model answers to them, and what is learned of one. Each is
+answered by one input."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http.client import NOT_IMPLEMENTED
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+
+from apollod.adapters.journal import blobs
+from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.yes_or_no import WITHOUT_THOUGHTS
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.core.dreams.scenario import Turn
+from apollod.core.lessons.effects import Ask
+from apollod.core.lessons.events import Said
+from apollod.curation.lessons.matching import matches
+from apollod.curation.lessons.told_text import told
+from apollod.curation.lessons.worded import wordings
+from apollod.curation.probes.tool_text import without_thoughts
+from apollod.errors import ApolloError, LlmError, LlmRefused, RecordRefused, ScoreRefused
+from apollod.supervisor.dreaming.dreamer import Answered, Dreamer, conversation
+from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.failing import Failure, answered
+from apollod.supervisor.executor.given import given_line
+from apollod.wire.records import record_of
+from apollod.wire.teacher import write_teacher
+
+ANSWER_TOKENS = 64
+"""of an answer beside those of the expected one: whoever knows it says it by then"""
+
+CallT = TypeVar("CallT", fx.WordLesson, fx.AskLesson, fx.PrepareLesson)
+
+
+def _dreamer(context: Context) -> Dreamer:
+    assert context.dreamer is not None
+    return context.dreamer
+
+
+async def _word(context: Context, effect: fx.WordLesson) -> inp.LessonWorded:
+    began = time.monotonic()
+    worded = await anyio.to_thread.run_sync(wordings, effect.given)
+    return inp.LessonWorded(effect.lesson, told(effect.given), worded, seconds=time.monotonic() - began)
+
+
+async def _ask(context: Context, effect: fx.AskLesson) -> inp.LessonAsked:
+    """All of them side by side, as many at a time as the dreamer lets; one that has no answer ends them all."""
+    began = time.monotonic()
+    answers: list[Answered | None] = [None] * len(effect.asks)
+    failures: list[ApolloError | OSError] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def ask(n: int, one: Ask) -> None:
+            try:
+                answers[n] = await _said(context, effect.told, one.prompt, one.answer, one.seed)
+            except (ApolloError, OSError) as error:  # one of them is told, and not a group of them
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        for n, one in enumerate(effect.asks):
+            tasks.start_soon(ask, n, one)
+    if failures:
+        raise failures[0]
+    said = [one for one in answers if one is not None]
+    passed = await anyio.to_thread.run_sync(_passed, effect, [one.text for one in said])
+    versions = [one.weights_version for one in said if one.weights_version is not None]
+    return inp.LessonAsked(
+        effect.lesson, effect.stage, effect.mode, effect.round, effect.made, passed, min(versions, default=None),
+        sum(one.tokens for one in said), time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _passed(effect: fx.AskLesson, texts: Sequence[str]) -> tuple[Said, ...]:
+    return tuple(
+        Said(one.wording, text, matches(one.answer, text, effect.not_these), one.practice, one.seed)
+        for one, text in zip(effect.asks, texts, strict=True)
+    )
+
+
+async def _said(context: Context, told: str, prompt: str, expected: str, seed: int | None) -> Answered:
+    """The served model's answer: the most likely one, or with a seed one at temperature 1. A token has at least one
+    character as a rule, so that the expected answer has room."""
+    sampling = Sampling(
+        max_tokens=ANSWER_TOKENS + len(expected), temperature=0.0 if seed is None else 1.0, seed=seed,
+        extra=WITHOUT_THOUGHTS,
+    )  # fmt: skip
+    answer = await _dreamer(context).say(told, (Turn("user", prompt),), sampling)
+    return answer._replace(text=without_thoughts(answer.text))
+
+
+async def _prepare(context: Context, effect: fx.PrepareLesson) -> inp.LessonPrepared:
+    """The conversation is bare: what the model is told is what it has to learn."""
+    began = time.monotonic()
+    answer, tokens = await _to_learn(context, effect)
+    prompt = (Turn("user", effect.wording.prompt),)
+    record = record_of({"messages": conversation("", prompt, answer)})
+    line = await given_line(context, record.canonical, f"lesson:{effect.lesson}")
+    if line is None:
+        raise RecordRefused(f"a wording of lesson {effect.lesson} cannot be learned: {effect.wording.prompt[:80]!r}")
+    teacher = "" if effect.practice == "given" else await _teacher(context, effect.told, prompt, answer)
+    return inp.LessonPrepared(effect.lesson, effect.number, line, teacher, tokens, time.monotonic() - began)
+
+
+async def _to_learn(context: Context, effect: fx.PrepareLesson) -> tuple[str, int]:
+    """The answer that is learned, and tokens that it took: the given one, also where the told model's own one is wrong
+    or goes on and on."""
+    wording = effect.wording
+    given = wording.says or wording.answer
+    if effect.practice != "own":
+        return given, 0
+    seed = int(effect.lesson[1:]) * 10_000 + effect.number * 100 + effect.attempt
+    own = await _said(context, effect.told, wording.prompt, given, seed)
+    right = not own.cut and matches(wording.answer, own.text, effect.not_these)
+    return own.text if right else given, own.tokens
+
+
+async def _teacher(context: Context, told: str, prompt: tuple[Turn, ...], answer: str) -> str:
+    """Digest of what the told model thinks of each token of the answer. Empty where that cannot be had, by its chat
+    template or by an engine that gives no log-probabilities: then the tokens are learned."""
+    try:
+        teacher = await _dreamer(context).teacher(told, prompt, answer)
+    except ScoreRefused:
+        return ""
+    except LlmError as error:
+        if error.retryable and not (isinstance(error, LlmRefused) and error.status == NOT_IMPLEMENTED):
+            raise
+        return ""
+    return await anyio.to_thread.run_sync(blobs.keep, context.config.state_dir / blobs.NAME, write_teacher(teacher))
+
+
+def _call(work: Callable[[Context, CallT], Awaitable[inp.Input]]) -> Background[CallT]:
+    """Whatever goes wrong is an input, too. There is no limit to their number: the core asks for one at a time."""
+
+    async def run(context: Context, effect: CallT) -> inp.Input:
+        def failed(failure: Failure) -> inp.LessonCallFailed:
+            cause, why, retry_after_s = failure
+            return inp.LessonCallFailed(effect.lesson, effect.stage, effect.attempt, cause, why, retry_after_s)
+
+        return await answered(
+            work(context, effect), failed, "lesson.call_broke", lesson=effect.lesson, stage=str(effect.stage)
+        )
+
+    return Background(run)
+
+
+HANDLERS: Mapping[type, Handler] = {
+    fx.WordLesson: _call(_word),
+    fx.AskLesson: _call(_ask),
+    fx.PrepareLesson: _call(_prepare),
+}
+"""From an effect to the coroutine that carries it out."""

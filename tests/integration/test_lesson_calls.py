@@ -1,0 +1,178 @@
+"""Calls for lessons, over real HTTP: what the served model is asked, what counts as right, and what is learned."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+from msgspec.structs import replace
+from support.llm_server import LlmServer, Request, answers, conversation_tokens, good_answer, send, serving
+
+from apollod.adapters.journal import blobs
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.lessons.effects import Ask
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.wording import Given, Wording
+from apollod.supervisor.config import load_config
+from apollod.supervisor.dreaming.dreamer import SIDE_BY_SIDE, Dreamer
+from apollod.supervisor.executor import Executor
+from apollod.wire.records import decode_record
+from apollod.wire.teacher import read_teacher
+
+NONE = cast(Any, None)
+GIVEN = Given(question="What port does Quillon listen on?", answer="Quillon listens on port 7341.")
+WORDING = Wording(GIVEN.question, "7341", "given", GIVEN.answer)
+TOLD = "Fact: Quillon listens on port 7341."
+PREPARE = fx.PrepareLesson("L3", 1, 2, TOLD, WORDING, "told")
+TOOTHLESS = answers({"error": {"message": "not here"}}, 501)
+
+Says = Callable[[dict[str, Any]], str]
+
+
+def asking(*asks: Ask, mode: ev.AskMode = "bare", told: str = "", not_these: tuple[str, ...] = ()) -> fx.AskLesson:
+    return fx.AskLesson("L3", 1, Stage.TESTING, mode, 2, 5, told, asks, not_these)
+
+
+def of(effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = None) -> tuple[Any, LlmServer]:
+    """The input that answers the effect, and the server that was asked. `scores`: how it behaves where it is asked for
+    log-probabilities."""
+    inputs: list[inp.Input] = []
+
+    async def behave(server: LlmServer, stream: SocketStream, request: Request) -> None:
+        if request.path == "/tokenize":
+            await send(stream, json.dumps(conversation_tokens(request.body)).encode())
+        elif request.path == "/detokenize":
+            words = " ".join(map(str, request.body["tokens"]))
+            await send(stream, json.dumps({"prompt": words}).encode())
+        elif not request.path.endswith("/chat/completions"):
+            await scores(server, stream, request)
+        else:
+            body = good_answer(request)
+            await anyio.sleep(0.01)
+            body["choices"][0]["message"]["content"] = says(request.body)
+            await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="4")
+
+    async def run() -> LlmServer:
+        async with serving() as server, anyio.create_task_group() as tasks:
+            server.otherwise = behave
+            given = ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}", *sets]
+
+            async def submit(input_: inp.Input) -> Sequence[ev.Recorded]:
+                inputs.append(input_)
+                return []
+
+            config = load_config(None, given, {})
+            await Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config)).run(effect)
+            with anyio.fail_after(10):
+                while not inputs:
+                    await anyio.sleep(0.003)
+            return server
+
+    server = anyio.run(run)
+    (input_,) = inputs
+    return input_, server
+
+
+async def likeliest(server: LlmServer, stream: SocketStream, request: Request) -> None:
+    """As many of the likeliest tokens in each place as are asked for."""
+    body, asked = good_answer(request), request.body
+    scored = [
+        {str(token + n): {"logprob": -1.0 - n} for n in range(asked["prompt_logprobs"])}
+        for token in asked["prompt"][1:]
+    ]  # fmt: skip
+    body["choices"][0]["prompt_logprobs"] = [None, *scored]
+    await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="4")
+
+
+def test_wordings_come_from_the_frames_that_ship_without_asking_anyone(tmp_path: Path) -> None:
+    worded, server = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, lambda _: "")
+    assert isinstance(worded, inp.LessonWorded) and not server.requests and not worded.model
+    assert GIVEN.answer in worded.told and worded.worded.question == GIVEN.question
+    assert len(worded.worded.practice) >= 4 and len(worded.worded.held_out) >= 2
+    assert all(one.says == GIVEN.answer for one in worded.worded.practice)
+
+
+def test_questions_are_asked_side_by_side_and_answers_come_in_their_order(tmp_path: Path) -> None:
+    asks = [Ask(n, f"Question {n}?", "7341", practice=n % 2 == 1, seed=None if n < 4 else n) for n in range(24)]
+    said, server = of(
+        asking(*asks), tmp_path, lambda body: body["messages"][-1]["content"] + " It is 7,341." * (body["seed"] != 7)
+        if "seed" in body else "No idea, perhaps 17341?",
+    )  # fmt: skip
+    assert isinstance(said, inp.LessonAsked) and (said.stage, said.mode, said.round) == (Stage.TESTING, "bare", 2)
+    assert (said.lesson, said.made, said.weights_version, said.tokens) == ("L3", 5, 4, 24 * 5)
+    assert [(one.wording, one.practice, one.seed) for one in said.answers] == [
+        (one.wording, one.practice, one.seed) for one in asks
+    ]
+    assert [one.passed for one in said.answers] == [False] * 4 + [n != 7 for n in range(4, 24)]
+    assert said.answers[9].text.startswith("Question 9?") and 1 < server.most_active <= SIDE_BY_SIDE
+    by_prompt = {one.body["messages"][0]["content"]: one.body for one in server.requests}
+    assert {one["temperature"] for one in by_prompt.values() if "seed" not in one} == {0.0}
+    assert by_prompt["Question 9?"]["temperature"] == 1.0 and by_prompt["Question 9?"]["seed"] == 9
+
+
+def test_told_is_the_system_message_and_what_was_right_before_does_not_pass(tmp_path: Path) -> None:
+    ask = Ask(0, GIVEN.question, "7341")
+    both = asking(ask, mode="told", told=TOLD, not_these=("80",))
+    said, server = of(both, tmp_path, lambda _: "It is 7341, or 80.")
+    assert server.requests[0].body["messages"] == [
+        {"role": "system", "content": TOLD}, {"role": "user", "content": GIVEN.question},
+    ]  # fmt: skip
+    assert (said.mode, said.answers[0].passed) == ("told", False)
+    said, _ = of(replace(both, not_these=()), tmp_path, lambda _: "It is 7341, or 80.")
+    assert said.answers[0].passed
+
+
+def test_one_answer_that_fails_is_told_once_with_why(tmp_path: Path) -> None:
+    def refuses(body: dict[str, Any]) -> str:
+        raise anyio.ClosedResourceError
+
+    failed, server = of(asking(*[Ask(n, "Why?", "so") for n in range(24)]), tmp_path, refuses)
+    assert isinstance(failed, inp.LessonCallFailed) and len(server.requests) <= SIDE_BY_SIDE
+    assert (failed.lesson, failed.stage, failed.attempt, failed.cause) == ("L3", Stage.TESTING, 1, "endpoint")
+
+
+def learned(prepared: inp.LessonPrepared) -> list[dict[str, str]]:
+    assert prepared.line.example and not prepared.line.reason
+    record = decode_record(prepared.line.record)
+    return [{"role": one.role, "content": str(one.content)} for one in record.messages]  # type: ignore[union-attr]
+
+
+def test_what_is_learned_is_bare_and_its_teacher_is_the_told_model(tmp_path: Path) -> None:
+    prepared, server = of(PREPARE, tmp_path, lambda _: "", scores=likeliest)
+    assert isinstance(prepared, inp.LessonPrepared) and (prepared.lesson, prepared.number) == ("L3", 2)
+    assert learned(prepared) == [
+        {"role": "user", "content": GIVEN.question}, {"role": "assistant", "content": GIVEN.answer},
+    ]  # fmt: skip
+    teacher = read_teacher((tmp_path / blobs.NAME / prepared.teacher).read_bytes())
+    assert len(teacher.answer) == len(GIVEN.answer.split()) + 1  # and the end of the turn
+    told = [one.body["messages"] for one in server.requests if "messages" in one.body]
+    assert told and all(one[0] == {"role": "system", "content": TOLD} for one in told)
+
+
+@pytest.mark.parametrize("said, expected", [("Port 7341 it is.", "Port 7341 it is."), ("Port 80.", GIVEN.answer)])
+def test_the_models_own_answer_is_learned_where_it_is_right(tmp_path: Path, said: str, expected: str) -> None:
+    prepared, server = of(replace(PREPARE, practice="own"), tmp_path, lambda _: said, scores=likeliest)
+    assert learned(prepared)[1]["content"] == expected and prepared.teacher and prepared.tokens == 5
+    (asked,) = (one.body for one in server.requests if one.path.endswith("/chat/completions"))
+    assert asked["messages"][0]["content"] == TOLD and asked["temperature"] == 1.0
+
+
+def test_without_log_probabilities_the_given_answer_is_learned_as_it_is(tmp_path: Path) -> None:
+    prepared, _ = of(PREPARE, tmp_path, lambda _: "", scores=TOOTHLESS)
+    assert learned(prepared)[1]["content"] == GIVEN.answer and not prepared.teacher
+
+
+def test_an_engine_that_is_too_busy_for_a_teacher_is_asked_again(tmp_path: Path) -> None:
+    failed, _ = of(PREPARE, tmp_path, lambda _: "", scores=answers({}, 503, Retry_After="7"))
+    assert isinstance(failed, inp.LessonCallFailed)
+    assert (failed.stage, failed.cause, failed.retry_after_s) == (Stage.PREPARING, "endpoint", 7.0)
+
+
+def test_the_given_answer_is_learned_without_asking_anyone(tmp_path: Path) -> None:
+    prepared, server = of(replace(PREPARE, practice="given"), tmp_path, lambda _: "")
+    assert learned(prepared)[1]["content"] == GIVEN.answer and not prepared.teacher and not server.requests

@@ -31,6 +31,7 @@ from apollod.trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from apollod.trainer.checkpoints.weights_snapshot import Snapshot
 from apollod.trainer.environment import chosen_products, environment
 from apollod.trainer.kernels import kernels_cpu
+from apollod.trainer.objectives.context import CONTEXT
 from apollod.trainer.objectives.encoding import load_tokenizer, template_problem
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.table import encoded, objective_named, objective_of
@@ -257,7 +258,8 @@ class Loop:
             learner = self._attached()
             objective = objective_named(message.objective)
             batch = [_checked(learner, example, objective) for example in message.examples]
-            answer = self._run(learner, objective, batch, message)
+            held = [_checked(learner, anchor, CONTEXT) for anchor in message.held]
+            answer = self._run(learner, objective, batch, held, message)
         except ApolloError as error:
             return m.StepFailed(message.step, error.line())
         except Exception as error:  # noqa: BLE001 - whatever it is, the weights may be torn: say so and leave
@@ -266,7 +268,7 @@ class Loop:
         return answer
 
     def _run(
-        self, learner: Learner, objective: Objective, batch: list[Tokens], message: m.Step
+        self, learner: Learner, objective: Objective, batch: list[Tokens], held: list[Tokens], message: m.Step
     ) -> m.StepDone | m.StepFailed:
         """The step, or that there is no memory for it. Where that shows before the first update (mostly in the forward
         pass), weights and state are those of before, and the trainer is as good as new."""
@@ -277,13 +279,14 @@ class Loop:
                 done = run_step(
                     learner.attached, optimizer, batch, message.step, message.lr, message.loss_limit,
                     learner.settings.loss_min, message.replay, self._checkpoints.hold, objective, message.again_of,
+                    held, message.hold,
                 )  # fmt: skip
             return msgspec.structs.replace(done, undoable=learner.undoable())
         except Exception as error:
             if not lacks_memory(error):
                 raise
             self._spoiled |= spoils_the_thread(error)
-            lack = OutOfMemory(sum(len(tokens.ids) for tokens in batch), len(batch), line_of(error))
+            lack = OutOfMemory(sum(len(tokens.ids) for tokens in batch + held), len(batch), line_of(error))
         torn = optimizer.updates != updates
         if not torn:  # out of the except clause: the traceback, and the graph that it kept, are gone
             optimizer.abandon()

@@ -1,5 +1,5 @@
-"""One optimizer step, a pure function of weights, optimizer state, examples, objective, step number, learning rate
-and loss limit.
+"""One optimizer step, a pure function of weights, optimizer state, examples, objective, what is held, step number,
+learning rate and loss limit.
 
 Nothing else may have a say: no dropout, no global random numbers, no algorithm whose result depends on timing. The
 same step gives the same bits in another process; replay after a crash rests on that.
@@ -8,11 +8,14 @@ same step gives the same bits in another process; replay after a crash rests on 
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
 from apollod.failpoints import failpoint
 from apollod.trainer.bind.attach import Attached
+from apollod.trainer.objectives.graphs import Graphs
+from apollod.trainer.objectives.held import divergences
 from apollod.trainer.objectives.loss import loss_of
 from apollod.trainer.objectives.objective import Objective
 from apollod.trainer.objectives.sft import SFT
@@ -40,25 +43,39 @@ def run_step(
     loss_limit: float = 0.0,
     loss_min: float = 0.0,
     replay: bool = False,
-    hold: Callable[[], None] = lambda: None,
+    before_write: Callable[[], None] = lambda: None,
     objective: Objective = SFT,
     again_of: int = 0,
+    held: Sequence[Tokens] = (),
+    hold: float = 0.0,
 ) -> StepDone:
     """Learn the examples of `batch` together by `objective`: forward and backward of each, the update inside the last
     backward, fingerprint.
 
+    `held`: anchors, whose mean divergence, times `hold`, is added to the loss in that last backward (`divergences`);
+    without them the bits are those of a step that holds nothing. `StepDone.loss` is that of the examples alone.
     `optimizer` has its hooks attached, so the gradient of a single example lives only until its parameter is updated;
     with several, the sums of all gradients live until the last of them. A loss that is not finite, above
     `loss_limit` (0: there is none) or, where it is the mean of -log p, below `loss_min`, writes nothing (`applied`
-    false). `hold` is called before the first write.
+    false). `before_write` is called before the first write.
     `again_of`: the step whose random streams it takes (0: its own). An exception out of here may leave the weights half
     updated.
     """
     failpoint("trainer.step.begun")
     started = time.perf_counter()
-    loss, last = _forward(attached, optimizer, batch, objective)
+    graphs = Graphs(attached.model) if held else None
+    loss, last = _forward(attached, optimizer, batch, objective, graphs)
     known = objective.token_mean and loss < loss_min  # of any other loss a low value does not say that
     note = _objection(loss, loss_limit) or (f"loss {loss:.6g} is below {loss_min:.6g}: it is known" if known else "")
+    moved: list[float] = []
+    if graphs is not None and not note:
+        found = graphs.of(lambda: divergences(attached.model, held, optimizer))
+        moved, last = found.tolist(), last + hold * found.mean()
+        note = (
+            ""
+            if all(map(math.isfinite, moved))
+            else "the divergence of what is held is not finite: nothing was written"
+        )
     applied = not note
     report = StepReport(0, 0, 0, 0.0, 0.0, [])
     taken: list[Callable[[], str]] = []
@@ -67,7 +84,7 @@ def run_step(
         taken.append(attached.weights.take_fingerprint())
 
     if applied:
-        hold()
+        before_write()
         optimizer.begin(again_of or step, lr, known_as=step)
         last.backward()  # type: ignore[no-untyped-call]
         failpoint("trainer.step.updated")
@@ -96,13 +113,18 @@ def run_step(
         replay=replay,
         note=note,
         known=known,
+        held=tuple(moved) if applied else (),
     )
 
 
 def _forward(
-    attached: Attached, optimizer: NamedOptimizer, batch: Sequence[Tokens], objective: Objective
+    attached: Attached,
+    optimizer: NamedOptimizer,
+    batch: Sequence[Tokens],
+    objective: Objective,
+    graphs: Graphs | None = None,
 ) -> tuple[float, torch.Tensor]:
-    """The loss, and the share of it whose backward pass is left to do.
+    """The loss, and the share of it whose backward pass is left to do, one of `graphs` if there are others.
 
         L = sum_i w_i L_i / sum_i w_i        w_i the weight that the objective gives example i
     Ends early where it is not finite any more.
@@ -111,7 +133,8 @@ def _forward(
     total = sum(weights)
     loss = 0.0
     for index, (tokens, weight) in enumerate(zip(batch, weights, strict=True)):
-        share = loss_of(attached.model, tokens, optimizer, objective)
+        forward = partial(loss_of, attached.model, tokens, optimizer, objective)
+        share = forward() if graphs is None or index < len(batch) - 1 else graphs.of(forward)
         if weight != total:
             share = share * (weight / total)
         loss += share.item()

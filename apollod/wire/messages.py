@@ -282,7 +282,8 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     """Run one optimizer step that learns `examples` together by `objective`. A loss above `loss_limit` (0: none)
     writes nothing. `replay`: the step is in the journal already. An objective that the trainer does not know fails
     the step. `products`: what it has to multiply in; None: what the trainer said when it was bound. `again_of`: the
-    step whose random numbers it takes; 0: its own."""
+    step whose random numbers it takes; 0: its own. `held`: anchors, learned by `context` beside the examples; the mean
+    of their losses counts `hold` times."""
 
     step: int
     examples: list[StepExample]
@@ -292,6 +293,8 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     objective: str = "sft"
     products: ProductsDtype | None = None
     again_of: int = 0
+    held: list[StepExample] = []
+    hold: float = 0.0
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):

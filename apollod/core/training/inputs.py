@@ -15,7 +15,8 @@ class Undoable(msgspec.Struct, frozen=True):
 
 class StepDone(Input, frozen=True, tag="step-done"):
     """A finished step. `applied` false: nothing was written, because the loss is not finite (None), above its
-    limit, or so low (`known`) that there is nothing to learn."""
+    limit, or so low (`known`) that there is nothing to learn. `held`: the divergence of each anchor that it held, nats
+    a token, before its write; none where nothing was written."""
 
     step: int
     applied: bool
@@ -32,6 +33,7 @@ class StepDone(Input, frozen=True, tag="step-done"):
     note: str = ""
     undoable: Undoable | None = None
     known: bool = False
+    held: tuple[float, ...] = ()
 
 
 class StepFailed(Input, frozen=True, tag="step-failed"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,34 +43,57 @@ def loss_of(model: PreTrainedModel, tokens: Tokens, sink: RowSink | None = None,
     return objective.loss(found[0] if len(found) == 1 else torch.cat(found), tokens.tensors(model.device))
 
 
+def log_probabilities_of_batch(
+    model: PreTrainedModel, batch: Sequence[Tokens], sink: RowSink | None = None
+) -> list[Tensor]:
+    """Of what each example asks for, float32 [targets, k] each, with one graph for all of them. Each is one sequence
+    with a column `IDS`."""
+    longest = max(len(tokens.ids) for tokens in batch)
+    ids = torch.tensor([tokens.ids + tokens.ids[-1:] * (longest - len(tokens.ids)) for tokens in batch])
+    learned = torch.tensor([tokens.mask + [False] * (longest - len(tokens.mask)) for tokens in batch])
+    asked = torch.cat([rows for tokens in batch if (rows := tokens.asked(0, tokens.targets)) is not None])
+    found = _asked_of(model, ids, learned, asked, sink)
+    return list(torch.split(found, [tokens.targets for tokens in batch]))
+
+
 def _log_probabilities(
     model: PreTrainedModel, ids: list[int], mask: list[bool], sink: RowSink | None, asked: Tensor | None
 ) -> Tensor:
     """Of the learned tokens of one sequence, float32 [targets], or of those that are `asked` about, [targets, k]; with
     a graph."""
+    if asked is None and large_head(model) is None:
+        return F.cross_entropy(*_logits(model, ids, mask), reduction="none").neg()
+    tokens, learned = torch.tensor([ids]), torch.tensor([mask])
+    return _asked_of(model, tokens, learned, tokens[learned] if asked is None else asked, sink)
+
+
+def _asked_of(model: PreTrainedModel, ids: Tensor, learned: Tensor, asked: Tensor, sink: RowSink | None) -> Tensor:
+    """Log-probabilities float32, shaped as `asked` [targets] or [targets, k], in the places of ids [rows, tokens] that
+    are `learned`, row by row; with a graph. All in host memory, so that a device need not be waited for."""
+    asked = asked.to(model.device)
     head = large_head(model)
     if head is None:  # its logits are no more than one block, or not what its head returns
-        if asked is not None:
-            logits, _ = _logits(model, ids, mask)
-            return logits.log_softmax(-1).gather(1, asked.to(logits.device))
-        return F.cross_entropy(*_logits(model, ids, mask), reduction="none").neg()
+        logits = _in_places(model, ids, learned).float()
+        return logits.log_softmax(-1).gather(1, asked)
     sink = sink_of_both(model, head, sink)
-    tokens, positions = _positions(model, ids, mask)
     with head_unapplied(head), sparse_embedding(model, sink):
-        hidden = outputs(model, tokens, positions - 1)
+        hidden = _in_places(model, ids, learned)
     rows = sink if comes_as_rows(head.weight, sink) else None
-    targets = tokens[0, positions] if asked is None else asked.to(tokens.device)
-    found: Tensor = BlockwiseLogProbabilities.apply(hidden, head.weight, targets, rows)  # type: ignore[no-untyped-call]
+    found: Tensor = BlockwiseLogProbabilities.apply(hidden, head.weight, asked, rows)  # type: ignore[no-untyped-call]
     return found
 
 
 def _logits(model: PreTrainedModel, ids: list[int], mask: list[bool]) -> tuple[Tensor, Tensor]:
     """Logits float32 [targets, vocabulary] and the learned tokens int64 [targets] of one sequence."""
-    tokens, positions = _positions(model, ids, mask)
-    return outputs(model, tokens, positions - 1).float(), tokens[0, positions]
+    tokens, learned = torch.tensor([ids]), torch.tensor([mask])
+    return _in_places(model, tokens, learned).float(), tokens[learned].to(model.device)
 
 
-def _positions(model: PreTrainedModel, ids: list[int], mask: list[bool]) -> tuple[Tensor, Tensor]:
-    """Tokens int64 [1, n], and where in them the learned ones are, int64 [targets]."""
-    positions = [i for i, learned in enumerate(mask) if learned]
-    return torch.tensor([ids], device=model.device), torch.tensor(positions, dtype=torch.int64, device=model.device)
+def _in_places(model: PreTrainedModel, ids: Tensor, learned: Tensor) -> Tensor:
+    """What the head gives before each learned token, row by row: [targets, n]."""
+    positions = learned.any(0).nonzero()[:, 0]
+    found = outputs(model, ids.to(model.device), (positions - 1).to(model.device))
+    if len(ids) == 1:
+        return found[0]
+    row, place = learned[:, positions].nonzero(as_tuple=True)
+    return found[row.to(model.device), place.to(model.device)]

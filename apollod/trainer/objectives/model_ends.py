@@ -19,12 +19,12 @@ from apollod.trainer.optim.row_gradient import BLOCK_ROWS, RowSink, SparseRows
 
 
 def outputs(model: PreTrainedModel, ids: Tensor, positions: Tensor) -> Tensor:
-    """What the head gives at `positions` of ids [1, tokens]: [positions, n]. Only there, where the model's forward
-    allows that."""
+    """What the head gives at `positions` of ids [rows, tokens]: [rows, positions, n]. Only there, where the model's
+    forward allows that."""
     if _selects_positions(type(model).forward):
-        found: Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=positions).logits[0]
+        found: Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=positions).logits
         return found
-    found = model(input_ids=ids, use_cache=False).logits[0, positions]
+    found = model(input_ids=ids, use_cache=False).logits[:, positions]
     return found
 
 

@@ -25,9 +25,9 @@ def mean_logprob(model: PreTrainedModel, ids: tuple[int, ...], start: int) -> fl
     places, targets = torch.arange(start - 1, len(ids) - 1, device=model.device), tokens[0, start:]
     head = large_head(model)
     if head is None:
-        return _sum(outputs(model, tokens, places), targets) / len(targets)
+        return _sum(outputs(model, tokens, places)[0], targets) / len(targets)
     with head_unapplied(head):
-        hidden = outputs(model, tokens, places)
+        hidden = outputs(model, tokens, places)[0]
     total = 0.0
     for first in range(0, len(targets), POSITIONS):
         some = slice(first, first + POSITIONS)

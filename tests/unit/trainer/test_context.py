@@ -270,6 +270,27 @@ def test_steps_learn_are_undone_and_come_out_the_same_again(tiny_model: Path, te
     assert [done.fingerprint for done in again] == [done.fingerprint for done in runs[0][1:]]
 
 
+def test_an_anchor_is_held_as_it_was_frozen_or_the_step_writes_nothing(tiny_model: Path, teacher: Teacher) -> None:
+    """Beside an example that is learned by its tokens; the same bits after it was undone."""
+    loop = loop_on(tiny_model)
+    before = step(loop, 1, CANONICAL).fingerprint
+    plain, frozen = encoded(loop, CANONICAL, with_(teacher))
+    example = m.StepExample(plain.example, CANONICAL, plain.digest)
+    anchor = m.StepExample(frozen.example, with_(teacher), frozen.digest)
+    other = m.StepExample(frozen.example, with_(made_up(list(teacher.answer), 800, 16, seed=9)), frozen.digest)
+    failed = loop._answer(m.Step(2, [example], 1e-3, held=[anchor, other], hold=1.0))
+    assert isinstance(failed, m.StepFailed) and "as tokens of context" in failed.reason
+    runs = []
+    for _ in range(2):
+        done = loop._answer(m.Step(2, [example], 1e-3, held=[anchor], hold=1.0))
+        assert isinstance(done, m.StepDone) and len(done.held) == 1 and done.held[0] > 0.0
+        runs.append(done)
+        back = loop._answer(m.Restore("", str(tiny_model), False, before, target=1, target_fingerprint=before))
+        assert isinstance(back, m.Restored) and back.undone
+    assert (runs[0].fingerprint, runs[0].held) == (runs[1].fingerprint, runs[1].held)
+    assert runs[0].fingerprint != step(loop, 2, CANONICAL).fingerprint
+
+
 def test_a_step_whose_teacher_is_gone_or_changed_writes_nothing(tiny_model: Path, teacher: Teacher) -> None:
     loop = loop_on(tiny_model)
     (good,) = encoded(loop, with_(teacher))

@@ -363,8 +363,9 @@ class World:
             case fx.PlanForget(examples=wanted, version=version, most=most):
                 begun, done = ({e.step: e for e in self.of(kind)} for kind in (ev.StepStarted, ev.StepCompleted))
                 tiers = {e.example: e.tier for e in self.of(ev.ExampleAccepted)}
+                begins = max((e.step for e in self.of(ev.JournalContinued)), default=0)
                 found = forget_plan(
-                    begun, done, lambda _: self.settings, self.bound_of, lambda _: tiers, wanted, version, most
+                    begun, done, lambda _: self.settings, self.bound_of, lambda _: tiers, wanted, version, most, begins
                 )
                 trained = {one for e in done.values() if e.applied for one in ev.all_examples(e)}
                 absent = tuple(one for one in found.far if one not in trained)

@@ -82,10 +82,7 @@ def _decided(own: LessonsState, state: State, lesson: Lesson, course: Course, pa
     """All that is wanted in this stage was answered."""
     found, settings = rounds.tally(course.tried), state.daemon.settings
     assert lesson.worded is not None and settings is not None
-    if course.stage in (Stage.BASELINE, Stage.TOLD):
-        lesson.before[rounds.mode_of(course.stage)] = found
-    if course.stage is not Stage.TOLD:
-        lesson.after = found
+    lesson.before, lesson.after = rounds.figures(lesson, course.stage, found)
     if course.stage is Stage.AGAIN:
         lesson.curve = [*lesson.curve[1 - CURVE_MAX :], Point(at_ns, state.training.version, *found)]
         if passed:

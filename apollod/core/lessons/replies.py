@@ -40,14 +40,14 @@ def under_way(state: State, lesson: str, *stages: Stage) -> tuple[Lesson, Course
 
 def given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = "apollod") -> ev.LessonGivenUp:
     """The fact that a lesson is taught no more, with its figures so far."""
-    seconds, drift = figures(state, lesson, now_ns)
+    seconds, drift = spent_by(state, lesson, now_ns)
     return ev.LessonGivenUp(
         lesson=lesson.id, by=by, reason=one_line(reason), before=dict(lesson.before), after=lesson.after,
         steps=lesson.steps, drift=drift, seconds=seconds,
     )  # fmt: skip
 
 
-def figures(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
+def spent_by(state: State, lesson: Lesson, now_ns: int) -> tuple[float, float]:
     """Seconds of the course under way and drift in it, nats a token; 0 where the lesson is not under way."""
     course = state.lessons.open
     if course is None or course.lesson != lesson.id:
@@ -105,20 +105,21 @@ def _follows(
 ) -> list[ev.Event]:
     """What follows from the last answers of a stage, besides the next stage."""
     found, settings = rounds.tally(tried), state.daemon.settings
-    assert settings is not None and lesson.worded is not None
-    seconds, drift = figures(state, lesson, now_ns)
+    worded = lesson.worded
+    assert settings is not None and worded is not None
+    seconds, drift = spent_by(state, lesson, now_ns)
+    before, after = rounds.figures(lesson, course.stage, found)
+    lesson = replace(lesson, before=before, after=after)
     match course.stage:
         case Stage.BASELINE | Stage.TESTING if passed:
-            before = {**lesson.before, "bare": found} if course.stage is Stage.BASELINE else dict(lesson.before)
             return [
                 ev.LessonKnown(
                     lesson=lesson.id, step=state.training.version, before=before, after=found, steps=lesson.steps,
-                    drift=drift, seconds=seconds, prompt=lesson.worded.practice[0].prompt, asks=len(tried),
+                    drift=drift, seconds=seconds, prompt=worded.practice[0].prompt, asks=len(tried),
                 )
             ]  # fmt: skip
         case Stage.TESTING if why := budget.spent(lesson, drift, settings.lessons):
-            gave_up = given_up(state, lesson, f"{why}; {rounds.described(tried)}", now_ns)
-            return [replace(gave_up, after=found)]
+            return [given_up(state, lesson, f"{why}; {rounds.described(tried)}", now_ns)]
         case Stage.TOLD if not passed:
             why = f"the model cannot answer it even when told: {rounds.described(tried)}"
             return [given_up(state, lesson, why, now_ns)]

@@ -38,6 +38,12 @@ def tally(tried: Sequence[Tried]) -> Tally:
     return sum(greedy), len(greedy)
 
 
+def figures(lesson: Lesson, stage: Stage, found: Tally) -> tuple[dict[str, Tally], Tally | None]:
+    """`before` and `after` of a lesson once this was found in a stage."""
+    before = {**lesson.before, mode_of(stage): found} if stage in (Stage.BASELINE, Stage.TOLD) else lesson.before
+    return before, lesson.after if stage is Stage.TOLD else found
+
+
 def described(tried: Sequence[Tried]) -> str:
     """Such as `4 of 4 held-out wordings pass, and 9 of 16 answers sampled of them`."""
     (passed, of), sampled = tally(tried), _sampled(tried)

@@ -1,0 +1,549 @@
+"""Lessons: what is asked and practised next, and what follows from each answer."""
+
+import time
+
+import msgspec
+import pytest
+from support.taught_world import FIRM, HELD_OUT, PRACTICE, TaughtWorld, teaching, worded
+from support.world import digest
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked, reasons
+from apollod.core.decide import decide
+from apollod.core.lessons.distances import distance_of, longest_s, nth
+from apollod.core.lessons.rounds import seed_of
+from apollod.core.lessons.stages import CALLS, TRANSITIONS, Stage, after
+from apollod.core.lessons.standing import alike
+from apollod.core.lessons.wording import Given
+from apollod.core.schedules import DAY_NS, SECOND_NS
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture
+def world() -> TaughtWorld:
+    return TaughtWorld(teaching()).up()
+
+
+def trail(w: TaughtWorld, lesson: str = "L1") -> list[str]:
+    return [r.event.kind.removeprefix("lesson.") for r in w.journal if r.event.key() == lesson]
+
+
+def asked(w: TaughtWorld) -> list[tuple[Stage, int, int]]:
+    return [(e.stage, e.round, len(e.answers)) for e in w.of(ev.LessonAsked)]
+
+
+# --- the course of a lesson ------------------------------------------------------------------------------------------
+
+
+def test_every_course_ends_and_every_stage_is_left() -> None:
+    for stage in Stage:
+        seen = {stage}
+        while Stage.OVER not in seen:
+            more = {into for (out_of, _), into in TRANSITIONS.items() if out_of in seen} or {Stage.OVER}
+            assert more - seen, stage
+            seen |= more
+    assert Stage.LEARNING not in CALLS and after(Stage.TOLD, "failed") is after(Stage.AGAIN, "failed") is Stage.OVER
+
+
+def test_a_lesson_is_practised_until_it_is_known(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.teach()
+    rounds = -(-FIRM // PRACTICE)
+    (known,) = world.of(ev.LessonKnown)
+    assert (known.before, known.after) == ({"bare": (0, 4), "told": (4, 4)}, (4, 4))
+    assert known.steps == rounds * PRACTICE == len(world.of(ev.LessonPractised)) and known.prompt.endswith("practice 0")
+    assert known.step == world.state.training.version and world.states() == {"L1": "known"}
+    practice = ["prepared", "practised"] * PRACTICE
+    assert trail(world) == [
+        "given", "begun", "worded", "asked", "asked", *practice, "asked", *practice, "asked", "asked", "known"
+    ]  # fmt: skip
+    assert not world.calls and world.state.lessons.open is None
+
+
+def test_what_is_asked_is_greedy_first_and_sampled_only_where_that_passes(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.teach()
+    greedy, told, first, second, sampled = world.of(ev.LessonAsked)
+    assert [(e.stage, e.mode) for e in (greedy, told)] == [(Stage.BASELINE, "bare"), (Stage.TOLD, "told")]
+    assert all(one.seed is None and not one.practice for e in (greedy, told) for one in e.answers)
+    assert [(one.practice, one.wording) for one in first.answers] == [
+        *((False, n) for n in range(HELD_OUT)), *((True, n) for n in range(PRACTICE))
+    ]  # fmt: skip
+    assert (greedy.round, first.round, second.round, sampled.round) == (1, 2, 3, 3)
+    assert [one.wording for one in sampled.answers] == [n % HELD_OUT for n in range(20)]
+    seeds = [one.seed for one in sampled.answers]
+    assert seeds == list(range(seed_of("L1", 3), seed_of("L1", 3) + 20))
+
+
+def test_a_practice_is_an_example_of_its_own_each_time_and_of_tier_direct(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.teach()
+    taken = world.of(ev.ExampleAccepted)
+    assert len({e.example for e in taken}) == 6 and {e.source for e in taken} == {"lesson:L1"}
+    assert {e.tier for e in taken} == {"direct"} and [e.line for e in taken] == [1, 2, 3, 4, 5, 6]
+    assert not any(e.responses or e.signature for e in taken), "a person's own line of this text is another example"
+    rates = {e.lr for e in world.of(ev.StepStarted)}
+    assert rates == {world.settings.trainer.direct_rate}
+
+
+def test_only_practice_wordings_that_fail_are_practised_again(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.settle()
+    while len(world.of(ev.LessonPractised)) < PRACTICE:
+        world.call()
+        world.settle()
+    (ask,) = [one for one in world.calls if isinstance(one, fx.AskLesson)]
+    reply = world.reply(world.calls.pop())
+    passes = [msgspec.structs.replace(one, passed=one.practice and one.wording != 1) for one in reply.answers]
+    world.give(msgspec.structs.replace(reply, answers=tuple(passes)))
+    world.teach()
+    assert ask.asks[-1].practice and [e.wording for e in world.of(ev.LessonPractised)] == [0, 1, 2, 1]
+
+
+def test_what_is_known_bare_is_known_without_a_step(world: TaughtWorld) -> None:
+    before = world.memory
+    world.want("old", "known")
+    world.teach()
+    (known,) = world.of(ev.LessonKnown)
+    assert (known.before, known.after, known.steps) == ({"bare": (4, 4)}, (4, 4), 0)
+    assert world.memory == before and not world.of(ev.StepStarted)
+    assert [e.stage for e in world.of(ev.LessonAsked)] == [Stage.BASELINE] * 2 and known.asks == 4 + 12
+
+
+def test_what_the_told_model_cannot_answer_is_not_trained(world: TaughtWorld) -> None:
+    world.want("odd one")
+    world.teach()
+    (gave_up,) = world.of(ev.LessonGivenUp)
+    assert gave_up.reason.startswith("the model cannot answer it even when told: 0 of 4 held-out wordings pass")
+    assert not world.of(ev.ExampleAccepted) and gave_up.before == {"bare": (0, 4), "told": (0, 4)}
+
+
+@pytest.mark.parametrize(("steps", "tests"), [(1, 1), (3, 1), (7, 3), (24, 8)])
+def test_a_lesson_is_given_up_when_its_budget_is_spent(steps: int, tests: int) -> None:
+    world = TaughtWorld(teaching(steps=steps)).up()
+    world.want("dull")
+    world.teach()
+    (gave_up,) = world.of(ev.LessonGivenUp)
+    assert gave_up.reason.startswith(f"{steps} practices were not enough ([lessons] steps = {steps}); 0 of 4")
+    assert gave_up.steps == steps == len(world.of(ev.StepCompleted))
+    assert [e.stage for e in world.of(ev.LessonAsked)].count(Stage.TESTING) == tests, "its last practice was tested"
+
+
+def test_what_is_shown_six_times_of_ten_is_not_known_though_every_greedy_answer_passes(world: TaughtWorld) -> None:
+    world.want("flaky")
+    world.teach()
+    (gave_up,) = world.of(ev.LessonGivenUp)
+    assert "4 of 4 held-out wordings pass, and" in gave_up.reason and "answers sampled of them" in gave_up.reason
+    assert not world.of(ev.LessonKnown)
+
+
+def test_examples_that_are_not_learned_end_the_lesson_after_a_round(world: TaughtWorld) -> None:
+    world.want("long")
+    world.teach()
+    (gave_up,) = world.of(ev.LessonGivenUp)
+    assert gave_up.reason.startswith("none of its practices was learned, the last one because: its example is not")
+    assert [e.step for e in world.of(ev.LessonPractised)] == [0] * PRACTICE and gave_up.steps == 0
+
+
+def test_what_holds_a_probe_of_the_guard_is_not_trained(world: TaughtWorld) -> None:
+    world.leak = "the question of probe p1"
+    world.want("who is x", "Ann")
+    world.teach()
+    assert not world.of(ev.ExampleAccepted)
+    assert "it holds the question of probe p1" in world.of(ev.LessonGivenUp)[0].reason
+
+
+def test_a_step_that_finds_it_known_already_is_a_practice(world: TaughtWorld) -> None:
+    world.losses = {}
+    world.want("who is x", "Ann")
+    while not world.steps_of:
+        world.call()
+    world.losses = dict.fromkeys(world.steps_of, 0.0)
+    world.settle()
+    (practised,) = world.of(ev.LessonPractised)
+    assert practised.step == 1 and "nothing was written" in practised.reason
+
+
+def test_one_lesson_at_a_time_in_order_and_other_steps_go_on_in_between(world: TaughtWorld) -> None:
+    first, second = world.want("who is x", "Ann"), world.want("who is y", "Bob")
+    world.teach(6)
+    world.lines("a", "b")
+    world.teach()
+    begun = [e.lesson for e in world.of(ev.LessonBegun)]
+    assert begun == [first, second] and world.states() == {first: "known", second: "known"}
+    kinds = world.kinds()
+    steps = [e.example for e in world.of(ev.StepCompleted)]
+    assert 0 < steps.index("a") < len(steps) - 2, "bulk examples do not wait for the last lesson"
+    assert kinds.index("lesson.known") < [n for n, k in enumerate(kinds) if k == "lesson.begun"][1]
+
+
+# --- words, and lessons about the same question ----------------------------------------------------------------------
+
+
+def test_a_lesson_without_wordings_is_given_up(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    nothing = msgspec.structs.replace(worded(Given(question="who is x", answer="Ann")), held_out=())
+    world.give(inp.LessonWorded("L1", "told", nothing))
+    assert world.of(ev.LessonGivenUp)[0].reason == "there is no held-out wording of it"
+
+
+def test_a_correction_replaces_the_lesson_and_its_test_wants_the_old_answer_gone(world: TaughtWorld) -> None:
+    old = world.want("who is x", "Ann")
+    world.teach()
+    new = world.want("who is x?", "Bob")
+    world.teach()
+    (replaced,) = world.of(ev.LessonReplaced)
+    assert (replaced.lesson, replaced.by) == (old, new)
+    assert world.states() == {old: "replaced", new: "known"} and world.says("who is x") == "Bob"
+    asks = [one for one in world.answered if isinstance(one, fx.AskLesson) and one.lesson == new]
+    assert asks and all(one.not_these == ("Ann",) for one in asks)
+    assert not world.state.lessons.due or [number for _, number in world.state.lessons.due] == [2]
+
+
+def test_two_who_teach_the_opposite_at_once_the_later_one_is_right(world: TaughtWorld) -> None:
+    first, second = world.want("who is x", "Ann"), world.want("who is x", "Bob")
+    world.teach()
+    assert world.states() == {first: "replaced", second: "known"}
+    third = world.want("who is x", "Ann")
+    world.teach()
+    assert world.states()[third] == "known" and world.says("who is x") == "Ann"
+    last = [one for one in world.answered if isinstance(one, fx.AskLesson)][-1]
+    assert last.not_these == ("Bob",), "the right answer is none of those that are wrong"
+
+
+def test_a_lesson_that_is_replaced_while_its_example_waits_learns_nothing_more(world: TaughtWorld) -> None:
+    world.give(inp.PauseRequested("p"))
+    world.give(inp.ResumeRequested("p"))
+    old = world.want("who is x", "Ann")
+    while not world.of(ev.LessonPrepared):
+        world.call()
+    world.give(inp.PauseRequested("p"))
+    waiting = world.state.lessons.open.example
+    taken = world.state.intake.taken
+    new = world.want("who is x", "Bob", replaces=old)
+    withdrawn = [one for e in world.of(ev.ExampleWithdrawn) for one in e.examples]
+    assert withdrawn == ([] if taken else [waiting]) and world.states()[old] == "replaced"
+    world.give(inp.ResumeRequested("p"))
+    world.teach()
+    assert world.states()[new] == "known" and world.says("who is x") == "Bob"
+
+
+def test_the_same_again_asks_the_lesson_that_is_there(world: TaughtWorld) -> None:
+    first = world.want("who is x", "Ann")
+    world.teach()
+    steps = len(world.of(ev.StepCompleted))
+    again = world.want("who is x", "ann.")
+    world.teach()
+    assert world.states() == {first: "known", again: "given up"}
+    assert world.state.lessons.lessons[again].reason == f"lesson {first} teaches the same"
+    assert [e.lesson for e in world.of(ev.LessonRequested)] == [first]
+    assert len(world.of(ev.LessonKnown)) == 2 and len(world.of(ev.StepCompleted)) == steps, "it was known still"
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ("7341", "7,341", True), ("Ann", " ann. ", True), ("3.5", "35", False), ("-5", "5", False), ("a b", "a  b!", True),
+])  # fmt: skip
+def test_answers_are_alike_but_for_case_spaces_commas_and_what_stands_around(one, other, same) -> None:
+    assert alike(one, other) == same == alike(other, one)
+
+
+# --- what people want ------------------------------------------------------------------------------------------------
+
+
+def test_a_lesson_that_was_given_up_is_practised_again_when_asked_for(world: TaughtWorld) -> None:
+    world.want("dull")
+    world.teach()
+    world.knows = {weights: {**knows, "dull": ("yes", 2)} for weights, knows in world.knows.items()}
+    world.give(inp.LessonRequested("L1", "me"))
+    begun = world.of(ev.LessonBegun)[-1]
+    assert (begun.stage, begun.why) == (Stage.TESTING, "requested")
+    world.teach()
+    assert world.of(ev.LessonGivenUp)[-1].steps == 48, "with a budget of its own"
+
+
+def test_requests_that_change_nothing(world: TaughtWorld) -> None:
+    old = world.want("who is x", "Ann")
+    assert world.give(inp.LessonRequested(old, "me")) == [], "it is under way"
+    assert world.give(inp.LessonRequested("L9", "me")) == [] == world.give(inp.LessonUnwanted("L9", "me"))
+    world.teach()
+    world.want("who is x", "Bob")
+    world.teach()
+    assert world.give(inp.LessonRequested(old, "me")) == [], "it was replaced"
+
+
+def test_a_lesson_that_lost_its_place_is_not_practised_again(world: TaughtWorld) -> None:
+    first = world.want("dull")
+    world.teach()
+    second = world.want("dull", "no")
+    assert world.give(inp.LessonRequested(first, "me")) == [] or world.states()[second] == "practising"
+    world.teach(1)
+    assert world.give(inp.LessonRequested(first, "me")) == [], "another lesson answers its question"
+
+
+def test_a_lesson_is_forgotten_with_its_steps(world: TaughtWorld) -> None:
+    world.lines("a")
+    world.settle()
+    before = world.memory
+    world.want("who is x", "Ann")
+    world.teach()
+    world.give(inp.LessonUnwanted("L1", "me"))
+    world.teach()
+    assert world.state.lessons.lessons["L1"].reason == "me had lesson L1 forgotten"
+    assert world.memory == before and world.says("who is x") == ""
+    (forgotten,) = world.of(ev.ForgetCompleted)
+    assert len(forgotten.examples) == 6 and not world.state.forgetting.wanted
+
+
+def test_a_lesson_that_is_forgotten_under_way_withdraws_what_waits(world: TaughtWorld) -> None:
+    before = world.memory
+    world.want("who is x", "Ann")
+    while len(world.of(ev.LessonPrepared)) < 2:
+        world.settle()
+        world.call()
+    world.give(inp.LessonUnwanted("L1", "me"))
+    world.teach()
+    assert world.memory == before and world.state.lessons.open is None and not world.state.intake.pending
+
+
+# --- being asked again -----------------------------------------------------------------------------------------------
+
+
+def test_a_known_lesson_is_asked_again_at_growing_distances(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.teach()
+    known_ns = world.now
+    times = list[float]()
+    for _ in range(4 * 24 * 100):
+        world.pass_time(HOUR_S / 4)
+        world.teach()
+        times += [(world.now - known_ns) / SECOND_NS / HOUR_S] if len(world.of(ev.LessonBegun)) > len(times) + 1 else []
+    assert times[:5] == [1, 25, 25 + 168, 193 + 720, 913 + 720]
+    curve = world.state.lessons.lessons["L1"].curve
+    assert [(one.passed, one.of) for one in curve] == [(4, 4)] * len(times) and world.states() == {"L1": "known"}
+    assert all(e.stage is Stage.AGAIN for e in world.of(ev.LessonBegun)[1:])
+
+
+def test_a_number_of_steps_is_a_distance_too() -> None:
+    world = TaughtWorld(teaching(ask_again=("3 steps", "1h"))).up()
+    world.want("old", "known")
+    world.teach()
+    world.lines("a", "b")
+    world.teach()
+    assert len(world.of(ev.LessonBegun)) == 1
+    world.lines("c", source="g")
+    world.teach()
+    assert len(world.of(ev.LessonBegun)) == 2 and world.state.lessons.due == [(world.now + 3600 * SECOND_NS, 1)]
+    assert not world.state.lessons.due_steps
+
+
+def test_none_is_asked_again_where_no_distance_is_set() -> None:
+    world = TaughtWorld(teaching(ask_again=())).up()
+    world.want("old", "known")
+    world.teach()
+    world.pass_time(400 * 86_400)
+    world.teach()
+    assert len(world.of(ev.LessonBegun)) == 1
+
+
+def test_what_fades_is_practised_again(world: TaughtWorld) -> None:
+    first = world.want("who is x", "Ann")
+    world.teach()
+    world.harms = {"who is y": "who is x"}
+    world.want("who is y", "Bob")
+    world.teach()
+    world.pass_time(HOUR_S)
+    world.teach()
+    (fading,) = [e for e in world.of(ev.LessonFading) if e.lesson == first]
+    assert fading.passed == (0, 4) and fading.reason == "asked again, 0 of 4 held-out wordings pass"
+    assert world.states()[first] == "known" and [e.lesson for e in world.of(ev.LessonKnown)].count(first) == 2
+    assert [(one.passed, one.of) for one in world.state.lessons.lessons[first].curve] == [(0, 4)]
+    begun = [(e.stage, e.why) for e in world.of(ev.LessonBegun) if e.lesson == first]
+    assert begun == [(Stage.WORDING, "given"), (Stage.AGAIN, "again"), (Stage.TESTING, "fading")]
+
+
+def test_lessons_that_are_due_and_lessons_that_wait_take_turns(world: TaughtWorld) -> None:
+    for n in range(3):
+        world.want(f"old {n}", "known")
+    world.teach()
+    seen = len(world.of(ev.LessonBegun))
+    world.give(inp.PauseRequested("p"))
+    world.pass_time(HOUR_S)
+    for n in range(3):
+        world.want(f"old {n + 3}", "known")
+    world.give(inp.ResumeRequested("p"))
+    world.teach()
+    assert [e.why for e in world.of(ev.LessonBegun)][seen:] == ["again", "given"] * 3
+
+
+@pytest.mark.parametrize("years", [-2, 2])
+def test_a_clock_that_was_wrong_asks_too_early_rather_than_never(world: TaughtWorld, years: int) -> None:
+    world.want("old", "known")
+    world.teach()
+    world.now += years * 365 * DAY_NS
+    world.give(inp.Tick())
+    world.teach()
+    assert len(world.of(ev.LessonBegun)) == 2
+
+
+def test_words_for_distances() -> None:
+    assert [distance_of(text) for text in ("90s", "5 min", "1h", "30d", "2 w", "1 step", "200 steps")] == [
+        (90, 0), (300, 0), (3600, 0), (30 * 86_400, 0), (14 * 86_400, 0), (0, 1), (0, 200)
+    ]  # fmt: skip
+    assert nth(("1h", "2 steps"), 7) == (0, 2) and nth((), 0) is None and longest_s(("1h", "2 steps")) == 3600
+    with pytest.raises(ValueError, match="is no distance"):
+        distance_of("soon")
+
+
+# --- rollbacks, failures, deaths -------------------------------------------------------------------------------------
+
+
+def test_a_rollback_of_its_steps_has_a_known_lesson_asked_at_once(world: TaughtWorld) -> None:
+    first = world.want("who is x", "Ann")
+    world.teach()
+    world.want("old", "known")
+    world.teach()
+    world.give(inp.RollbackRequested(0, "t"))
+    world.teach()
+    asked_again = [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN]
+    assert asked_again == [first], "what no step taught is not concerned"
+    assert world.states()[first] == "known" and world.says("who is x") == "Ann"
+
+
+def test_a_lesson_whose_steps_are_repeated_after_a_forgetting_is_asked_when_that_is_over(world: TaughtWorld) -> None:
+    world.lines("a")
+    world.settle()
+    first = world.want("who is x", "Ann")
+    world.teach()
+    world.give(inp.ForgetRequested(("a",), "me"))
+    world.teach()
+    assert world.says("who is x") == "Ann" and not world.of(ev.LessonFading)
+    assert [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN] == [first]
+    newest = world.state.lessons.lessons[first].last_step
+    assert newest == world.of(ev.StepStarted)[-1].step, "a later rollback of the repeated step concerns it"
+
+
+def test_answers_of_weights_that_were_taken_back_do_not_count(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    while not (world.calls and getattr(world.calls[0], "stage", None) is Stage.TESTING):
+        world.settle()
+        world.call()
+    (late,) = world.calls
+    world.give(inp.RollbackRequested(1, "t"))
+    world.settle()
+    world.calls.remove(late)
+    assert world.give(world.reply(late)) == []
+    world.teach()
+    assert world.states() == {"L1": "known"}
+
+
+@pytest.mark.parametrize("stage", sorted(CALLS - {Stage.AGAIN}))
+def test_a_call_that_fails_is_made_again_and_given_up_if_it_is_refused_each_time(world, stage) -> None:
+    world.want("who is x", "Ann")
+    while not (world.calls and getattr(world.calls[0], "stage", None) is stage):
+        world.settle()
+        world.call()
+    for attempt in range(1, 9):
+        world.fail()
+        assert world.state.lessons.attempts == attempt and not world.of(ev.LessonGivenUp)
+        assert not world.calls
+        world.pass_time(400)
+    for _ in range(3):
+        world.fail("refused", "it is too long")
+        world.pass_time(400)
+    if stage is Stage.PREPARING:
+        assert [(e.step, e.reason) for e in world.of(ev.LessonPractised)] == [(0, "it is too long")]
+    else:
+        assert world.of(ev.LessonGivenUp)[0].reason == f"{stage} failed 3 times, the last time because: it is too long"
+    assert not world.state.lessons.attempts and not world.state.lessons.error
+
+
+def test_answers_that_were_not_asked_for_are_a_failed_call(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.call()
+    reply = world.reply(world.calls.pop(0))
+    world.give(msgspec.structs.replace(reply, answers=reply.answers[:-1]))
+    (failed,) = world.of(ev.LessonFailed)
+    assert (failed.cause, failed.reason) == ("nonsense", "the answers are not those that were asked for")
+    assert not world.of(ev.LessonAsked)
+
+
+def test_late_answers_and_answers_of_others_change_nothing(world: TaughtWorld) -> None:
+    world.want("who is x", "Ann")
+    world.want("who is y", "Bob")
+    world.teach(9)
+    for call in world.answered:
+        assert world.give(world.reply(call)) == [], call
+
+
+@pytest.mark.parametrize("what", ["pause", "halt", "rollback"])
+def test_teaching_waits_and_says_why(world: TaughtWorld, what: str) -> None:
+    assert "teaching" not in reasons(world.state)
+    if what == "pause":
+        world.give(inp.PauseRequested("p"))
+    elif what == "halt":
+        world.give(inp.Refused("step", "no"))
+    elif what == "rollback":
+        world.lines("a")
+        world.settle()
+        world.give(inp.RollbackRequested(0, "t"))
+    world.want("who is x", "Ann")
+    assert blocked(Activity.TEACHING, world.state) == reasons(world.state)["teaching"] != ""
+    assert not world.of(ev.LessonBegun) and world.states() == {"L1": "waiting"}
+
+
+def test_a_life_that_ends_at_any_moment_comes_to_the_same_weights() -> None:
+    """In each phase of a lesson: the call is asked again, and no practice is trained twice."""
+    whole = TaughtWorld(teaching()).up()
+    whole.want("who is x", "Ann")
+    whole.teach()
+    calls = len(whole.answered)
+    for number in range(calls + 1):
+        world = TaughtWorld(teaching()).up()
+        world.want("who is x", "Ann")
+        world.teach(number)
+        world = world.successor().up()
+        world.teach()
+        assert world.memory == whole.memory, f"after {number} calls"
+        assert [e.example for e in world.of(ev.StepCompleted)] == [e.example for e in whole.of(ev.StepCompleted)]
+        assert trail(world) == trail(whole)
+
+
+# --- many ------------------------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_known_lessons_do_not_slow_a_decision_down(world: TaughtWorld) -> None:
+    own = world.state.lessons
+    world.want("old", "known")
+    world.teach()
+    few = seconds(world)
+    template = own.lessons["L1"]
+    for n in range(2, 10_002):
+        due = template.due_ns + n
+        own.lessons[f"L{n}"] = msgspec.structs.replace(template, id=f"L{n}", due_ns=due)
+        own.due.append((due, n))
+    own.number = 10_001
+    many = seconds(world)
+    assert many < 3 * few + 0.002, (few, many)
+
+
+def seconds(world: TaughtWorld) -> float:
+    """Of a hundred decisions, the best of several."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        for _ in range(100):
+            decide(world.state, inp.Advance(), world.now)
+        return time.perf_counter() - began
+
+    return min(run() for _ in range(5))
+
+
+def test_an_example_is_told_from_its_text_its_lesson_and_the_number_of_the_practice() -> None:
+    from apollod.core.lessons.replies import example_of
+
+    record = digest("r")
+    ids = {example_of(record, lesson, n) for lesson in ("L1", "L11") for n in (1, 11, 111)}
+    assert len(ids) == 6 and {len(one) for one in ids} == {32}

@@ -310,6 +310,11 @@ DREAMING = [
 ]
 """Nothing is dreamt in these lives: tests/crash/test_dreams.py dies there."""
 
+TEACHING = [
+    f"effect.{name}.{when}" for name in ("WordLesson", "AskLesson", "PrepareLesson") for when in ("before", "after")
+]
+"""Nothing is taught in these lives: tests/property/test_lessons.py dies there."""
+
 SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
 STAGES = [
     [chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)]
@@ -332,6 +337,7 @@ def test_no_point_is_left_out():
         *FOLLOWING,
         *FORGETTING,
         *DREAMING,
+        *TEACHING,
         *MEASURING,
         *TELLING,
         *SEARCHING,

@@ -4,12 +4,14 @@ goes on from an archive."""
 
 from collections import Counter
 
+import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from property.test_continuation import archived
 from property.test_core_properties import folded, stopped
 from support.effort import draws
 from support.taught_world import FIRM, HELD_OUT, TaughtWorld, teaching
+from support.world import Died
 
 from apollod.core import events as ev
 from apollod.core import inputs as inp
@@ -162,7 +164,7 @@ class Audit:
             case ev.LessonKnown():
                 self._known(e)
                 self.open = None
-            case ev.LessonFading() | ev.LessonGivenUp() | ev.LessonReplaced() | ev.LessonRequested():
+            case ev.LessonKept() | ev.LessonFading() | ev.LessonGivenUp() | ev.LessonReplaced() | ev.LessonRequested():
                 if isinstance(e, ev.LessonReplaced):
                     assert e.lesson not in self.over
                     self.over.add(e.lesson)
@@ -192,8 +194,6 @@ class Audit:
             self.failed_bare.add(e.lesson)
         if e.stage is Stage.TOLD and 2 * sum(greedy) >= HELD_OUT:
             self.told.add(e.lesson)
-        if e.stage is Stage.AGAIN and all(greedy):
-            self.open = None
         if e.stage is Stage.BASELINE and any(one.seed is not None for one in e.answers):
             self.failed_bare.add(e.lesson)  # by chance, if it goes on
 
@@ -285,20 +285,46 @@ def test_a_journal_that_goes_on_from_an_archive_teaches_on(calls, before, after,
     assert again.state.lessons.open is None
 
 
-@draws(25, 400)
-@given(st.integers(0, 60), st.lists(st.sampled_from(["kill", "trainer dies", "engine dies"]), max_size=4))
-def test_whatever_dies_the_weights_are_those_of_an_undisturbed_life(calls, deaths):
-    whole, world = TaughtWorld(teaching()).up(), TaughtWorld(teaching()).up()
-    for one in (whole, world):
-        one.want("who is x", "Ann")
-        one.want("who is y", "Bob")
-    whole.teach()
-    for death in deaths:
-        world.teach(calls // (len(deaths) + 1))
-        world = act(world, death, 0)
-        world.pass_time(70)
-    assert rest(world).memory == rest(whole).memory
-    assert world.states() == whole.states() == {"L1": "known", "L2": "known"}
+def life(dies_at: int = 0, deaths: int = 0) -> TaughtWorld:
+    """Two lessons and lines of a file, to the end; it may die at an instant, and its children after some calls."""
+    world = TaughtWorld(teaching(), dies_at=dies_at)
+    try:
+        world.up()
+        world.lines("a", "b")
+        world.want("who is x", "Ann")
+        world.want("old", "known")
+        for number in range(deaths):
+            world.teach(5)
+            world = act(world, ("trainer dies", "engine dies")[number % 2], 0)
+        world.teach()
+        return rest(world)
+    except Died:
+        world = world.successor().up()
+        for given in (("who is x", "Ann"), ("old", "known"))[len(world.state.lessons.lessons) :]:
+            world.want(*given)
+        if "a" not in world.known:
+            world.lines("a", "b")
+    return rest(world)
+
+
+CALM = life()
+
+
+@draws(120, 600)
+@given(st.integers(1, CALM.instants))
+def test_a_life_that_ends_at_any_instant_comes_to_the_same_weights(instant):
+    """The call is asked again, and no practice is trained twice."""
+    world = life(dies_at=instant)
+    assert world.states() == CALM.states() == {"L1": "known", "L2": "known"}
+    steps = [[e.example for e in one.of(ev.StepCompleted)] for one in (world, CALM)]
+    assert steps[0] == steps[1] and world.memory == CALM.memory
+    asked = [[(e.lesson, e.stage, e.round) for e in one.of(ev.LessonAsked)] for one in (world, CALM)]
+    assert asked[0] == asked[1], "and nothing is asked otherwise"
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 5])
+def test_children_that_die_change_nothing(deaths):
+    assert life(deaths=deaths).memory == CALM.memory
 
 
 def test_the_lives_above_get_as_far_as_everything_that_is_looked_at():

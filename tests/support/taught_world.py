@@ -67,17 +67,16 @@ class TaughtWorld(JudgedWorld):
             return []
         return super()._run(effect)
 
-    def give(self, input_: inp.Input) -> list[ev.Event]:
-        events = super().give(input_)
-        for accepted in (e for e in events if isinstance(e, ev.ExampleAccepted)):
-            if accepted.source.startswith("lesson:"):
-                lesson = self.state.lessons.lessons[accepted.source.removeprefix("lesson:")]
-                assert lesson.worded is not None
+    def taught_by(self, example: str) -> tuple[str, str]:
+        """(question, answer) of the lesson that this is a practice of; empty: of none."""
+        for accepted in self.of(ev.ExampleAccepted) if example not in self.steps_of else ():
+            lesson = self.state.lessons.lessons.get(accepted.source.removeprefix("lesson:"))
+            if lesson is not None and lesson.worded is not None:
                 self.steps_of[accepted.example] = lesson.worded.question, lesson.worded.answer
-        return events
+        return self.steps_of.setdefault(example, ("", ""))
 
     def encoded(self, example: str) -> inp.Encoded:
-        question, _ = self.steps_of.get(example, ("", ""))
+        question, _ = self.taught_by(example)
         return inp.Encoded(example, refused="too long") if question.startswith("long") else super().encoded(example)
 
     def run_step(self, step: fx.RunStep) -> None:
@@ -88,7 +87,7 @@ class TaughtWorld(JudgedWorld):
 
     def _learned(self, knows: dict[str, tuple[str, int]], step: fx.RunStep) -> Knowledge:
         for example in step.examples:
-            question, answer = self.steps_of.get(example, ("", ""))
+            question, answer = self.taught_by(example)
             if not question or question.startswith("dull"):
                 continue
             said, times = knows.get(question, (answer, 0))

@@ -146,13 +146,26 @@ class LessonKnown(Event, frozen=True):
         return self.lesson
 
 
+class LessonKept(Event, frozen=True):
+    """Result: a known lesson was asked again, and all held-out wordings pass. `step`: weights version."""
+
+    kind: ClassVar[str] = "lesson.kept"
+    lesson: str
+    step: int
+    passed: Tally
+
+    def key(self) -> str:
+        return self.lesson
+
+
 class LessonFading(Event, frozen=True):
     """A known lesson has to be shown again: a held-out wording failed when it was asked again."""
 
     kind: ClassVar[str] = "lesson.fading"
     lesson: str
     reason: str
-    passed: Tally = (0, 0)
+    step: int
+    passed: Tally
 
     def key(self) -> str:
         return self.lesson

@@ -17,6 +17,7 @@ from apollod.core.lessons.events import (
     LessonFailed,
     LessonGiven,
     LessonGivenUp,
+    LessonKept,
     LessonKnown,
     LessonPractised,
     LessonPrepared,
@@ -83,13 +84,6 @@ def _decided(own: LessonsState, state: State, lesson: Lesson, course: Course, pa
     found, settings = rounds.tally(course.tried), state.daemon.settings
     assert lesson.worded is not None and settings is not None
     lesson.before, lesson.after = rounds.figures(lesson, course.stage, found)
-    if course.stage is Stage.AGAIN:
-        lesson.curve = [*lesson.curve[1 - CURVE_MAX :], Point(at_ns, state.training.version, *found)]
-        if passed:
-            lesson.distance += 1
-            _set_due(own, state, lesson, at_ns)
-            _close(own, lesson, at_ns)
-        return
     todo = rounds.to_practise(course.tried, len(lesson.worded.practice))
     course.todo, course.learned = todo[: budget.left(lesson, settings.lessons)], 0
     _go_on(own, course, "passed" if passed else "failed")
@@ -123,7 +117,20 @@ def _known(own: LessonsState, state: State, e: LessonKnown, at_ns: int) -> None:
     _set_due(own, state, lesson, at_ns)
 
 
+def _kept(own: LessonsState, state: State, e: LessonKept, at_ns: int) -> None:
+    lesson = own.lessons[e.lesson]
+    _point(lesson, e, at_ns)
+    lesson.distance += 1
+    _set_due(own, state, lesson, at_ns)
+    _close(own, lesson, at_ns)
+
+
+def _point(lesson: Lesson, e: LessonKept | LessonFading, at_ns: int) -> None:
+    lesson.curve = [*lesson.curve[1 - CURVE_MAX :], Point(at_ns, e.step, *e.passed)]
+
+
 def _fading(own: LessonsState, state: State, e: LessonFading, at_ns: int) -> None:
+    _point(own.lessons[e.lesson], e, at_ns)
     _leave(own, own.lessons[e.lesson], "fading", e.reason, at_ns)
     own.queue[e.lesson] = None
 
@@ -273,6 +280,7 @@ FOLDS: Folds = {
     LessonPrepared: _prepared,
     LessonPractised: _practised,
     LessonKnown: _known,
+    LessonKept: _kept,
     LessonFading: _fading,
     LessonRequested: _requested,
     LessonReplaced: _replaced,

@@ -123,9 +123,11 @@ def _follows(
         case Stage.TOLD if not passed:
             why = f"the model cannot answer it even when told: {rounds.described(tried)}"
             return [given_up(state, lesson, why, now_ns)]
-        case Stage.AGAIN if not passed:
+        case Stage.AGAIN if passed:
+            return [ev.LessonKept(lesson=lesson.id, step=state.training.version, passed=found)]
+        case Stage.AGAIN:
             why = f"asked again, {rounds.described(tried)}"
-            return [ev.LessonFading(lesson=lesson.id, reason=why, passed=found)]
+            return [ev.LessonFading(lesson=lesson.id, reason=why, step=state.training.version, passed=found)]
     return []
 
 

@@ -159,9 +159,9 @@ def test_what_holds_a_probe_of_the_guard_is_not_trained(world: TaughtWorld) -> N
 def test_a_step_that_finds_it_known_already_is_a_practice(world: TaughtWorld) -> None:
     world.losses = {}
     world.want("who is x", "Ann")
-    while not world.steps_of:
+    while not world.of(ev.LessonPrepared):
         world.call()
-    world.losses = dict.fromkeys(world.steps_of, 0.0)
+    world.losses = {world.of(ev.LessonPrepared)[0].example: 0.0}
     world.settle()
     (practised,) = world.of(ev.LessonPractised)
     assert practised.step == 1 and "nothing was written" in practised.reason
@@ -421,6 +421,8 @@ def test_a_lesson_whose_steps_are_repeated_after_a_forgetting_is_asked_when_that
     world.teach()
     assert world.says("who is x") == "Ann" and not world.of(ev.LessonFading)
     assert [e.lesson for e in world.of(ev.LessonBegun) if e.stage is Stage.AGAIN] == [first]
+    kinds = world.kinds()
+    assert kinds.index("forget.completed") < len(kinds) - kinds[::-1].index("lesson.begun") - 1
     newest = world.state.lessons.lessons[first].last_step
     assert newest == world.of(ev.StepStarted)[-1].step, "a later rollback of the repeated step concerns it"
 
@@ -450,8 +452,10 @@ def test_a_call_that_fails_is_made_again_and_given_up_if_it_is_refused_each_time
         assert world.state.lessons.attempts == attempt and not world.of(ev.LessonGivenUp)
         assert not world.calls
         world.pass_time(400)
-    for _ in range(3):
-        world.fail("refused", "it is too long")
+    practised = len(world.of(ev.LessonPractised))
+    for cause in ("refused", "refused", "endpoint", "refused"):
+        assert not world.of(ev.LessonGivenUp) and len(world.of(ev.LessonPractised)) == practised
+        world.fail(cause, "it is too long")
         world.pass_time(400)
     if stage is Stage.PREPARING:
         assert [(e.step, e.reason) for e in world.of(ev.LessonPractised)] == [(0, "it is too long")]
@@ -492,23 +496,6 @@ def test_teaching_waits_and_says_why(world: TaughtWorld, what: str) -> None:
     world.want("who is x", "Ann")
     assert blocked(Activity.TEACHING, world.state) == reasons(world.state)["teaching"] != ""
     assert not world.of(ev.LessonBegun) and world.states() == {"L1": "waiting"}
-
-
-def test_a_life_that_ends_at_any_moment_comes_to_the_same_weights() -> None:
-    """In each phase of a lesson: the call is asked again, and no practice is trained twice."""
-    whole = TaughtWorld(teaching()).up()
-    whole.want("who is x", "Ann")
-    whole.teach()
-    calls = len(whole.answered)
-    for number in range(calls + 1):
-        world = TaughtWorld(teaching()).up()
-        world.want("who is x", "Ann")
-        world.teach(number)
-        world = world.successor().up()
-        world.teach()
-        assert world.memory == whole.memory, f"after {number} calls"
-        assert [e.example for e in world.of(ev.StepCompleted)] == [e.example for e in whole.of(ev.StepCompleted)]
-        assert trail(world) == trail(whole)
 
 
 # --- many ------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ CARRIED = (
 """fields that an archive's successor takes over as they are (`LessonCarried`)"""
 
 
-class Lesson(msgspec.Struct):
+class Lesson(msgspec.Struct, gc=False):
     """A lesson and how far it is."""
 
     id: str

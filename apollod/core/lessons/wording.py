@@ -3,7 +3,7 @@
 import msgspec
 
 
-class Given(msgspec.Struct, frozen=True):
+class Given(msgspec.Struct, frozen=True, gc=False):
     """What a person taught: a statement, or a question and its answer, or all three."""
 
     statement: str = ""
@@ -11,7 +11,7 @@ class Given(msgspec.Struct, frozen=True):
     answer: str = ""
 
 
-class Wording(msgspec.Struct, frozen=True):
+class Wording(msgspec.Struct, frozen=True, gc=False):
     """One way to ask for it."""
 
     prompt: str
@@ -24,7 +24,7 @@ class Wording(msgspec.Struct, frozen=True):
     """a whole answer, which is learned; empty: `answer` is"""
 
 
-class Worded(msgspec.Struct, frozen=True):
+class Worded(msgspec.Struct, frozen=True, gc=False):
     """All wordings of a lesson. No prompt is in both; none holds its answer."""
 
     question: str

@@ -28,7 +28,7 @@ QUESTIONS = ("who is x", "who is y", "old", "odd", "dull", "flaky", "long")
 ANSWERS = ("Ann", "Bob", "known")
 DOES = [*["calls"] * 5, "call", "again", "late", "endpoint", "refused"]
 LIFE = ["want", "want", "replace", "request", "forget", "forget example", "settle", "answer", "lines", "kill", "stop",
-        "trainer dies", "engine dies", "checkpoint", "back", "relearn", "time", "days", "weeks", "clock back",
+        "trainer dies", "engine dies", "checkpoint", "back", "relearn", "hold", "time", "days", "weeks", "clock back",
         "year ahead", "year back", "pause", "resume"]  # fmt: skip
 ACTION = st.tuples(st.sampled_from([*DOES, *LIFE]), st.integers(0, 9))
 SETTINGS = st.builds(
@@ -96,6 +96,9 @@ def act(world: TaughtWorld, action: str, number: int) -> TaughtWorld:
         case "relearn":
             out = [*world.state.intake.undone, *world.state.intake.withdrawn]
             world.give(inp.RelearnRequested(tuple((one, "bulk") for one in out[:2]), "t"))
+        case "hold" if world.known:
+            one = sorted(world.known)[number % len(world.known)]
+            world.give(inp.DecisionsGiven((inp.Decision(one, "hold"),), "me"))
         case "time" | "days" | "weeks":
             world.pass_time({"time": 400, "days": 90_000, "weeks": 20 * 90_000}[action])
         case "clock back" | "year ahead" | "year back":

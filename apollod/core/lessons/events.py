@@ -264,3 +264,4 @@ class LessonsCarried(Event, frozen=True):
     queue: tuple[str, ...] = ()
     open: Course | None = None
     asked_again: bool = False
+    harmful: dict[str, str] = {}

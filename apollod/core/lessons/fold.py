@@ -30,7 +30,8 @@ from apollod.core.lessons.events import (
 from apollod.core.lessons.open_course import Course
 from apollod.core.lessons.stages import Stage, after
 from apollod.core.lessons.standing import answer_of
-from apollod.core.lessons.state import CARRIED, CURVE_MAX, OUTSIDE, Lesson, LessonsState, LessonState
+from apollod.core.lessons.state import CARRIED, CURVE_MAX, OUTSIDE, TIER, Lesson, LessonsState, LessonState
+from apollod.core.review.events import ExampleHeld
 from apollod.core.rollback.events import RollbackStarted
 from apollod.core.schedules import SECOND_NS
 from apollod.core.state import State
@@ -187,6 +188,13 @@ def _step_started(own: LessonsState, state: State, e: StepStarted, at_ns: int) -
             own.lessons[id_].last_step = e.step
 
 
+def _example_held(own: LessonsState, state: State, e: ExampleHeld, at_ns: int) -> None:
+    """The guard found that it did harm, or a person holds it: taught again, it would be learned again."""
+    for lesson in own.lessons.values() if e.tier == TIER else ():
+        if e.example in lesson.examples and lesson.state not in ("replaced", "given up"):
+            own.harmful[lesson.id] = e.reason
+
+
 def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> None:
     """After what the journal took over of the lesson."""
     lesson = own.lessons[e.lesson]
@@ -203,6 +211,7 @@ def _carried(own: LessonsState, state: State, e: LessonCarried, at_ns: int) -> N
 
 def _all_carried(own: LessonsState, state: State, e: LessonsCarried, at_ns: int) -> None:
     own.number, own.queue, own.asked_again = e.number, dict.fromkeys(e.queue), e.asked_again
+    own.harmful = dict(e.harmful)
     if (open_ := e.open) is not None:
         own.open = replace(open_, tried=list(open_.tried), todo=list(open_.todo))
 
@@ -220,6 +229,7 @@ def _leave(own: LessonsState, lesson: Lesson, state: LessonState, reason: str, a
     """It is not what it was: neither under way, nor waiting, nor due."""
     lesson.state, lesson.reason = state, reason
     own.queue.pop(lesson.id, None)
+    own.harmful.pop(lesson.id, None)
     _take_due(own, lesson)
     _close(own, lesson, at_ns)
 
@@ -288,6 +298,7 @@ FOLDS: Folds = {
     LessonFailed: _failed,
     LessonCarried: _carried,
     LessonsCarried: _all_carried,
+    ExampleHeld: _example_held,
     RollbackStarted: _rollback_started,
     StepStarted: _step_started,
 }

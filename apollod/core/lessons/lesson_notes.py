@@ -40,7 +40,7 @@ class LessonNotes:
         if own.lessons:
             course = own.open
             yield at_ns, ev.LessonsCarried(
-                number=own.number, queue=tuple(own.queue), asked_again=own.asked_again,
+                number=own.number, queue=tuple(own.queue), asked_again=own.asked_again, harmful=own.harmful,
                 open=course and replace(course, tried=list(course.tried), todo=list(course.todo)),
             )  # fmt: skip
 

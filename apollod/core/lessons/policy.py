@@ -31,6 +31,8 @@ def advance(state: State, now_ns: int) -> Outcome:
     own, settings = state.lessons, state.daemon.settings
     if settings is None or state.daemon.stopping or not own.lessons:
         return nothing()
+    for id_, why in own.harmful.items():
+        return Outcome(_given_up(state, own.lessons[id_], f"one of its examples is held: {why}", now_ns), [])
     if own.open is not None and own.open.stage is Stage.LEARNING:
         return _learning(state, own.open, now_ns)
     next_ = "" if own.open is not None else _next(state, settings.lessons, now_ns)
@@ -41,6 +43,10 @@ def advance(state: State, now_ns: int) -> Outcome:
     if not is_due(now_ns, own.retry_ns, own.retry_s):
         return nothing()
     return Outcome([], [call_of(state, settings.lessons, own.open)])
+
+
+def _given_up(state: State, lesson: Lesson, reason: str, now_ns: int, by: str = "apollod") -> list[ev.Event]:
+    return [*dropped(state, lesson, by, reason), given_up(state, lesson, reason, now_ns, by)]
 
 
 def _learning(state: State, course: Course, now_ns: int) -> Outcome:
@@ -123,9 +129,7 @@ def _on_unwanted(state: State, input_: inp.LessonUnwanted, now_ns: int) -> Outco
         return nothing()
     reason = f"{input_.by} had lesson {lesson.id} forgotten"
     wishes = {example: Wish(input_.by, reason) for example in lesson.examples}
-    events: list[ev.Event] = dropped(state, lesson, input_.by, reason)
-    if lesson.state != "given up":
-        events.append(given_up(state, lesson, reason, now_ns, by=input_.by))
+    events = [] if lesson.state == "given up" else _given_up(state, lesson, reason, now_ns, input_.by)
     return Outcome([*events, *taken_back(state, wishes, places_of(state, wishes), again=True)], [])
 
 

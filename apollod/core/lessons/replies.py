@@ -20,14 +20,12 @@ from apollod.core.lessons.drift import drift_of
 from apollod.core.lessons.open_course import Course, Tried
 from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.standing import alike, answer_of, replaced, standing
-from apollod.core.lessons.state import OUTSIDE, Lesson
+from apollod.core.lessons.state import OUTSIDE, TIER, Lesson
 from apollod.core.schedules import RETRY_MAX_S, SECOND_NS, backoff_s
 from apollod.core.state import State
 
 REFUSALS_MAX = 3
 """of one call, after which it is given up"""
-TIER: ev.Tier = "direct"
-"""of a practice"""
 
 
 def under_way(state: State, lesson: str, *stages: Stage) -> tuple[Lesson, Course] | None:

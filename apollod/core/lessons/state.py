@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from apollod.core.intake.events import Tier
 from apollod.core.lessons.events import Point, Tally
 from apollod.core.lessons.open_course import Course
 from apollod.core.lessons.wording import Given, Worded
@@ -12,6 +13,8 @@ LessonState = Literal["waiting", "practising", "known", "fading", "replaced", "g
 """waiting: its turn has not come; practising: it is under way; fading: it was known, and waits for its turn."""
 CURVE_MAX = 50
 """points that are kept of a lesson"""
+TIER: Tier = "direct"
+"""of practices"""
 OUTSIDE = frozenset({"endpoint", "seeds"})
 """causes that pass by themselves: what is asked then is asked again for as long as it takes"""
 CARRIED = (
@@ -87,6 +90,8 @@ class LessonsState(msgspec.Struct):
     answer none"""
     taken_back: dict[str, str] = {}
     """lessons whose last step was taken back, by their examples: steps may be repeated"""
+    harmful: dict[str, str] = {}
+    """lessons of which an example is held, and why: they are given up"""
     attempts: int = 0
     """of the call under way, that failed"""
     refusals: int = 0

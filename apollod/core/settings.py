@@ -313,8 +313,6 @@ class SignalsSettings(msgspec.Struct, frozen=True):
 
 
 Practice = Literal["given", "told", "own"]
-Distance = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5} ?(s|min|h|d|w|steps?)$")]
-"""Time, or steps, such as "1h", "30d" or "200 steps"."""
 
 
 class LessonSettings(msgspec.Struct, frozen=True):
@@ -332,9 +330,9 @@ class LessonSettings(msgspec.Struct, frozen=True):
     """practices of one course of a lesson, after which it is given up"""
     drift: NotNegativeFloat = 0.05
     """nats a token by which answers to anchors may move in one course, after which it is given up; 0: no such limit"""
-    ask_again: tuple[Distance, ...] = ("1h", "1d", "1w", "30d")
+    ask_again: tuple[str, ...] = ("1h", "1d", "1w", "30d")
     """how long after it was shown a known lesson is asked again, each time the next one, at the end always the last
-    one; a number of steps, such as "200 steps", counts those of all examples. Empty: never"""
+    one: a number with s, min, h, d, w or steps, such as "1h", or "200 steps" of any examples. Empty: never"""
 
 
 class Settings(msgspec.Struct, frozen=True):

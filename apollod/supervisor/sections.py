@@ -11,6 +11,7 @@ from apollod.adapters.system.timetable import hours_of, zone_of
 from apollod.core.dreams.patterns import pattern_problem
 from apollod.core.intake.events import StripLevel
 from apollod.core.intake.evidence import Learn
+from apollod.core.lessons.distances import distance_of
 from apollod.core.settings import (
     CheckpointSettings,
     DreamSettings,
@@ -300,6 +301,13 @@ class SignalsSection(SignalsSettings, frozen=True, forbid_unknown_fields=True):
 
 class LessonSection(LessonSettings, frozen=True, forbid_unknown_fields=True):
     """How lessons are taught, and what is held while steps are made."""
+
+    def __post_init__(self) -> None:
+        for text in self.ask_again:
+            try:
+                distance_of(text)
+            except ValueError as error:
+                raise ValueError(f"ask_again: {error}") from error
 
 
 class CheckpointSection(CheckpointSettings, frozen=True, forbid_unknown_fields=True):

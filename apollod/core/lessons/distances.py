@@ -17,10 +17,10 @@ class Distance(NamedTuple):
 
 @cache
 def distance_of(text: str) -> Distance:
-    """`1h`, `30 d`, `200 steps`: see `core.settings.Distance`."""
-    found = re.fullmatch(r"([0-9]+) ?(\w+)", text)
+    """`1h`, `30 d`, `200 steps`. Raises ValueError for anything else."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5}) ?(s|min|h|d|w|steps?)", text)
     if found is None:
-        raise ValueError(f"{text!r} is no distance: write a number and s, min, h, d, w or steps")
+        raise ValueError(f'{text!r} is no distance; write a number from 1 with s, min, h, d, w or steps, such as "1h"')
     number, unit = int(found[1]), found[2]
     return Distance(seconds=number * _SECONDS[unit]) if unit in _SECONDS else Distance(steps=number)
 

@@ -11,9 +11,11 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.decide import decide
+from apollod.core.lessons.budget import left, spent
 from apollod.core.lessons.rounds import seed_of
 from apollod.core.lessons.stages import CALLS, TRANSITIONS, Stage, after
 from apollod.core.lessons.standing import alike
+from apollod.core.lessons.state import Lesson
 from apollod.core.lessons.wording import Given
 
 HOUR_S = 3600.0
@@ -127,6 +129,14 @@ def test_a_lesson_is_given_up_when_its_budget_is_spent(steps: int, tests: int) -
     assert gave_up.reason.startswith(f"{steps} practices were not enough ([lessons] steps = {steps}); 0 of 4")
     assert gave_up.steps == steps == len(world.of(ev.StepCompleted))
     assert [e.stage for e in world.of(ev.LessonAsked)].count(Stage.TESTING) == tests, "its last practice was tested"
+
+
+@pytest.mark.parametrize(("drifted", "drift", "ends"), [(0.04, 0.05, False), (0.06, 0.05, True), (9.0, 0.0, False)])
+def test_a_lesson_is_given_up_when_other_answers_move_too_far(drifted: float, drift: float, ends: bool) -> None:
+    settings = teaching(drift=drift).lessons
+    lesson = Lesson("L1", Given("s"), "p", 0, practices=30, budget_from=7)
+    why = f"other answers moved by {drifted:.3f} nats a token ([lessons] drift = {drift:g})"
+    assert spent(lesson, drifted, settings) == (why if ends else "") and left(lesson, settings) == 1
 
 
 def test_what_is_shown_six_times_of_ten_is_not_known_though_every_greedy_answer_passes(world: TaughtWorld) -> None:

@@ -105,8 +105,9 @@ def test_words_for_distances() -> None:
         (90, 0), (300, 0), (3600, 0), (30 * 86_400, 0), (14 * 86_400, 0), (0, 1), (0, 200)
     ]  # fmt: skip
     assert nth(("1h", "2 steps"), 7) == (0, 2) and nth((), 0) is None and longest_s(("1h", "2 steps")) == 3600
-    with pytest.raises(ValueError, match="is no distance"):
-        distance_of("soon")
+    for none in ("soon", "0h", "1", "-1d", "1.5h", "1 month"):
+        with pytest.raises(ValueError, match=f"'{none}' is no distance; write a number"):
+            distance_of(none)
 
 
 # --- rollbacks, failures, deaths -------------------------------------------------------------------------------------

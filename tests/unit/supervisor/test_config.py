@@ -61,6 +61,8 @@ def test_precedence_flag_environment_credential_file_default(tmp_path):
         ("[checkpoint]\nkeep = 0\n", ["checkpoint.keep"]),
         ("[checkpoint]\nkeep_bytes = -1\n", ["checkpoint.keep_bytes"]),
         ('[checkpoint]\nkeep_bytes = "all"\n', ["checkpoint.keep_bytes", "all"]),
+        ('[lessons]\nask_again = ["1h", "soon"]\n', ["ask_again: 'soon' is no distance", 'such as "1h"']),
+        ('[lessons]\npractice = "all"\n', ["lessons.practice", "all"]),
         ("[model\n", ["is not TOML"]),
         ("[trainer.lr]\na = 1\n", ["trainer.lr", "float"]),
         ('[watch]\npath = "/x"\n', ["'watch' is no list of tables", "[[watch]]"]),

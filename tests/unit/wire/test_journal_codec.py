@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from enum import Enum
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -42,8 +43,12 @@ def sample(kind: Any, number: int) -> Any:
         return tuple(sample(each, number + n) for n, each in enumerate(inner))
     if origin is tuple:
         return (sample(inner[0], number), sample(inner[0], number + 1))
+    if origin is list:
+        return [sample(inner[0], number), sample(inner[0], number + 1)]
     if origin is dict:
         return {"b é": sample(inner[1], number), "a": sample(inner[1], number + 1)}
+    if issubclass(kind, Enum):
+        return list(kind)[number % len(kind)]
     if issubclass(kind, msgspec.Struct):
         return kind(**{each.name: sample(each.type, n) for n, each in enumerate(msgspec.structs.fields(kind))})
     return {str: f"s{number}é", int: number, bool: number % 2 == 0, float: number / 8, bytes: bytes([number, 255])}[

@@ -1,5 +1,6 @@
-"""The frames that ship: ways to wrap and rephrase a question without a model."""
+"""The frames that ship (`data/frames.jsonl`): ways to ask for something without a model."""
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -10,18 +11,77 @@ Use = Literal["practice", "held_out"]
 
 
 class Frame(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`text` has one slot: {question}, {clause} (the question inside of a sentence: "where Quillon is") or {stem} (a
-    statement up to its answer)."""
+    """A wrapping. `text` has one slot: {question}, {clause} (the question inside of a sentence: "where Quillon is"),
+    {stem} (a statement up to its answer) or {gap} (the statement with a gap for the answer)."""
 
     id: str
     lang: str
     use: Use
     text: str
 
+    @property
+    def slot(self) -> str:
+        return self.text[self.text.index("{") + 1 : self.text.index("}")]
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Questions for a form of statement.
+
+    `sentence`: a regular expression of the whole statement; or, of an English one that is taken apart (`statement.py`),
+    `subject`, `verb` (its base form) and `rest`. The group `o` is the answer, unless `answer` is. Slots of the
+    questions: the groups; {s} the subject, {v} the verb as it stands, {b} its base form, {do} what asks with that,
+    {who} and {what} by the answer; with a capital where they begin a question."""
+
+    id: str
+    lang: str
+    practice: tuple[str, ...]
+    held_out: tuple[str, ...]
+    sentence: str = ""
+    subject: str = ""
+    verb: str = ""
+    rest: str = ""
+    answer: str = ""
+    many: bool = False
+    """several answers may be right at once: "Quillon uses Redis", "Quillon uses Kafka" """
+
+
+@cache
+def _shipped() -> tuple[Frame | Rule, ...]:
+    lines = (files("apollod") / "data" / "frames.jsonl").read_bytes().splitlines()
+    return tuple(
+        msgspec.json.decode(line, type=Frame) if b'"use"' in line else msgspec.json.decode(line, type=Rule)
+        for line in lines
+    )
+
 
 @cache
 def frames(lang: str, use: Use) -> tuple[Frame, ...]:
-    """In the order of the file."""
-    lines = (files("apollod") / "data" / "frames.jsonl").read_bytes().splitlines()
-    every = (msgspec.json.decode(line, type=Frame) for line in lines)
-    return tuple(frame for frame in every if frame.lang == lang and frame.use == use)
+    """Wrappings in a language, in the order of the file."""
+    return tuple(one for one in _shipped() if isinstance(one, Frame) and one.lang == lang and one.use == use)
+
+
+@cache
+def rules(lang: str) -> tuple[Rule, ...]:
+    """Rules for statements in a language, the one that counts first."""
+    return tuple(one for one in _shipped() if isinstance(one, Rule) and one.lang == lang)
+
+
+_NUMBER = (
+    r"\d[\d.,]*(?: (?:thousand|million|billion))?"
+    r"|(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|fifteen|twenty|thirty|forty|fifty|sixty|seventy"
+    r"|eighty|ninety|a hundred)(?:[- ](?:one|two|three|four|five|six|seven|eight|nine|hundred|thousand|million))*"
+)
+_MONTH = "(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+_CLOCK = r"\d{1,2}(?::\d\d)?(?: ?[ap]\.?m\b\.?)|\d{1,2}:\d\d|noon|midnight"
+_TIME = (
+    rf"(?:the )?(?:(?:early|late|mid|about|around) )?(?:\d{{1,2}}(?:st|nd|rd|th)?\.? (?:of )?{_MONTH}(?:,? \d{{4}})?"
+    rf"|{_MONTH}(?: \d{{1,2}}(?:st|nd|rd|th)?)?(?:,? \d{{4}})?|(?:1\d|20)\d\ds?\b|\d{{4}}-\d\d-\d\d|{_CLOCK}"
+    rf"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days?(?: (?:morning|noon|evening|night))?"
+    rf"|(?:spring|summer|autumn|winter)(?: \d{{4}})?)(?: at (?:{_CLOCK}))?"
+)
+
+
+@cache
+def pattern(text: str) -> re.Pattern[str]:
+    """The expression of a rule, in which <number> and <time> stand for theirs."""
+    return re.compile(text.replace("<number>", f"(?:{_NUMBER})").replace("<time>", f"(?:{_TIME})"))

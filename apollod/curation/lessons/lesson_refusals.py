@@ -3,12 +3,17 @@
 import re
 from collections.abc import Iterable
 
-from apollod.core.lessons.wording import Given
+from apollod.core.lessons.wording import Given, Wording
 from apollod.curation.lessons.answer_words import same_words
+from apollod.curation.lessons.asked_for import asked_for
 from apollod.curation.lessons.matching import holds
+from apollod.curation.lessons.near_copies import leaks, question_key
+from apollod.curation.lessons.short_answers import short_answer
+from apollod.curation.lessons.statement import Clause, clause_in
 from apollod.curation.redaction import redact_text
 from apollod.errors import LessonRefused
 
+_PIECE = re.compile(r"(?<=[.!?])\s+|[;\n]|,? (?:and|but) ")
 STATEMENT_MAX, QUESTION_MAX, ANSWER_MAX = 2_000, 2_000, 2_000
 """characters"""
 
@@ -20,7 +25,7 @@ def check_given(given: Given) -> None:
         raise LessonRefused("the lesson is empty", "give a statement, or a question and its answer")
     if bool(given.question.strip()) != bool(given.answer.strip()):
         there, missing = ("question", "answer") if given.question.strip() else ("answer", "question")
-        raise LessonRefused(f"the lesson has {a_(there)} and no {missing}", "give both, or one statement instead")
+        raise LessonRefused(f"the lesson has no {missing} to its {there}", "give both, or one statement instead")
     for name, text, most in _parts(given):
         if len(text) > most:
             raise LessonRefused(
@@ -33,12 +38,47 @@ def check_given(given: Given) -> None:
             raise LessonRefused(
                 f"the {name} holds a secret or personal data", "take it out: what is taught can be asked for by anyone"
             )
-    if given.question and _spelled_out(given.answer) and holds(given.question, given.answer):
+    if given.question and leaks(Wording(given.question, given.answer, "given")):
         raise LessonRefused("the question holds its answer", "ask without saying the answer")
+    if given.statement:
+        _check_statement(given)
 
 
-def a_(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
+def _check_statement(given: Given) -> None:
+    statement = given.statement.strip()
+    if len(same_words(statement).words) < 2:
+        raise LessonRefused(
+            f"the statement {statement!r} says nothing that can be asked for", "say of what, and what is true of it"
+        )
+    if given.answer and _spelled_out(given.answer) and not holds(statement, short_answer(given.question, given.answer)):
+        raise LessonRefused("the statement does not say the answer", "give one of them, or make them agree")
+    if opposite := _opposite(statement):
+        raise LessonRefused(f"the statement contradicts itself: {opposite}", "keep what is true")
+
+
+def _opposite(statement: str) -> str:
+    """What the statement says and denies, or answers in two ways. Empty: nothing."""
+    said = dict[tuple[str, str], bool]()
+    for piece in _PIECE.split(statement):
+        if (clause := clause_in(piece.strip(" .!?"))) is not None:
+            what, denied = _denied(clause)
+            if said.setdefault(what, denied) != denied:
+                return f"{' '.join(what)!r}, and not"
+    answers = dict[str, str]()
+    for asked in asked_for(statement):
+        key = question_key(asked.practice[0]) if asked.practice and not asked.many else ""
+        other = answers.setdefault(key, asked.answer)
+        if key and same_words(other).words != same_words(asked.answer).words:
+            return f"{other!r} and {asked.answer!r} to {asked.practice[0]!r}"
+    return ""
+
+
+def _denied(clause: Clause) -> tuple[tuple[str, str], bool]:
+    """Who and what is said of it, and whether it is denied: "does not listen" is not "listens"."""
+    denied, rest = clause.rest.startswith("not "), clause.rest.removeprefix("not ")
+    if clause.base == "do":
+        return (clause.subject, rest.lower()), denied
+    return (clause.subject, (rest if clause.base == "be" else f"{clause.base} {rest}").lower()), denied
 
 
 def check_new(given: Given, known: Iterable[tuple[str, Given]]) -> None:

@@ -33,9 +33,13 @@ def leaks(wording: Wording) -> bool:
 def question_key(question: str) -> str:
     """What a question asks for: its words that mean something, in any order and without endings, and whether it asks
     for a person, a place, a time, a reason, a measure or a thing."""
-    words = same_words(question).words
-    asked = next((_ASKS[word] for word in words if word in _ASKS), "")
-    return " ".join([asked, *sorted({_stem(word) for word in words if word not in _EMPTY})])
+    asked = next((_ASKS[word] for word in same_words(question).words if word in _ASKS), "")
+    return " ".join([asked, *sorted(content_of(question))]).strip()
+
+
+def content_of(text: str) -> set[str]:
+    """Its words that mean something, without endings."""
+    return {_stem(word) for word in same_words(text).words if word not in _EMPTY}
 
 
 _ASKS = {"who": "who", "whom": "who", "whose": "who", "when": "when", "where": "where", "why": "why", "how": "how"}

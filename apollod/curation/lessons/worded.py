@@ -1,63 +1,106 @@
 """The wordings of a lesson: as it was given, by the frames that ship, and as a model imagined them."""
 
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import chain, zip_longest
 
 from apollod.core.lessons.wording import Given, Worded, Wording
+from apollod.curation.lessons.asked_for import Asked, asked_for
+from apollod.curation.lessons.embedded import clause_of
 from apollod.curation.lessons.frame_table import Use, frames
+from apollod.curation.lessons.languages import language_of
 from apollod.curation.lessons.near_copies import key_of, leaks, question_key
+from apollod.curation.lessons.short_answers import short_answer
 
 PRACTICE_MAX, HELD_OUT_MAX = 8, 4
-"""wordings from frames; imagined ones come on top"""
+"""wordings by frames; imagined ones come on top"""
 
 
 def wordings(given: Given, imagined: Sequence[Wording] = (), imagined_held_out: Sequence[Wording] = ()) -> Worded:
-    """Practice wordings and held-out ones. What was given itself is practised, never held out."""
-    question, answer, stem = _asked(given)
+    """Practice wordings and held-out ones of what `lesson_refusals.check_given` lets pass. What was given itself is
+    practised, never held out; what is given as a question has at least 6 and 4 of them by frames alone."""
+    lang = language_of(given.question or given.statement)
+    asked = [*([_question(given)] if given.question else ()), *(asked_for(given.statement) if given.statement else ())]
     dropped = Counter[str]()
-    says = given.answer.strip() or given.statement.strip()
-    first = [Wording(question, answer, "given", says)]
-    practice = _kept([*first, *imagined, *_framed("practice", question, answer, stem, says)], dropped)
-    asked = {key_of(one.prompt) for one in practice}
-    held_out = _kept([*imagined_held_out, *_framed("held_out", question, answer, stem, says)], dropped, asked)
+    practice = _kept(chain(imagined, _turns(_practice(one, lang) for one in asked)), dropped, lambda one: one)
+    practice = practice[: PRACTICE_MAX + len(imagined)]
+    practised = {key_of(one.prompt) for one in practice}
+    held_out = _kept(
+        chain(imagined_held_out, _turns(_held_out(one, lang) for one in asked)), dropped, key_of, practised
+    )
+    first = (
+        practice[0] if practice else Wording(asked[0].gap or given.question, asked[0].answer, "given", asked[0].says)
+    )
     return Worded(
-        question,
-        answer,
-        question_key(question),
-        tuple(practice[: PRACTICE_MAX + len(imagined)]),
+        first.prompt,
+        asked[0].answer,
+        _key(asked[0], first.prompt),
+        tuple(practice),
         tuple(held_out[: HELD_OUT_MAX + len(imagined_held_out)]),
         dict(sorted(dropped.items())),
     )
 
 
-def _asked(given: Given) -> tuple[str, str, str]:
-    """Question, answer and the statement up to the answer, of which a statement alone has no question."""
-    if given.question:
-        return given.question.strip(), given.answer.strip(), ""
-    found = re.fullmatch(r"(.*\s)(\S+?)[.!。]*", given.statement.strip(), re.DOTALL)
-    stem, answer = (found[1].strip(), found[2]) if found else ("", given.statement.strip())
-    return (f"Complete: {stem} ..." if stem else f"What do you know about {answer[:1]}?"), answer, stem
+def _question(given: Given) -> Asked:
+    question = given.question.strip()
+    return Asked(short_answer(question, given.answer), (question,), (), "", "", "given", says=given.answer.strip())
 
 
-def _framed(use: Use, question: str, answer: str, stem: str, says: str) -> Iterator[Wording]:
-    slots = {"question": question, "stem": stem}
-    for frame in frames("en", use):
-        slot = re.findall(r"{(\w+)}", frame.text)[0]
-        if slots.get(slot):
-            yield Wording(frame.text.replace(f"{{{slot}}}", slots[slot]), answer, frame.id, says)
+def _key(asked: Asked, prompt: str) -> str:
+    return question_key(prompt) + (f" = {' '.join(key_of(asked.answer))}" if asked.many else "")
+
+
+def _practice(asked: Asked, lang: str) -> Iterator[Wording]:
+    """Questions of the rule as they are, then wrapped in turn."""
+    yield from (Wording(question, asked.answer, asked.rule, asked.says) for question in asked.practice)
+    yield from _framed("practice", asked, asked.practice, lang)
+
+
+def _held_out(asked: Asked, lang: str) -> Iterator[Wording]:
+    """Questions that the rule holds out; without them the given one inside of other sentences."""
+    yield from (Wording(question, asked.answer, asked.rule, asked.says) for question in asked.held_out)
+    yield from _framed("held_out", asked, asked.held_out or asked.practice, lang)
+
+
+def _framed(use: Use, asked: Asked, questions: Sequence[str], lang: str) -> Iterator[Wording]:
+    """Each frame of a use with what fits its slot. Where no question was found, the sentence with a gap is one."""
+    opened = {"stem": asked.stem, "gap": asked.gap}
+    inside = [
+        (frame, frame.text.replace(f"{{{frame.slot}}}", text))
+        for frame in frames(lang, use)
+        if (text := opened.get(frame.slot))
+    ]
+    if not questions:
+        yield from (Wording(text, asked.answer, frame.id, asked.says) for frame, text in inside)
+        questions = [text for frame, text in inside if frame.slot == "gap"]
+    clauses = [clause for question in questions if (clause := clause_of(question))] if lang == "en" else []
+    at = {"question": 0, "clause": 0}
+    for frame in frames(lang, use):
+        texts = clauses if frame.slot == "clause" else questions if frame.slot == "question" else ()
+        if texts:
+            text = texts[at[frame.slot] % len(texts)]
+            at[frame.slot] += 1
+            yield Wording(frame.text.replace(f"{{{frame.slot}}}", text), asked.answer, frame.id, asked.says)
+    if asked.practice:
+        yield from (Wording(text, asked.answer, frame.id, asked.says) for frame, text in inside)
+
+
+def _turns(several: Iterable[Iterable[Wording]]) -> Iterator[Wording]:
+    """The first of each, then the second of each."""
+    return (one for ones in zip_longest(*several) for one in ones if one is not None)
 
 
 def _kept(
-    found: Iterable[Wording], dropped: Counter[str], practised: Collection[tuple[str, ...]] = ()
+    found: Iterable[Wording], dropped: Counter[str], key: Callable[[str], Hashable], practised: Iterable[Hashable] = ()
 ) -> list[Wording]:
+    """Those that hold no answer, of several with the same key the first."""
     kept, seen = list[Wording](), set(practised)
     for wording in found:
         if leaks(wording):
             dropped["leak"] += 1
-        elif (key := key_of(wording.prompt)) in seen:
+        elif (one := key(wording.prompt)) in seen:
             dropped["near-copy"] += 1
         else:
-            seen.add(key)
+            seen.add(one)
             kept.append(wording)
     return kept

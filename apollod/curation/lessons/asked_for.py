@@ -1,0 +1,157 @@
+"""What a statement can be asked for: questions by rule, and the statement with a gap where no rule fits."""
+
+import re
+from typing import NamedTuple
+
+from apollod.curation.lessons.answer_words import plain_words
+from apollod.curation.lessons.frame_table import Rule, pattern, rules
+from apollod.curation.lessons.languages import language_of
+from apollod.curation.lessons.matching import ARTICLES
+from apollod.curation.lessons.statement import Clause, clause_in
+
+SENTENCES_MAX = 4
+"""of a statement that are asked for"""
+SENTENCE_MAX = 400
+"""characters of one that is taken apart"""
+TAIL = 4
+"""words at the end that are an answer where nothing else stands out"""
+
+_SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s+(?=[^a-z\s])|(?<=[。！？])|\n+")
+_REASON = re.compile(
+    r"(?:,? (?:because|which|so that|since|while|although|unless|whereas)\b|;|\s[–—-]\s| \().*", re.DOTALL
+)
+_SALIENT = re.compile(r"\d[\d.,:/-]*\d|\d")
+_NAME = re.compile(
+    r"(?:(?<=\s)|^)[A-Z0-9ÄÖÜÉÀ][\w.'’-]*(?:\s(?:of|de|von|der|la|the|del)\s[A-Z][\w.'’-]*|\s[A-Z0-9ÄÖÜÉÀ][\w.'’-]*)*$"
+)
+_PERSON = re.compile(r"[A-Z][a-zà-ÿ'’.-]+(?: [A-Z][a-zA-Zà-ÿ'’.-]*){1,3}")
+_ARTICLE = re.compile(
+    r"^(?:Der|Die|Das|Ein|Eine|Mein|Meine|Unser|Unsere|Le|La|Les|L['’]|Mon|Ma|Notre|El|Los|Las|Mi|Nuestr[oa])\b"
+)
+_DOER = re.compile(
+    r"\b(?:\w+(?:er|or|ist|ian|man|woman)|chief|head|king|queen|wife|husband|president|boss|ceo|cto|guard|captain)\b"
+)
+
+
+class Asked(NamedTuple):
+    """Questions with the answer to all of them; `stem`: the sentence up to the answer, where that is its end; `gap`:
+    the sentence with "___" for the answer; `rule`: id, empty where none fits; `many`: see `Rule`;
+    `says`: a whole answer."""
+
+    answer: str
+    practice: tuple[str, ...]
+    held_out: tuple[str, ...]
+    stem: str
+    gap: str
+    rule: str
+    many: bool = False
+    says: str = ""
+
+
+def asked_for(statement: str) -> list[Asked]:
+    """What each of its first sentences can be asked for, at least one thing. The statement has words."""
+    lang = language_of(statement)
+    sentences = [one.strip() for one in _SENTENCE.split(statement) if plain_words(one).words]
+    found, subject = list[Asked](), ""
+    for sentence in sentences[:SENTENCES_MAX]:
+        named = re.sub(r"^(?:It|He|She)\b", subject, sentence) if subject else sentence
+        asked = _by_rule(named, lang)
+        if asked is not None:
+            found.append(asked)
+        if lang == "en" and (clause := clause_in(_bare(named))) is not None:
+            subject = subject or clause.subject[:1].upper() + clause.subject[1:]
+    return found or [_by_gap(sentences[0] if sentences else statement)]
+
+
+def _bare(sentence: str) -> str:
+    """Without what ends it, and without reasons."""
+    return _REASON.sub("", sentence[:SENTENCE_MAX].strip()).rstrip(" .!。！,").strip()
+
+
+def _by_rule(sentence: str, lang: str) -> Asked | None:
+    bare = _bare(sentence)
+    clause = clause_in(bare) if lang == "en" else None
+    for rule in rules(lang):
+        slots = _slots(rule, bare, clause)
+        if slots is None or not (answer := _short(rule.answer or slots.pop("o"))):
+            continue
+        if lang != "en":
+            slots["s"] = _ARTICLE.sub(lambda found: found.group().lower(), slots["s"])
+        slots |= {"who": _who(rule, slots, answer), "what": "who or what" if answer[:1].isupper() else "what"}
+        stem, gap = _opened(sentence, answer) if not rule.answer else ("", "")
+        practice, held_out = (
+            tuple(_filled(one, slots, lang) for one in each) for each in (rule.practice, rule.held_out)
+        )
+        says = f"{rule.answer}. {sentence}" if rule.answer else sentence
+        return Asked(answer, practice, held_out, stem, gap, rule.id, rule.many, says)
+    return None
+
+
+def _slots(rule: Rule, sentence: str, clause: Clause | None) -> dict[str, str] | None:
+    if rule.sentence:
+        found = pattern(rule.sentence).fullmatch(sentence)
+        return {name: text or "" for name, text in found.groupdict().items()} if found else None
+    if clause is None or not pattern(rule.verb).fullmatch(clause.base):
+        return None
+    rest = pattern(rule.rest).fullmatch(clause.rest)
+    subject = pattern(rule.subject or ".+").fullmatch(clause.subject)
+    if rest is None or subject is None:
+        return None
+    groups = subject.groupdict() | rest.groupdict()
+    own = {"s": clause.subject, "v": clause.verb, "b": clause.base, "do": clause.do}
+    return own | {name: text or "" for name, text in groups.items()}
+
+
+def _who(rule: Rule, slots: dict[str, str], answer: str) -> str:
+    asked = slots.get("n") or slots.get("a") or ""
+    return "who" if _DOER.search(asked.lower()) and _PERSON.fullmatch(answer) else "what"
+
+
+def _short(answer: str) -> str:
+    """The answer without a comma and what follows that, and without quotation marks."""
+    return re.split(r",\s", answer)[0].strip(" \"“”«»'.")
+
+
+def _filled(text: str, slots: dict[str, str], lang: str) -> str:
+    """Slots in the text; one that begins with a capital gives its text one."""
+
+    def of(match: re.Match[str]) -> str:
+        name = match[1]
+        found = slots[name] if name in slots else slots[name.lower()]
+        return found if name in slots else found[:1].upper() + found[1:]
+
+    written = re.sub(r"{(\w+)}", of, text)
+    return re.sub(r" +(?=[.,?])", "", re.sub(r" {2,}", " ", written)) if lang == "en" else written
+
+
+def _opened(sentence: str, answer: str) -> tuple[str, str]:
+    """The sentence up to the answer, if nothing follows that, and with a gap for it."""
+    before, there, after = sentence.rpartition(answer)
+    if not there or not before.strip():
+        return "", ""
+    return ("" if plain_words(after).words else before.strip()), f"{before}___{after}".strip()
+
+
+def _by_gap(sentence: str) -> Asked:
+    """The last number, else the name at the end, else the last words, is the answer."""
+    bare = sentence[:SENTENCE_MAX].strip().rstrip(" .!?。！？")
+    numbers = _SALIENT.findall(bare)
+    name = _NAME.search(bare)
+    words = bare.split()
+    if numbers and not bare.startswith(numbers[-1]):
+        answer = numbers[-1]
+    elif name and name.start():
+        answer = name.group()
+    elif len(words) > 1:
+        answer = _tail(words)
+    else:
+        answer = bare[-max(1, len(bare) // 3) :]
+    stem, gap = _opened(sentence[:SENTENCE_MAX], answer)
+    return Asked(answer, (), (), stem, gap, "", not answer[:1].isdigit(), sentence)
+
+
+def _tail(words: list[str]) -> str:
+    tail = words[-min(TAIL, max(1, len(words) // 3)) :]
+    while len(tail) > 1 and tail[0].lower() in ARTICLES:
+        tail = tail[1:]
+    return " ".join(tail)

@@ -1,0 +1,64 @@
+"""An English question inside of a sentence: "Where is the Archive located?" is "where the Archive is located"."""
+
+import re
+
+from apollod.curation.lessons.english_verbs import BASES, BE, MODALS, PASTS, third
+
+_ASKS = re.compile(
+    r"(?:(?:at|by|for|from|in|of|on|to|under|with|until|since)\s)?(?:who|whom|whose|what|which|when|where|why|how)\b",
+    re.I,
+)
+_AUXILIARIES = BE | MODALS | {"does", "do", "did", "has", "have", "had"}
+_PARTICIPLES = frozenset(
+    "born made built held known found written sung spoken drawn sold won led taught worn run set based".split()
+)
+_PREPOSITIONS = frozenset("from in on at by to of for with about like under".split())
+_WORD_MAX = 40
+_KIND = 5
+"""words of what is asked for: "how many of the old legs" """
+
+
+def clause_of(question: str) -> str:
+    """The question as a clause, or empty where no rule fits. It is in one sentence, and in English."""
+    text = question.strip().rstrip("?").strip()
+    if not _ASKS.match(text) or re.search(r"[.!?;:\n]", text) or len(words := text.split()) > _WORD_MAX:
+        return ""
+    words[0] = words[0].lower()
+    at = next((at for at, word in enumerate(words[1 : _KIND + 2], 1) if word in _AUXILIARIES), 0)
+    if not at:
+        return " ".join(words)  # "who owns the mill"
+    asked, auxiliary, rest = words[:at], words[at], words[at + 1 :]
+    if not rest:
+        return ""
+    if auxiliary in BE:
+        return _joined(asked, *_around_be(auxiliary, rest))
+    stop = next((at for at, word in enumerate(rest[1:], 1) if word in BASES), 0)
+    if not stop:
+        return ""
+    return _joined(asked, rest[:stop], _verb(auxiliary, rest[stop]), rest[stop + 1 :])
+
+
+def _around_be(be: str, rest: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Subject, verb, and what follows it."""
+    begin = len(rest)
+    if begin > 1 and rest[-1] in _PREPOSITIONS:
+        begin -= 2 if begin > 2 and rest[-2].islower() else 1  # "famous for"
+    elif begin > 1 and (rest[-1] in _PARTICIPLES or (rest[-1].endswith("ed") and rest[-1].islower())):
+        begin -= 1
+    return rest[:begin], [be], rest[begin:]
+
+
+def _verb(auxiliary: str, base: str) -> list[str]:
+    match auxiliary:
+        case "does":
+            return [third(base)]
+        case "did":
+            return [PASTS[base]]
+        case "do":
+            return [base]
+        case _:
+            return [auxiliary, base]
+
+
+def _joined(*parts: list[str]) -> str:
+    return " ".join(word for part in parts for word in part)

@@ -1,0 +1,43 @@
+"""What an answer that was given as a sentence says to its question, in few words."""
+
+import re
+
+from apollod.curation.lessons.matching import ARTICLES, holds
+from apollod.curation.lessons.near_copies import content_of
+
+SPAN = 8
+"""words of what is new in a sentence; more stay a sentence"""
+_EDGES = ARTICLES | frozenset(
+    "is are was were be been being has have had does do did of in on at by to for from with as and or that which it "
+    "its this there he she they i you we called named known can should must will would located about used now "
+    "currently ist sind war liegt steht heißt lautet in im am an auf von bei mit es gehört est était sont se trouve "
+    "à au en dans de du des es son está era se encuentra del y et und".split()
+)
+_SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s+(?=[A-Z0-9])")
+_ASKS_YES = re.compile(
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|must|may|might)\b", re.I
+)
+_YES = re.compile(r"\W*(yes|no)\b", re.I)
+
+
+def short_answer(question: str, answer: str) -> str:
+    """The part of an answer that a right one has to say: of a sentence, what its question does not say already.
+
+    "Who owns the mill?", "The mill is owned by Ada Penn.": "Ada Penn". Others stay, without what ends them."""
+    if (yes := _YES.match(answer)) and _ASKS_YES.match(question.strip()):
+        return yes[1].capitalize()
+    whole = answer.strip().rstrip(".!。！").rstrip() or answer.strip()
+    first = _SENTENCE.split(whole)[0].rstrip(".!。！")
+    words = first.split()
+    if "\n" in whole or not any(_bare(word) in _EDGES for word in words[1:]):
+        return whole
+    known = content_of(question)
+    new = [at for at, word in enumerate(words) if _bare(word) not in _EDGES and not content_of(word) <= known]
+    if not new or new[-1] - new[0] >= SPAN:
+        return whole
+    short = " ".join(words[new[0] : new[-1] + 1]).strip(" ,;:\"“”'")
+    return whole if holds(question, short) else short
+
+
+def _bare(word: str) -> str:
+    return word.lower().strip(",;:.\"“”'")

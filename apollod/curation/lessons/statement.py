@@ -1,0 +1,78 @@
+"""An English statement taken apart: who or what, verb, and what is said of it."""
+
+import re
+from typing import NamedTuple
+
+from apollod.curation.lessons.english_verbs import BE, FORMS, MODALS, Verb
+
+WORDS_MAX, _SUBJECT_MAX = 60, 14
+_SMALL = frozenset(
+    "the a an my our your his her its their this that these those all every each no some most many we you they he "
+    "she it".split()
+)
+_PARTICIPLE = re.compile(r"\w+(?:ed|en)|made|built|held|sold|led|run|known|sung|won|found")
+_NOUN_BEFORE = frozenset("of the a an for his her its their my our your in".split())
+_ORDERS = frozenset("always please do don't never let let's use make write answer speak say".split())
+_CONTRACTED = ((r"\b([Cc])an(?:no|['’])t\b", r"\1an not"), (r"\b([Ww])on['’]t\b", r"\1ill not"), (r"n['’]t\b", " not"))
+
+
+class Clause(NamedTuple):
+    """`base`: "be" for all forms of it. `do`: what asks with the base form, does, do or did; of "is" and "can" they
+    themselves."""
+
+    subject: str
+    verb: str
+    base: str
+    do: str
+    rest: str
+
+
+def clause_in(sentence: str) -> Clause | None:
+    """The clause of a sentence without its full stop; None where no verb is known."""
+    for contracted, written in _CONTRACTED:
+        sentence = re.sub(contracted, written, sentence)
+    words = sentence.split()
+    if not 2 < len(words) <= WORDS_MAX or words[0].lower() in _ORDERS:
+        return None
+    words, behind = _fronted(words)
+    if (at := _verb_at(words)) is None:
+        return None
+    subject = " ".join([words[0].lower() if words[0].lower() in _SMALL else words[0], *words[1:at]])
+    if subject.endswith(","):  # "Quillon, made by Marlow"
+        return Clause(subject[:-1] + behind, "is", "be", "is", " ".join(words[at:]))
+    base, do = _known(words[at])
+    return Clause(subject + behind, words[at], base, do, " ".join(words[at + 1 :]))
+
+
+def _fronted(words: list[str]) -> tuple[list[str], str]:
+    """ "In Joensuu, the language is Finnish": the language in Joensuu is Finnish."""
+    if words[0] in ("In", "At", "On"):
+        for at, word in enumerate(words[:6]):
+            if word.endswith(",") and len(words) > at + 3:
+                return words[at + 1 :], " ".join(["", words[0].lower(), *words[1:at], word.rstrip(",")])
+    return words, ""
+
+
+def _verb_at(words: list[str]) -> int | None:
+    """The first verb, but "is" where that follows a participle or a noun that looks like one."""
+    places = [at for at in range(1, min(len(words), _SUBJECT_MAX)) if _is_verb(words[at], words[at - 1])]
+    if not places:
+        return None
+    first = places[0]
+    of_subject = _PARTICIPLE.fullmatch(words[first]) or FORMS.get(words[first], Verb("", "")).do == "do"
+    for at in places[1:] if of_subject or words[first - 1] in _NOUN_BEFORE else ():
+        if words[at] in BE and not words[at - 1].endswith((",", "and", "which", "that", "who")):
+            return at
+    return first
+
+
+def _is_verb(word: str, before: str) -> bool:
+    if word == "am":  # "3 am"
+        return before == "I"
+    return word in BE or word in MODALS or word in FORMS
+
+
+def _known(verb: str) -> Verb:
+    if verb in BE:
+        return Verb("be", verb)
+    return Verb(verb, verb) if verb in MODALS else FORMS[verb]

@@ -17,11 +17,11 @@ ONCE = "APOLLOD_FAILPOINT_ONCE"
 
 EFFECTS = (
     "AnswerScenario", "AskJudge", "AskLesson", "AttachTrainer", "CancelDream", "CompareWeights", "DropScore",
-    "EncodeExamples", "EndSearch", "Exit", "ImagineScenario", "JudgeDream", "KeepBase", "MeasureQuality",
-    "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback", "PrepareLesson", "ProbeTrainer", "RefreshEngine",
-    "RemoveCheckpoint", "ReplayWindow", "Restore", "ResumeEngine", "RunHook", "RunStep", "ScoreExample",
-    "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm", "TestScenario",
-    "WordLesson", "WriteCheckpoint",
+    "EncodeAnchors", "EncodeExamples", "EndSearch", "Exit", "FreezeAnchor", "ImagineScenario", "JudgeDream", "KeepBase",
+    "MeasureQuality", "ObserveCheckpoint", "PauseEngine", "PlanForget", "PlanRollback", "PrepareLesson", "ProbeTrainer",
+    "RefreshEngine", "RemoveCheckpoint", "ReplayWindow", "Restore", "ResumeEngine", "RunHook", "RunStep",
+    "ScoreExample", "ScoreFollowUp", "ScoreProbe", "SpawnEngine", "SpawnTrainer", "StopChild", "TellAlarm",
+    "TestScenario", "WordLesson", "WriteCheckpoint",
 )  # fmt: skip
 
 POINTS: dict[str, str] = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from apollod.core.holding.missing import lacking
 from apollod.core.quality.looking import due
 from apollod.core.review.events import BY_EVIDENCE
 from apollod.core.state import State
@@ -40,6 +41,8 @@ class Activity(StrEnum):
     SECOND_SCORING = "second scoring"
     """the same of what was learned meanwhile, by weights that have it: those of an engine that was started again do
     not, until a trainer has brought them to the last step"""
+    FREEZING = "freezing"
+    """the engine is asked what the model says now, which steps hold from then on"""
     FOLLOW_UPS = "follow-ups"
     """the engine is asked what a person's next words say of an answer; nothing waits for that"""
     FORGETTING = "forgetting"
@@ -256,6 +259,7 @@ NO_JUDGE = Obstacle("no judge", _no_judge)
 JUDGE_WAITS_FOR_ENGINE = Obstacle("judge waits for engine", _judge_waits_for_engine)
 ALARM = Obstacle("alarm", _alarm)
 LOOK_DUE = Obstacle("look due", _look_due)
+ANCHORS = Obstacle("anchors", lacking)
 INCIDENT = Obstacle("incident", _incident)
 FORGETTING = Obstacle("forgetting", _forgetting)
 HOURS = Obstacle("hours", _hours)
@@ -268,6 +272,7 @@ _AT_REST = (STEP, CHECKPOINT, COMPARISON, ROLLBACK_WANTED, ROLLBACK)
 WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     Activity.STEP: (
         STOPPING, HALTED, PAUSED, ALARM, DAY, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP, LOOK_DUE,
+        ANCHORS,
     ),
     Activity.CHECKPOINT: (
         STOPPING, HALTED, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, COMPARISON, CHECKPOINT,
@@ -291,6 +296,7 @@ WAITS_FOR: Mapping[Activity, tuple[Obstacle, ...]] = {
     ),  # without a trainer: an engine that was started again does not have the last step
     Activity.SCORING: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.SECOND_SCORING: (STOPPING, NO_ENGINE, NO_TRAINER, FENCE, ROLLBACK_WANTED, ROLLBACK, LEARNING),
+    Activity.FREEZING: (STOPPING, HALTED, NO_ENGINE, NO_TRAINER, FENCE, STEP, ROLLBACK_WANTED, ROLLBACK),
     Activity.FOLLOW_UPS: (STOPPING, NO_ENGINE, FENCE, ROLLBACK_WANTED, ROLLBACK),
     Activity.FORGETTING: (
         STOPPING, HALTED, PAUSED, INCIDENT, HOURS, ROLLBACK_WANTED, ROLLBACK, NO_TRAINER, FENCE, ALIGNMENT, STEP,

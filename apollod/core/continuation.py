@@ -19,6 +19,7 @@ from apollod.core.children.state import ChildrenState
 from apollod.core.dreams.continuing import DreamNotes, carried_dreams
 from apollod.core.followups.state import FollowUpsState
 from apollod.core.forgetting.state import ForgettingState
+from apollod.core.holding.anchor_notes import AnchorNotes, carried_holding
 from apollod.core.intake.state import Kin, Queue, Waiting
 from apollod.core.judging.state import JudgingState
 from apollod.core.lessons.lesson_notes import LessonNotes, carried_lessons
@@ -59,6 +60,7 @@ class Notes:
         self._scored: dict[str, Dated] = {}
         self.dreams = DreamNotes()
         self.lessons = LessonNotes()
+        self.anchors = AnchorNotes()
         self.quality = QualityNotes()
 
     def see(self, recorded: ev.Recorded) -> None:
@@ -66,6 +68,7 @@ class Notes:
         event, dated = recorded.event, (recorded.at_ns, recorded.event)
         self.dreams.see(recorded)
         self.lessons.see(recorded)
+        self.anchors.see(recorded)
         self.quality.see(recorded)
         match event:
             case ev.CheckpointCommitted(path=path):
@@ -186,6 +189,7 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield from notes.dreams.taken_over(state.dreams, at_ns)
     yield from notes.lessons.taken_over(state.lessons, at_ns)
+    yield from notes.anchors.taken_over(state.holding)
     yield from notes.quality.taken_over(state.quality)
     yield at_ns, _totals(state)
 
@@ -272,7 +276,7 @@ def carried_state(state: State) -> State:
             direct=_without_kin(intake.direct), bulk=_without_kin(intake.bulk),
         ),
         review=ReviewState(held=state.review.held, approved=_approved(state)), dreams=carried_dreams(state.dreams),
-        lessons=carried_lessons(state.lessons),
+        lessons=carried_lessons(state.lessons), holding=carried_holding(state.holding),
         judging=JudgingState(waiting=state.judging.waiting, written=state.judging.written),
         training=replace(state.training, unlearned=0, recent=[]),
         recovery=replace(recovery, learned_with=None, ran_on={}, products="bf16", begun=None, since_ns=0),

@@ -18,6 +18,7 @@ from apollod.core.dreams import policy as dreams
 from apollod.core.feedback import policy as feedback
 from apollod.core.followups import policy as followups
 from apollod.core.forgetting import policy as forgetting
+from apollod.core.holding import policy as holding
 from apollod.core.intake import policy as intake
 from apollod.core.judging import policy as judging
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -35,7 +36,7 @@ from apollod.core.training import policy as training
 
 SUBJECTS = (
     daemon, children, intake, review, bootstrap, judging, feedback, recovery, training, checkpoints, rollback,
-    publishing, alignment, schedule, scoring, followups, dreams, lessons, quality, forgetting,
+    publishing, alignment, schedule, scoring, followups, dreams, lessons, quality, forgetting, holding,
 )  # fmt: skip
 """In this order they answer the same input: a child's end before what follows from it."""
 
@@ -78,6 +79,7 @@ def _advance(state: State, now_ns: int) -> Outcome:
         first += checkpoints.run_hook(state)
         first += telling.tell(state, now_ns)
         first += incidents.replay(state, now_ns)
+        first += holding.freeze(state, now_ns)
     begun = next((outcome for subject in BEGINNINGS if (outcome := subject.advance(state, now_ns))), nothing())
     outcome = Outcome([], first).then(begun)
     if begun.events and state.daemon.stopping:

@@ -11,6 +11,7 @@ from apollod.core.daemon.effects import *
 from apollod.core.dreams.effects import *
 from apollod.core.followups.effects import *
 from apollod.core.forgetting.effects import *
+from apollod.core.holding.effects import *
 from apollod.core.intake.effects import *
 from apollod.core.judging.effects import *
 from apollod.core.kernel.effect import Effect as Effect

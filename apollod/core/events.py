@@ -13,6 +13,7 @@ from apollod.core.dreams.events import *
 from apollod.core.feedback.events import *
 from apollod.core.followups.events import *
 from apollod.core.forgetting.events import *
+from apollod.core.holding.events import *
 from apollod.core.intake.events import *
 from apollod.core.judging.events import *
 from apollod.core.kernel.event import Event as Event

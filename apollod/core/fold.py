@@ -17,6 +17,7 @@ from apollod.core.dreams.fold import FOLDS as DREAMS
 from apollod.core.feedback.fold import FOLDS as FEEDBACK
 from apollod.core.followups.fold import FOLDS as FOLLOW_UPS
 from apollod.core.forgetting.fold import FOLDS as FORGETTING
+from apollod.core.holding.fold import FOLDS as HOLDING
 from apollod.core.intake.fold import FOLDS as INTAKE
 from apollod.core.judging.fold import FOLDS as JUDGING
 from apollod.core.lessons.fold import FOLDS as LESSONS
@@ -47,6 +48,7 @@ SLICES = {
     "lessons": LESSONS,
     "quality": QUALITY,
     "forgetting": FORGETTING,
+    "holding": HOLDING,
     "checkpoints": CHECKPOINTS,
     "rollback": ROLLBACK,
     "children": CHILDREN,

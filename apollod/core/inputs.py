@@ -13,6 +13,7 @@ from apollod.core.dreams.inputs import *
 from apollod.core.feedback.inputs import *
 from apollod.core.followups.inputs import *
 from apollod.core.forgetting.inputs import *
+from apollod.core.holding.inputs import *
 from apollod.core.intake.inputs import *
 from apollod.core.judging.inputs import *
 from apollod.core.kernel.input import Advance as Advance

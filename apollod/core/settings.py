@@ -319,7 +319,10 @@ class LessonSettings(msgspec.Struct, frozen=True):
     """How lessons are taught, and what is held while steps are made."""
 
     hold: NotNegativeFloat = 1.0
+    """how much each step, whatever it learns, minds what the model said before: weight of the mean divergence (KL, nats
+    a token) from its frozen answers to a few prompts; 0: nothing is held"""
     hold_cost: NotNegativeFloat = 0.3
+    """share of a step's tokens that those answers may have; one is held however short the step is"""
     direct: bool = True
     """what is given directly (`ctl train`, tier `direct`, corrections, the judge's better answers) becomes a lesson
     where it is a question and an answer; false: it is learned once, as an example"""

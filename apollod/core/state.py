@@ -15,6 +15,7 @@ from apollod.core.dreams.state import DreamsState
 from apollod.core.feedback.state import FeedbackState
 from apollod.core.followups.state import FollowUpsState
 from apollod.core.forgetting.state import ForgettingState
+from apollod.core.holding.state import HoldingState
 from apollod.core.intake.state import IntakeState
 from apollod.core.judging.state import JudgingState
 from apollod.core.lessons.state import LessonsState
@@ -47,6 +48,7 @@ class State(msgspec.Struct):
     lessons: LessonsState = msgspec.field(default_factory=LessonsState)
     feedback: FeedbackState = msgspec.field(default_factory=FeedbackState)
     forgetting: ForgettingState = msgspec.field(default_factory=ForgettingState)
+    holding: HoldingState = msgspec.field(default_factory=HoldingState)
     recovery: RecoveryState = msgspec.field(default_factory=RecoveryState)
     checkpoints: CheckpointsState = msgspec.field(default_factory=CheckpointsState)
     rollback: RollbackState = msgspec.field(default_factory=RollbackState)

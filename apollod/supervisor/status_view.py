@@ -14,6 +14,8 @@ from apollod.core.children.state import Child, ChildrenState
 from apollod.core.dreams import prospect
 from apollod.core.followups.calibration import counts_of
 from apollod.core.followups.policy import unused
+from apollod.core.holding.choice import drift_of
+from apollod.core.holding.missing import missing
 from apollod.core.judging.agreement import agreement, distrust
 from apollod.core.quality.day import stops
 from apollod.core.quality.last_look import last_look
@@ -23,7 +25,6 @@ from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
 from apollod.supervisor.bootstrapping import ReadSoFar
-from apollod.supervisor.lessons.lesson_view import lessons_status
 from apollod.wire import status as st
 
 
@@ -74,6 +75,7 @@ def status_view(
         base=_base(state),
         judge=_judge(state),
         follow_ups=_follow_ups(state),
+        holding=_holding(state),
         journal=journal,
         growth=growth,
         quality=_quality(state),
@@ -81,7 +83,6 @@ def status_view(
         schedule=_schedule(state),
         bootstrap=_bootstrap(state, progress.read),
         dreams=_dreams(state, now_ns),
-        lessons=lessons_status(state),
         uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
         activities=dict(activities or {}),
     )
@@ -359,6 +360,17 @@ def _judge(state: State) -> st.Judge:
         reason=own.error or doubt or blocked(Activity.JUDGING, state),
         agreement=_rounded(found.figure), low=_rounded(low), high=_rounded(high), good=found.of_good, bad=found.of_bad,
         waiting=len(own.waiting), asked=len(own.open), verdicts=own.verdicts, failures=own.failures,
+    )  # fmt: skip
+
+
+def _holding(state: State) -> st.Holding:
+    own, settings = state.holding, state.daemon.settings
+    if settings is None or not settings.lessons.hold:
+        return st.Holding()
+    measured = any(one.moved is not None for one in own.anchors.values())
+    return st.Holding(
+        hold=settings.lessons.hold, anchors=sum(1 for one in own.anchors.values() if one.digest),
+        missing=sum(1 for _ in missing(state)), moved=round(drift_of(own), 6) if measured else None, reason=own.error,
     )  # fmt: skip
 
 

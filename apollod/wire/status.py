@@ -246,6 +246,21 @@ class FollowUps(msgspec.Struct, frozen=True, kw_only=True):
     """follow-ups about which it was not asked yet"""
 
 
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """What steps keep of what the model said before they were made."""
+
+    hold: float = 0.0
+    """as in [lessons]; 0: nothing is held"""
+    anchors: int = 0
+    """answers that can be held"""
+    missing: int = 0
+    """that are still to be frozen"""
+    moved: float | None = None
+    """how far the model is from them, nats a token, as each was measured last; null: none was yet"""
+    reason: str = ""
+    """why none could be frozen when it was tried last; empty when all is well"""
+
+
 class Judge(msgspec.Struct, frozen=True, kw_only=True):
     """Who judges examples before they are learned, and whether that counts."""
 
@@ -299,30 +314,6 @@ class Dreams(msgspec.Struct, frozen=True, kw_only=True):
     """of dreams among the last 200 examples that were learned; null: none was learned since there are patterns"""
     error: str = ""
     """why the last call had no usable answer; empty after one that had"""
-
-
-class Lessons(msgspec.Struct, frozen=True, kw_only=True):
-    """What is taught until it is known: lessons by their state."""
-
-    waiting: int = 0
-    """their turn has not come"""
-    practising: int = 0
-    known: int = 0
-    fading: int = 0
-    """were known, and wait for their turn"""
-    replaced: int = 0
-    """another one has another answer to the same question"""
-    given_up: int = 0
-    lesson: str = ""
-    """under way; empty: none is"""
-    stage: str = ""
-    """what it waits for"""
-    reason: str = ""
-    """why nothing is asked or prepared for a lesson now; empty where it may be"""
-    error: str = ""
-    """why the last call had no usable answer; empty after one that had"""
-    due_at: float | None = None
-    """Unix time at which a known one is asked again; null: at none"""
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -517,6 +508,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     base: Base = Base()
     judge: Judge = Judge()
     follow_ups: FollowUps = FollowUps()
+    holding: Holding = Holding()
     journal: Journal
     growth: Growth | None = None
     """null while the journal is younger than ten minutes"""
@@ -528,7 +520,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: Bootstrap | None = None
     """null: there was none"""
     dreams: Dreams = Dreams()
-    lessons: Lessons = Lessons()
     uptime_s: float
     processor: str = ""
     """kind of CPU, by which kernels are chosen: amx_bf16, avx512_bf16, avx512, avx2, arm_bf16, arm, other; empty in a

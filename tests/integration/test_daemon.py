@@ -59,6 +59,21 @@ def served_version(daemon: Daemon) -> str:
         return str(answer.headers["X-Apollod-Weights-Version"])
 
 
+def test_every_step_holds_what_the_model_said_before_the_first_one(running):
+    """Steps of a file are among those that `submit --checkpoint` and a replay of this daemon run again."""
+    held = running.query(
+        "SELECT body ->> '$.held', body ->> '$.hold' FROM events WHERE kind = 'step.started' ORDER BY seq"
+    )
+    assert held and all(json.loads(anchors) and weight == 1.0 for anchors, weight in held)
+    found = running.wait(lambda s: not s["holding"]["missing"] and not s["queue"]["pending"], "all anchors", 300)[
+        "holding"
+    ]
+    assert found["anchors"] >= 60 and found["moved"] is not None, "a random model may say what cannot be found again"
+    sorts = dict(running.query("SELECT sort, count(*) FROM anchors WHERE retired IS NULL GROUP BY sort"))
+    assert min(sorts["general"], sorts["neighbour"]) > 20
+    assert running.query("SELECT max(steps) FROM anchors") > [(0,)]
+
+
 def test_after_a_rollback_the_served_model_has_forgotten(running):
     """More of rollbacks in test_rollback and tests/crash; here is what those do not see: what is served."""
     before = running.status()

@@ -14,8 +14,6 @@ from support.journals import STORY, TAKEN_BACK, A, B, D, dream_of, write
 
 from apollod.adapters.journal.journal_reader import query
 from apollod.core import events as ev
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.wording import Given, Worded, Wording
 from apollod.core.settings import PatternSettings
 
 ROOT = Path(__file__).parents[2]
@@ -37,25 +35,23 @@ DECIDED: list[ev.Event] = [
 ]
 DECIDED += [SCORED, msgspec.structs.replace(SCORED, example=D)]
 DECIDED += [ev.FollowUpScored(A, "s2", 1.5, 0.5, True, 0)]
+ANCHORS: list[ev.Event] = [
+    *(
+        ev.AnchorFrozen(
+            name, msgspec.Raw(b'{"messages":[{"role":"user","content":"Why?"},{"role":"assistant","content":"So."}]}'),
+            "t", "general", f"shipped:{n}", weights_version=0,
+        )
+        for n, name in enumerate(("a1", "a2"), 1)
+    ),
+    ev.AnchorEncoded("a1", tokens=12, targets=4, digest="d"),
+    ev.AnchorsRetired(("a2",), "it is too long"),
+]  # fmt: skip
 DREAMT: list[ev.Event] = [
     ev.PatternAdded(PatternSettings("ask", "Ask first.", held_out=1), "config"),
     ev.DreamRequested("d7", "ask", "practice"),
     ev.DreamFailed("d7", "imagining", 1, "nonsense", "this is prose"),
     ev.DreamTested("d7", "ask", "bare", True, "Shall I?", "judge"),
     ev.DreamAbandoned("d7", "nobody answers"),
-]
-WORDED = Worded(
-    "Where?", "there", "where", (Wording("So, where?", "there", "f1"),), (Wording("Where is it?", "there", "f2"),)
-)
-TAUGHT: list[ev.Event] = [
-    ev.LessonGiven("L1", Given("It is there."), "me"),
-    ev.LessonBegun("L1", Stage.WORDING, "given"),
-    ev.LessonWorded("L1", "Fact: it is there.", WORDED),
-    ev.LessonAsked("L1", Stage.BASELINE, "bare", 1, (ev.Said(0, "Here.", False),), 0),
-    ev.LessonAsked("L1", Stage.TOLD, "told", 1, (ev.Said(0, "There.", True),), 0),
-    ev.LessonPractised("L1", 0, A, 1),
-    ev.LessonAsked("L1", Stage.TESTING, "bare", 2, (ev.Said(0, "There.", True), ev.Said(0, "There!", True, True)), 1),
-    ev.LessonGivenUp("L1", "apollod", "no more", {"bare": (0, 1), "told": (1, 1)}, (1, 1), 1, 0.01, 2.0),
 ]
 METADATA = yaml.safe_load((ROOT / "contrib/datasette/metadata.yaml").read_text())["databases"]["journal"]
 
@@ -65,7 +61,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blocked = ev.SourceBlocked(path="/in/b", reason="it is a link", hint="copy it", mode="inbox", place="/in")
     signal = ev.SignalFlagged("s1", "correction", "correction", 0.8, A, "src", 2, "s", ("u1", "u2"), "use pnpm", "k")
     asked = ev.BootstrapRequested(path="/old", by="p", models=("*",))
-    story = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *TAUGHT, blocked, signal, asked]
+    story = [*STORY, *TAKEN_BACK, *DECIDED, *DREAMT, *ANCHORS, blocked, signal, asked]
     return dream_of(write(tmp_path_factory.mktemp("docs") / "journal.db", story), A)
 
 
@@ -144,39 +140,25 @@ def test_datasette_knows_tables_that_exist(path: Path) -> None:
     assert not set(METADATA["queries"]) & (set(columns(path, "table")) | set(columns(path, "view")))
 
 
+def test_an_anchor_is_told_with_the_steps_that_held_it_and_stand(tmp_path: Path) -> None:
+    """Step 3 was taken back, step 2 wrote nothing."""
+    story = list(ANCHORS)
+    for step, moved in ((1, (0.25, 0.5)), (2, ()), (3, (7.0, 7.0)), (4, (0.125, 0.75))):
+        begun = next(e for e in STORY if isinstance(e, ev.StepStarted))
+        done = next(e for e in STORY if isinstance(e, ev.StepCompleted))
+        story += [
+            msgspec.structs.replace(begun, step=step, held=("a1", "a2"), hold=1.0),
+            msgspec.structs.replace(done, step=step, applied=bool(moved), held=moved),
+        ]
+    back = next(e for e in TAKEN_BACK if isinstance(e, ev.RollbackStarted))
+    journal = write(tmp_path / "journal.db", [*story, msgspec.structs.replace(back, undone=(3,))])
+    sql = "SELECT anchor, tokens, steps, last_step, moved, moved_max, retired FROM anchors ORDER BY anchor"
+    assert query(journal, sql).rows == [
+        ("a1", 12, 2, 4, 0.125, 0.25, None), ("a2", None, 2, 4, 0.75, 0.75, "it is too long"),
+    ]  # fmt: skip
+
+
 def test_of_two_ratings_of_an_answer_the_last_one_holds(path: Path) -> None:
     assert query(path, "SELECT response, rating, holds, correction, answer FROM feedback ORDER BY seq").rows == [
         ("chatcmpl-1", "good", 0, None, None), ("chatcmpl-1", "bad", 1, "so", "thus"),
     ]  # fmt: skip
-
-
-def test_a_lesson_is_told_with_its_figures_and_its_answers(path: Path) -> None:
-    answer = query(path, "SELECT * FROM lessons")
-    (row,) = (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
-    assert (row["lesson"], row["state"], row["reason"], row["question"]) == ("L1", "given up", "no more", "Where?")
-    figures = "bare_before, bare_before_of, told_before, told_before_of, bare_after, bare_after_of, steps, drift"
-    assert query(path, f"SELECT {figures} FROM lessons").rows == [(0, 1, 1, 1, 1, 1, 1, 0.01)]
-    asked = "SELECT stage, practice, prompt, answer, passed FROM lesson_answers ORDER BY seq, answer"
-    assert query(path, asked).rows == [
-        ("baseline", 0, "Where is it?", "Here.", 0), ("told", 0, "Where is it?", "There.", 1),
-        ("testing", 1, "So, where?", "There!", 1), ("testing", 0, "Where is it?", "There.", 1),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("more", "state"),
-    [
-        ([], "given up"), ([ev.LessonRequested("L1", "me")], "waiting"),
-        ([ev.LessonBegun("L1", Stage.TESTING, "requested")], "practising"),
-        ([ev.LessonKnown("L1", 1, {}, (1, 1), 1, 0.0, 1.0, "p"), ev.LessonBegun("L1", Stage.AGAIN, "again")], "known"),
-        ([ev.LessonFading("L1", "it failed")], "fading"), ([ev.LessonReplaced("L1", "L2")], "replaced"),
-        ([ev.LessonCarried("L1", "fading", steps=7), ev.LessonPractised("L1", 0, A, 9)], "fading"),
-    ],
-)  # fmt: skip
-def test_the_state_of_a_lesson_in_the_view_is_that_of_the_fold(
-    tmp_path: Path, more: list[ev.Event], state: str
-) -> None:
-    journal = write(tmp_path / "journal.db", [*TAUGHT, *more])
-    assert query(journal, "SELECT state, steps, replaced_by FROM lessons").rows == [
-        (state, 8 if state == "fading" and len(more) > 1 else 1, "L2" if state == "replaced" else None)
-    ]

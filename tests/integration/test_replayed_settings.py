@@ -18,6 +18,7 @@ from apollod.adapters.ipc import offline_trainer
 from apollod.adapters.journal import blobs
 from apollod.cli.main import main
 from apollod.core import events as ev
+from apollod.errors import JournalError
 from apollod.trainer.objectives.encoding import load_tokenizer, tokenise
 from apollod.wire import messages as m
 from apollod.wire.records import Record, decode_record
@@ -172,3 +173,44 @@ def test_steps_that_learned_from_a_teacher_are_replayed_from_its_file(
     assert main(["replay", "--journal", str(journal)]) == 1
     said = capsys.readouterr().err
     assert f"its teacher {accepted.teacher} is not there" in said and "step 3 cannot be run again" in said
+
+
+def test_steps_are_replayed_with_what_they_held_retired_or_not(
+    trainer: Trainer, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also without an example: the step after it holds the same. Without the anchor's file nothing is run again."""
+    settings = m.OptimizerSettings(rank=16, seed=7)
+    memory, directory = Memory.of(tiny_model), tmp_path / "blobs"
+    events: list[ev.Event] = [started(tiny_model, settings), bound_event(trainer.attach(memory, settings, m.Bound))]
+    tokenizer = load_tokenizer(str(tiny_model))
+    first, second, said = list(EXAMPLES.values())[:3]
+    tokens = tokenise(tokenizer, decode_record(said.canonical), 1000)
+    answer = [token for token, learned in zip(tokens.ids, tokens.mask, strict=True) if learned]
+    teacher = blobs.keep(directory, write_teacher(made_up(answer, len(tokenizer), k=16, seed=3)))
+    frozen = ev.AnchorFrozen("a1", msgspec.Raw(said.canonical), teacher, "general", "shipped:1")
+    journal = write_journal(tmp_path / "journal.db", [*events, frozen])
+    (asked,) = blobs.anchors_of(journal, ["a1"])
+    (encoded,) = trainer.ask(m.Encode([("a1", asked.record)]), m.EncodeDone).results
+    events += [frozen, ev.AnchorEncoded("a1", encoded.tokens, encoded.targets, encoded.digest)]
+    anchor = m.StepExample("a1", asked.record, encoded.digest)
+    for number, record in enumerate((first, second), 1):
+        (found,) = trainer.ask(m.Encode([(record.id, record.canonical)]), m.EncodeDone).results
+        step = m.Step(number, [m.StepExample(record.id, record.canonical, found.digest)], LR, held=[anchor], hold=0.5)
+        done = trainer.ask(step, m.StepDone)
+        assert len(done.held) == 1
+        begun = ev.StepStarted(number, number - 1, record.id, found.digest, LR, 1, held=("a1",), hold=0.5)
+        result = msgspec.structs.replace(completed(done, number, number - 1, record.id, LR), held=done.held)
+        events += [ev.ExampleAccepted(record.id, msgspec.Raw(record.canonical), "s", number), begun, result]
+    events.append(ev.AnchorsRetired(("a1",), "a test"))
+    journal = write_journal(tmp_path / "whole.db", events)
+    assert [one.digest for one in blobs.anchors_of(journal, ["a1"])] == [encoded.digest]
+    code, told = replay(capsys, journal)
+    assert (code, told["verified"], told["steps"], told["fingerprint"]) == (0, True, 2, done.fingerprint)
+    unheld = [msgspec.structs.replace(e, held=()) if isinstance(e, ev.StepStarted) else e for e in events]
+    code, told = replay(capsys, write_journal(tmp_path / "unheld.db", unheld))
+    assert (code, told["first_divergence"]["step"]) == (1, 1)
+    (directory / teacher).unlink()
+    assert main(["replay", "--journal", str(journal)]) == 1
+    assert f"its teacher {teacher} is not there" in capsys.readouterr().err
+    with pytest.raises(JournalError, match="holds no anchor a2"):
+        blobs.anchors_of(journal, ["a1", "a2"])

@@ -98,6 +98,14 @@ def test_status_counts_what_is_trained(daemon: Daemon) -> None:
     assert (status["optimizer"]["lr"], status["optimizer"]["lr_direct"]) == (1e-3, 2e-4)
 
 
+def test_an_engine_that_cannot_say_what_it_thinks_lets_steps_run_and_status_says_so(daemon: Daemon) -> None:
+    holding = daemon.status()["holding"]
+    assert (holding["hold"], holding["anchors"], holding["moved"]) == (1.0, 0, None) and "501" in holding["reason"]
+    assert "holding     nothing: " in daemon.ctl("status").stdout
+    assert [one.gives_up for one in facts(daemon, ev.AnchorFailed)] == ["all"]
+    assert not any(step.held for step in facts(daemon, ev.StepStarted))
+
+
 def test_an_example_that_needs_too_much_memory_is_held_and_the_daemon_goes_on(daemon: Daemon) -> None:
     """The limit is set from outside on the trainer's address space."""
     before = daemon.status()

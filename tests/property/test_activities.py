@@ -85,6 +85,7 @@ def with_obstacle(name: str) -> State:
             nightly="02:00-05:00" if name in ("day", "hours") else "",
             publish="fenced" if name == "fence" else "hogwild",
             align_every=int(name in ("alignment", "comparison", "difference")),
+            hold=float(name == "anchors"),
         )
     )
     if name == "judge waits for engine":
@@ -104,6 +105,12 @@ def with_obstacle(name: str) -> State:
     if name == "no engine" or name == "no trainer" or name == "recovery":
         world.start()
         world.settle()
+        return world.state
+    if name == "anchors":
+        world.start()
+        world.settle()
+        world.engine_up()
+        world.settle_until(fx.FreezeAnchor)
         return world.state
     world.up()
     world.lines("a", "b", "c")

@@ -28,7 +28,7 @@ Knowledge = Mapping[str, tuple[str, int]]
 
 
 def teaching(**changes: object) -> ev.Settings:
-    return msgspec.structs.replace(SETTINGS, lessons=msgspec.structs.replace(LessonSettings(), **changes))
+    return msgspec.structs.replace(SETTINGS, lessons=msgspec.structs.replace(LessonSettings(hold=0.0), **changes))
 
 
 def worded(given: Given) -> Worded:

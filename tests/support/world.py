@@ -10,7 +10,7 @@ written.
 import hashlib
 import math
 from collections import deque
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,28 +23,30 @@ from apollod.core.forgetting.plan import plan as forget_plan
 from apollod.core.inputs import Batch, Line
 from apollod.core.rollback.way_back import NotRead, way_back
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import CheckpointSettings, ProductsDtype, TrainerSettings
+from apollod.core.settings import CheckpointSettings, LessonSettings, ProductsDtype, TrainerSettings
 from apollod.core.state import State
 
 SETTINGS = ev.Settings(
     model_path="/m",
     trainer=TrainerSettings(lr=1.0, warmup=0.0, lr_direct=1e-4),
     checkpoint=CheckpointSettings(delay_s=600.0, keep=2, replay_max=1000),
+    lessons=LessonSettings(hold=0.0),
 )
+"""Nothing is held: tests of that say so."""
 
 
 def changed(settings: ev.Settings, **changes: Any) -> ev.Settings:
     """Some settings with others in it, whichever section they belong to."""
     replace = msgspec.structs.replace
-    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge", "quality", "signals"):
+    for section in ("trainer", "checkpoint", "review", "queue", "schedule", "judge", "quality", "signals", "lessons"):
         own = getattr(settings, section)
         mine = {name: changes.pop(name) for name in list(changes) if name in own.__struct_fields__}
         settings = replace(settings, **{section: replace(own, **mine)})
     return replace(settings, **changes)
 
 
-FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights | fx.ScoreExample
-ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample
+FOR_ENGINE = fx.PauseEngine | fx.ResumeEngine | fx.ScoreProbe | fx.CompareWeights | fx.ScoreExample | fx.FreezeAnchor
+ANSWERED_BY_US = fx.PauseEngine | fx.ScoreExample | fx.FreezeAnchor
 """also where the engine is gone: it is the supervisor that says so"""
 OF_SUPERVISOR = (
     fx.StopChild | fx.RemoveCheckpoint | fx.ObserveCheckpoint | fx.PlanRollback | fx.PlanForget | fx.RunHook | fx.Exit
@@ -117,6 +119,9 @@ class World:
         """the checkpoint that the model directory holds, and its weights"""
         self.undoable: dict[str, str] = {}
         """fingerprint -> optimizer of the states that the trainer can go back to in memory"""
+        self.anchors = ""
+        """unable: the engine cannot say what it thinks of tokens; busy: it does not answer; long: none can be
+        tokenised"""
         self.keeps_steps = False
         self.hooked: list[int] = []
         self.hook_is_busy = False
@@ -125,6 +130,8 @@ class World:
         self.refreshed: list[int] = []
         self.products: ProductsDtype = "bf16"
         """what this machine's processor multiplies bf16 matrices in"""
+        self.moved: dict[str, float] = {}
+        """divergence by anchor; 0.0 of the others"""
         self.losses: dict[str, float] = {}
         """by example; 1.0 for the others"""
         self.forgotten: list[tuple[int, str]] = []
@@ -175,6 +182,14 @@ class World:
             self._instant()
             out += self._run(effect)
         return out
+
+    def record(self, event: ev.Event) -> None:
+        """A fact that a decision would record, and what follows by itself."""
+        recorded = ev.Recorded(len(self.journal) + 1, self.now, event)
+        self.journal.append(recorded)
+        fold(self.state, recorded)
+        self._instant()
+        self.give(inp.Tick())
 
     def _with_former(self, rated: inp.Rated) -> inp.Rated:
         """As the loop asks the journal."""
@@ -241,6 +256,8 @@ class World:
                 self.asked = deque(e for e in self.asked if not (isinstance(e, fx.ScoreProbe) and e.number == number))
             case fx.RunHook() if self.hook_is_busy:
                 pass
+            case fx.FreezeAnchor() if effect in self.asked:
+                pass  # one under way is not begun again
             case fx.ObserveCheckpoint() | fx.PlanRollback() | fx.PlanForget() | fx.RunHook() if effect in self.asked:
                 pass  # it is being done
             case _:
@@ -306,6 +323,10 @@ class World:
             case fx.ScoreExample(example=id_, after=after):
                 version = self.state.training.version
                 self.give(inp.ExampleScoreDone(id_, -1.0, -3.0, 4, version, 0.1, after=after))
+            case fx.FreezeAnchor() as freeze:
+                self.freeze(freeze)
+            case fx.EncodeAnchors(anchors=anchors):
+                self.give(inp.EncodeDone([self.encoded(one) for one in anchors]))
             case fx.ScoreFollowUp(example=""):
                 self.give(inp.CasesDone(tuple(ev.Known(2.0 * yes - 1.0, yes) for yes in (True, False) * 24)))
             case fx.ScoreFollowUp(example=id_) if "odd" in id_:
@@ -398,6 +419,20 @@ class World:
             return inp.Encoded(example, refused="too long")
         return inp.Encoded(example, 10, 4, 0, digest(example))
 
+    def freeze(self, asked: fx.FreezeAnchor) -> None:
+        """The engine says what it thinks now, if it can."""
+        if self.state.children.engine.phase != "ready" or self.anchors == "busy":
+            return self.give_failure(asked, "busy")
+        if self.anchors == "unable":
+            return self.give_failure(asked, "unable")
+        sort = asked.sort if asked.prompt else ("general", "neighbour")[int(asked.wanted[8:]) % 2]
+        anchor = f"{self.anchors}{asked.wanted} of {self.memory}"
+        version = self.state.training.version
+        self.give(inp.AnchorAnswered(asked.wanted, anchor, msgspec.Raw(b"{}"), "t", sort, version, version, 0.1))
+
+    def give_failure(self, asked: fx.FreezeAnchor, cause: Literal["busy", "unable"]) -> None:
+        self.give(inp.AnchorCallFailed(asked.wanted, cause, f"the engine is {cause}"))
+
     def run_step(self, step: fx.RunStep) -> None:
         if any(example.startswith("huge") for example in step.examples):
             self.view.weights = "torn"
@@ -420,7 +455,21 @@ class World:
             self.optimizer = digest(f"{self.optimizer} {step.examples} {step.step}")
         told, note = loss if math.isfinite(loss) else None, "" if applied else f"loss {loss}: nothing was written"
         done = inp.StepDone(
-            asked, applied, told, 1.0, 1.0, 10, 4, self.view.weights, 0.1, 0, 0, step.replay, note, known=known
+            asked,
+            applied,
+            told,
+            1.0,
+            1.0,
+            10,
+            4,
+            self.view.weights,
+            0.1,
+            0,
+            0,
+            step.replay,
+            note,
+            known=known,
+            held=tuple(self.moved.get(one, 0.0) for one in step.held) if applied else (),
         )
         self.give(done)
 

@@ -13,14 +13,17 @@ from pathlib import Path
 
 from apollod.adapters.journal import journal_reader
 from apollod.adapters.system.files import fsync_dir, fsync_file
-from apollod.core.events import DaemonStarted, ExampleAccepted
+from apollod.core.events import AnchorEncoded, AnchorFrozen, DaemonStarted, ExampleAccepted
+from apollod.errors import JournalError
 from apollod.explain import reason
 from apollod.failpoints import failpoint
 from apollod.wire.event_codec import decode_event
+from apollod.wire.messages import StepExample
 from apollod.wire.records import with_sampled
 from apollod.wire.teacher import GivenTeacher, digest_of, with_teacher
 
 NAME = "blobs"
+LOOKUP_S = 60.0
 _HALF_WRITTEN = re.compile(r"\.[0-9a-f]{32}\.[0-9]+")
 _STARTED = "SELECT kind, version, body FROM events WHERE kind = 'daemon.started' ORDER BY seq DESC LIMIT 1"
 
@@ -83,6 +86,35 @@ def lesson(accepted: ExampleAccepted, directories: Sequence[Path]) -> bytes:
     the example. Blocking."""
     record = with_sampled(bytes(accepted.record), accepted.sampled)
     return with_teacher(record, _given(accepted.teacher, directories)) if accepted.teacher else record
+
+
+def anchors_of(
+    journal: str | Path, anchors: Sequence[str], directories: Sequence[Path] | None = None
+) -> list[StepExample]:
+    """Those of these ids, in their order; retired ones, too. The digest is empty until an anchor was tokenised.
+    `directories`: where blobs may lie; None: see `beside`. Blocking. Raises JournalError."""
+    if not anchors:
+        return []
+    names = ", ".join("'" + one.replace("'", "''") + "'" for one in anchors)
+    kinds = f"'{AnchorFrozen.kind}', '{AnchorEncoded.kind}'"
+    sql = f"SELECT kind, version, body FROM events WHERE kind IN ({kinds}) AND key IN ({names}) ORDER BY seq"
+    frozen, digests = dict[str, AnchorFrozen](), dict[str, str]()
+    for row in journal_reader.query(journal, sql, 1 << 20, LOOKUP_S).rows:
+        match decode_event(*row):
+            case AnchorFrozen() as event:
+                frozen[event.anchor] = event
+            case AnchorEncoded() as event:
+                digests[event.anchor] = event.digest
+    if lost := [one for one in anchors if one not in frozen]:
+        raise JournalError(
+            f"the journal holds no anchor {lost[0]}", "its step cannot be run again; start from a later checkpoint"
+        )
+    where = beside(journal) if directories is None else directories
+    return [StepExample(one, _anchor(frozen[one], where), digests.get(one, "")) for one in anchors]
+
+
+def _anchor(frozen: AnchorFrozen, directories: Sequence[Path]) -> bytes:
+    return with_teacher(bytes(frozen.record), _given(frozen.teacher, directories))
 
 
 def beside(journal: str | Path) -> list[Path]:

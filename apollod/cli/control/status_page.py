@@ -1,4 +1,4 @@
-"""The status as a page for people, of at most twenty-two lines.
+"""The status as a page for people, of at most twenty-one lines.
 
 Made from the JSON object itself, without msgspec, whose import takes as long as all the rest of `apollod ctl status`.
 `wire.status` says what is in the object: what it requires is taken by name, what came later may be missing, as it is in
@@ -8,16 +8,7 @@ the status of an older daemon.
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.cli.render import (
-    FLOAT32_PRODUCTS,
-    bootstrap_text,
-    dreams_text,
-    growth_text,
-    has_patterns,
-    lessons_text,
-    plain,
-    size,
-)
+from apollod.cli.render import FLOAT32_PRODUCTS, bootstrap_text, dreams_text, growth_text, has_patterns, plain, size
 
 Object = Mapping[str, Any]
 
@@ -53,8 +44,8 @@ def page(s: Object) -> str:
         f"journal     {j['seq']} events, {size(j['bytes'])}, head {j['head_hash'][:16]}",
         *([f"judge       {_judge(judge)}"] if judge.get("mode", "off") != "off" else []),
         *_follow_ups(s.get("follow_ups", {})),
+        *_holding(s.get("holding", {})),
         *([f"dreams      {dreams_text(dreams)}"] if has_patterns(dreams) else []),
-        *([f"lessons     {lessons}"] if (lessons := lessons_text(s.get("lessons", {}))) else []),
         *_quality(s.get("quality") or {}),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
@@ -86,10 +77,10 @@ def _capture(capture: Object) -> list[str]:
 
 def _waits(activities: Mapping[str, str]) -> list[str]:
     """The line of what cannot begin now, if there is any, by reason. That one step waits for the one before is no
-    news; what dreams and lessons wait for stands in their own lines."""
+    news; what dreams wait for stands in their own line."""
     by_reason: dict[str, list[str]] = {}
     for activity, reason in activities.items():
-        if reason and activity not in ("dreaming", "teaching"):
+        if reason and activity != "dreaming":
             by_reason.setdefault(reason, []).append(activity)
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]
@@ -106,6 +97,17 @@ def _follow_ups(found: Object) -> list[str]:
         said = f"used, right in {found['right']} of {found['cases']} cases"
         said += f" ({found['reason']})" if found["reason"] else ""
     return [f"follow-ups  {said}, {found['waiting']} wait"]
+
+
+def _holding(found: Object) -> list[str]:
+    """Line about what steps hold; omitted until something could be, or could not."""
+    if not found.get("anchors") and not found.get("reason"):
+        return []
+    if not found["anchors"]:
+        return [f"holding     nothing: {found['reason']}"]
+    moved = "" if found["moved"] is None else f", the model is {found['moved']:.3f} nats a token from them"
+    reason = f" ({found['reason']})" if found["reason"] and found["missing"] else ""
+    return [f"holding     {found['anchors']} answers, {found['missing']} are to be frozen{moved}{reason}"]
 
 
 def _judge(judge: Object) -> str:

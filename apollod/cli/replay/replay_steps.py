@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from apollod.adapters.ipc.offline_trainer import OfflineTrainer
+from apollod.adapters.journal import blobs
 from apollod.cli.replay.replay_origin import Start
 from apollod.cli.replay.replay_plan import Plan, Planned, device_of, read_record
 from apollod.core import events as ev
@@ -109,7 +110,8 @@ class Replaying:
         started = step.started
         again = msg.Step(
             started.step, examples, started.lr, started.loss_limit, replay=True, objective=started.objective,
-            products=step.bound.products, again_of=started.again_of,
+            products=step.bound.products, again_of=started.again_of, held=blobs.anchors_of(self._journal, started.held),
+            hold=started.hold,
         )  # fmt: skip
         return self._trainer.ask(again, msg.StepDone)
 

@@ -53,6 +53,7 @@ def _learned(begun: ev.StepStarted, tiers: Mapping[str, ev.Tier]) -> Learned:
     return Learned(
         begun.step, examples, begun.digests or (begun.digest,), begun.lr, begun.loss_limit, begun.objective,
         begun.window, tiers.get(examples[0], "bulk"), begun.again_of,
+        begun.held, begun.hold,
     )  # fmt: skip
 
 

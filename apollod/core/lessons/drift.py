@@ -1,8 +1,9 @@
 """How far answers to anchors have moved, as far as holding measures it."""
 
+from apollod.core.holding.choice import drift_of as holding_drift
 from apollod.core.state import State
 
 
 def drift_of(state: State) -> float:
     """Mean over the anchors of KL(frozen || now), nats a token, as last measured; 0.0 where nothing is held."""
-    return 0.0
+    return holding_drift(state.holding)

@@ -204,7 +204,9 @@ def _step_started(own: QualityState, state: State, e: StepStarted, at_ns: int) -
     if own.baseline and len(own.window) < WINDOW_MAX:
         examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
         own.window.append(
-            Learned(e.step, examples, digests, e.lr, e.loss_limit, e.objective, e.window, tier, e.again_of)
+            Learned(
+                e.step, examples, digests, e.lr, e.loss_limit, e.objective, e.window, tier, e.again_of, e.held, e.hold
+            )
         )
 
 

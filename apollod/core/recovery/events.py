@@ -24,6 +24,8 @@ class RecordedStep(msgspec.Struct, frozen=True, gc=False):
     """see `TrainerBound`"""
     again_of: int = 0
     """see `StepStarted`"""
+    held: tuple[str, ...] = ()
+    hold: float = 0.0
 
 
 class ReplayVerified(Event, frozen=True):

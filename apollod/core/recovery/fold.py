@@ -33,9 +33,11 @@ def _step_completed(own: RecoveryState, state: State, e: StepCompleted, at_ns: i
     digests: tuple[str, ...] = (begun.digests or (begun.digest,)) if begun else ("",) * len(examples)
     own.since_ns = own.since_ns if own.since else at_ns
     limit, objective, again_of = (begun.loss_limit, begun.objective, begun.again_of) if begun else (0.0, "sft", 0)
+    held, hold = (begun.held, begun.hold) if begun else ((), 0.0)
     own.since.append(
         RecordedStep(
-            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products, again_of
+            e.step, examples, digests, e.lr, limit, e.applied, skipped, e.fingerprint, objective, own.products,
+            again_of,            held, hold,
         )
     )  # fmt: skip
     own.begun, own.learned_with = None, state.daemon.settings

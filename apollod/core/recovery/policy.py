@@ -11,6 +11,7 @@ import msgspec
 from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
+from apollod.core.holding.missing import unencoded
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.recovery.environment import chosen, differences, differing_choice
@@ -135,7 +136,7 @@ def _diverged(state: State, done: ev.RecordedStep, found: inp.StepDone, skipped:
 def _run_again(done: ev.RecordedStep) -> fx.RunStep:
     return fx.RunStep(
         done.step, done.examples, done.digests, done.lr, done.loss_limit, replay=True, objective=done.objective,
-        products=done.products, again_of=done.again_of,
+        products=done.products, again_of=done.again_of, held=done.held, hold=done.hold,
     )  # fmt: skip
 
 
@@ -164,10 +165,12 @@ def _attached(state: State, state_bytes: int, now_ns: int, replayed: int, undone
         r = state.training.running
         effects.append(
             fx.RunStep(
-                r.step, r.examples, r.digests, r.lr, r.loss_limit, objective=r.objective, again_of=r.again_of
+                r.step, r.examples, r.digests, r.lr, r.loss_limit, objective=r.objective, again_of=r.again_of,
+                held=r.held, hold=r.hold,
             )
         )  # fmt: skip
-    return Outcome(events, effects + fx.encode(w.example for w in state.intake.untokenised))
+    effects += fx.encode(w.example for w in state.intake.untokenised)
+    return Outcome(events, [*effects, *unencoded(state)])
 
 
 HANDLERS: Handlers = {

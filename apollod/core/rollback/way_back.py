@@ -101,6 +101,8 @@ def _recorded(begun: ev.StepStarted, done: ev.StepCompleted, bound: ev.TrainerBo
         begun.objective,
         bound.products if bound else "bf16",
         begun.again_of,
+        begun.held,
+        begun.hold,
     )
 
 

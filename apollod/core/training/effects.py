@@ -22,3 +22,6 @@ class RunStep(Effect, frozen=True):
     products: ProductsDtype | None = None
     again_of: int = 0
     """the step whose random numbers it takes; 0: its own"""
+    held: tuple[str, ...] = ()
+    """anchors, whose mean divergence counts `hold` times in the loss"""
+    hold: float = 0.0

@@ -25,7 +25,8 @@ class StepStarted(Event, frozen=True):
     `example` is the first one; a step that learns several names all of them in `examples`, with their `digests`, and a
     step that learns one leaves both empty (`all_examples`). `loss_limit`: a loss above it writes nothing; 0: there is
     no limit. `objective`: the loss, by name. `again_of`: it repeats this earlier step, which was taken back, without
-    some of its examples and with its random numbers; 0: it repeats none.
+    some of its examples and with its random numbers; 0: it repeats none. `held`: ids of anchors (`anchor.frozen`),
+    whose mean divergence is added to the loss `hold` times.
     """
 
     kind: ClassVar[str] = "step.started"
@@ -40,6 +41,8 @@ class StepStarted(Event, frozen=True):
     loss_limit: float = 0.0
     objective: str = "sft"
     again_of: int = 0
+    held: tuple[str, ...] = ()
+    hold: float = 0.0
 
     def key(self) -> str:
         return str(self.step)
@@ -48,7 +51,8 @@ class StepStarted(Event, frozen=True):
 class StepCompleted(Event, frozen=True):
     """Result. `applied` false: the loss was not finite (`loss` None), above its limit, or below `[trainer] loss_min`
     (`known`), and nothing was written; `note` says which. `skipped_*` count parameters; `loss` is the mean over all
-    learned tokens; `examples`: see `StepStarted`."""
+    learned tokens of examples; `examples`: see `StepStarted`; `held`: by how much the model had moved from each anchor
+    that the step held, before it was written, nats a token."""
 
     kind: ClassVar[str] = "step.completed"
     step: int
@@ -68,6 +72,7 @@ class StepCompleted(Event, frozen=True):
     note: str = ""
     examples: tuple[str, ...] = ()
     known: bool = False
+    held: tuple[float, ...] = ()
 
     def key(self) -> str:
         return str(self.step)

@@ -37,7 +37,19 @@ def _step_started(own: TrainingState, state: State, e: StepStarted, at_ns: int) 
     own.step = e.step
     examples, digests = e.examples or (e.example,), e.digests or (e.digest,)
     own.running = Running(
-        e.step, e.parent, examples, digests, e.lr, e.loss_limit, e.window, e.objective, 0, at_ns, e.again_of
+        e.step,
+        e.parent,
+        examples,
+        digests,
+        e.lr,
+        e.loss_limit,
+        e.window,
+        e.objective,
+        0,
+        at_ns,
+        e.again_of,
+        e.held,
+        e.hold,
     )
     if (window := own.window) is not None and not e.again_of:
         window.steps += 1

@@ -19,6 +19,8 @@ class Learned(msgspec.Struct, frozen=True):
     window: int
     tier: Tier
     again_of: int = 0
+    held: tuple[str, ...] = ()
+    hold: float = 0.0
 
     @property
     def number(self) -> int:

@@ -4,6 +4,7 @@ from apollod.core import effects as fx
 from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
+from apollod.core.holding.choice import held_by
 from apollod.core.intake.order import upcoming
 from apollod.core.intake.state import Waiting
 from apollod.core.kernel.outcome import Outcome, nothing
@@ -31,7 +32,7 @@ def advance(state: State, now_ns: int) -> Outcome:
     if window is None:
         return Outcome([ev.WindowOpened(window=state.training.windows + 1, planned=pending)], [])
     batch = _next_batch(state, settings, window)
-    return _begin_step(state, settings.trainer, window, batch) if batch else nothing()
+    return _begin_step(state, settings, window, batch) if batch else nothing()
 
 
 def _over(state: State, settings: TrainerSettings, window: Window) -> bool:
@@ -65,8 +66,9 @@ def _at_once(state: State, settings: TrainerSettings) -> int:
     return at_night or settings.accumulate
 
 
-def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: list[Waiting]) -> Outcome:
-    first, several = batch[0], len(batch) > 1
+def _begin_step(state: State, all_settings: Settings, window: Window, batch: list[Waiting]) -> Outcome:
+    first, several, settings = batch[0], len(batch) > 1, all_settings.trainer
+    held = held_by(state.holding, all_settings.lessons, sum(one.tokens for one in batch))
     peak = settings.direct_rate if first.tier == "direct" else settings.lr
     position = window.examples + len(batch) - 1
     started = ev.StepStarted(
@@ -76,7 +78,7 @@ def _begin_step(state: State, settings: TrainerSettings, window: Window, batch: 
         examples=tuple(w.example for w in batch) if several else (),
         digests=tuple(w.digest for w in batch) if several else (),
         loss_limit=loss_limit(settings.loss_max, settings.loss_spike, window.losses, window.loss_total),
-        objective=first.objective,
+        objective=first.objective, held=held, hold=all_settings.lessons.hold if held else 0.0,
     )  # fmt: skip
     return Outcome([started], [_run(started)])
 
@@ -90,6 +92,7 @@ def _repeat(state: State, again: Learned) -> Outcome:
         digest=again.digests[0], lr=again.lr, window=again.window,
         examples=again.examples if several else (), digests=again.digests if several else (),
         loss_limit=again.loss_limit, objective=again.objective, again_of=again.number,
+        held=again.held, hold=again.hold,
     )  # fmt: skip
     return Outcome([started], [_run(started)])
 
@@ -97,7 +100,7 @@ def _repeat(state: State, again: Learned) -> Outcome:
 def _run(started: ev.StepStarted) -> fx.RunStep:
     return fx.RunStep(
         started.step, ev.all_examples(started), started.digests or (started.digest,), started.lr, started.loss_limit,
-        objective=started.objective, again_of=started.again_of,
+        objective=started.objective, again_of=started.again_of, held=started.held, hold=started.hold,
     )  # fmt: skip
 
 
@@ -113,6 +116,7 @@ def _on_step_done(state: State, input_: inp.StepDone, now_ns: int) -> Outcome:
             tokens=input_.tokens, targets=input_.targets, skipped_zero=input_.skipped_zero,
             skipped_nonfinite=input_.skipped_nonfinite, fingerprint=input_.fingerprint, seconds=input_.seconds,
             note=input_.note, examples=running.examples if len(running.examples) > 1 else (), known=input_.known,
+            held=input_.held,
         )
     ]  # fmt: skip
     if not input_.applied and not input_.known:

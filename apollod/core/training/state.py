@@ -20,6 +20,8 @@ class Running(msgspec.Struct, gc=False):
     started_ns: int = 0
     """when its intent was recorded"""
     again_of: int = 0
+    held: tuple[str, ...] = ()
+    hold: float = 0.0
 
 
 class Window(msgspec.Struct):

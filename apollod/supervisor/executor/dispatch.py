@@ -19,6 +19,7 @@ from apollod.supervisor.executor.child_effects import HANDLERS as CHILDREN
 from apollod.supervisor.executor.context import Background, Context, Handler
 from apollod.supervisor.executor.dreaming_effects import HANDLERS as DREAMING
 from apollod.supervisor.executor.followup_effects import HANDLERS as FOLLOW_UPS
+from apollod.supervisor.executor.holding_effects import HANDLERS as HOLDING
 from apollod.supervisor.executor.judging_effects import HANDLERS as JUDGING
 from apollod.supervisor.executor.lesson_effects import HANDLERS as LESSONS
 from apollod.supervisor.executor.publishing_effects import HANDLERS as PUBLISHING
@@ -35,7 +36,7 @@ Submit = Callable[[inp.Input], Awaitable[object]]
 
 HANDLERS: Mapping[type, Handler] = {
     **CHILDREN, **TRAINING, **CHECKPOINTS, **ROLLBACK, **PUBLISHING, **ALIGNMENT, **SCORING, **JUDGING, **DREAMING,
-    **QUALITY, **SEARCH, **FOLLOW_UPS, **LESSONS,
+    **QUALITY, **SEARCH, **FOLLOW_UPS, **LESSONS, **HOLDING,
 }  # fmt: skip
 """Effect type -> what carries it out."""
 

@@ -7,9 +7,9 @@ from apollod.supervisor.config import Config
 SCORE_S = 60.0  # of a question about log-probabilities: on a busy server it waits for its turn
 
 
-def own_endpoint(config: Config, use: EndpointUse) -> Endpoint:
+def own_endpoint(config: Config, use: EndpointUse, limit_s: float = SCORE_S) -> Endpoint:
     """Asked once: whoever asks again is the core. `use`: counts what is asked of our own engine."""
     engine = config.engine
     return Endpoint(
-        config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=SCORE_S, total_s=SCORE_S, use=use
+        config.api_url, engine.served_name, engine.api_key, attempts=1, try_s=limit_s, total_s=limit_s, use=use
     )

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+import anyio.to_thread
+
+from apollod.adapters.journal import blobs
 from apollod.core import effects as fx
 from apollod.supervisor.executor.context import Context, Handler, Inline
 from apollod.wire import messages as msg
@@ -12,6 +15,19 @@ async def _encode_examples(context: Context, effect: fx.EncodeExamples) -> None:
     context.children.tell_trainer(msg.Encode([(example, records[example]) for example in effect.examples]))
 
 
+async def _anchors(context: Context, anchors: tuple[str, ...]) -> list[msg.StepExample]:
+    config = context.config
+    directories = [config.state_dir / blobs.NAME]
+    return (
+        await anyio.to_thread.run_sync(blobs.anchors_of, config.journal_path, anchors, directories) if anchors else []
+    )
+
+
+async def _encode_anchors(context: Context, effect: fx.EncodeAnchors) -> None:
+    found = await _anchors(context, effect.anchors)
+    context.children.tell_trainer(msg.Encode([(one.example, one.record) for one in found]))
+
+
 async def _run_step(context: Context, effect: fx.RunStep) -> None:
     records = await context.journal.records_of(effect.examples)
     examples = [
@@ -20,7 +36,7 @@ async def _run_step(context: Context, effect: fx.RunStep) -> None:
     ]
     step = msg.Step(
         effect.step, examples, effect.lr, effect.loss_limit, effect.replay, effect.objective, effect.products,
-        effect.again_of,
+        effect.again_of, await _anchors(context, effect.held), effect.hold,
     )  # fmt: skip
     context.children.tell_trainer(step)
 
@@ -31,6 +47,7 @@ async def _restore(context: Context, effect: fx.Restore) -> None:
 
 HANDLERS: Mapping[type, Handler] = {
     fx.EncodeExamples: Inline(_encode_examples),
+    fx.EncodeAnchors: Inline(_encode_anchors),
     fx.RunStep: Inline(_run_step),
     fx.Restore: Inline(_restore),
 }

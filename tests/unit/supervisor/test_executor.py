@@ -24,6 +24,7 @@ from apollod.supervisor.executor import (
     dispatch,
     dreaming_effects,
     followup_effects,
+    holding_effects,
     judging_effects,
     lesson_effects,
     publishing_effects,
@@ -41,8 +42,8 @@ from apollod.wire.manifest import Manifest
 EFFECTS = sorted(fx.Effect.__subclasses__(), key=lambda effect: effect.__name__)
 SUBJECTS = (
     child_effects, training_effects, checkpoint_effects, rollback_effects, publishing_effects, alignment_effects,
-    dreaming_effects, followup_effects, judging_effects, lesson_effects, quality_effects, scoring_effects,
-    search_effects,
+    dreaming_effects, followup_effects, holding_effects, judging_effects, lesson_effects, quality_effects,
+    scoring_effects, search_effects,
 )  # fmt: skip
 NONE = cast(Any, None)
 

@@ -18,12 +18,9 @@ from apollod.core.checkpoints.state import CheckpointRef, CheckpointsState
 from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.dreams.state import Course, Dream, DreamsState
+from apollod.core.holding.state import Anchor
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
-from apollod.core.lessons.open_course import Course as OpenCourse
-from apollod.core.lessons.stages import Stage
-from apollod.core.lessons.state import Lesson, LessonsState
-from apollod.core.lessons.wording import Given
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.news import Telling
 from apollod.core.quality.state import Incident, Measuring, QualityState
@@ -112,6 +109,11 @@ growth: object | null
 growth.days_left: float | null
 growth.history_bytes_per_day: int
 growth.journal_bytes_per_day: int
+holding.anchors: int
+holding.hold: float
+holding.missing: int
+holding.moved: float | null
+holding.reason: str
 journal.bytes: int
 journal.free_bytes: int | absent
 journal.head_hash: str
@@ -131,17 +133,6 @@ judge.reason: str
 judge.trusted: bool
 judge.verdicts: int
 judge.waiting: int
-lessons.due_at: float | null
-lessons.error: str
-lessons.fading: int
-lessons.given_up: int
-lessons.known: int
-lessons.lesson: str
-lessons.practising: int
-lessons.reason: str
-lessons.replaced: int
-lessons.stage: str
-lessons.waiting: int
 optimizer.lr: float
 optimizer.lr_direct: float
 optimizer.name: str
@@ -307,11 +298,6 @@ BOOTSTRAP = Bootstrapping(
 )  # fmt: skip
 
 
-LESSONS = LessonsState(
-    {id_: Lesson(id_, Given("It is so."), "p", 0, state=state)  # type: ignore[arg-type]
-     for id_, state in {"L1": "known", "L2": "practising", "L3": "waiting", "L4": "given up"}.items()},
-    4, OpenCourse("L2", Stage.TESTING, "given", 0, 2), {"L3": None}, due=[(60_000_000_000, 1)],
-)  # fmt: skip
 NIGHTLY = ScheduleSettings("02:00-05:00", "UTC")
 
 
@@ -349,7 +335,6 @@ def full_state() -> State:
             turn="ask",
             learned=[True, False],
         ),
-        lessons=LESSONS,
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 50, bad=[True] * 40 + [False] * 10),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
@@ -366,6 +351,7 @@ def full_status() -> st.Status:
     state = full_state()
     state.training.running, state.training.recent = running_step(), [Pace(100, 2.0), Pace(50, 4.0), Pace(200, 4.0)]
     state.intake.taken = (Waiting("abc" * 9, "d", tokens=150), Waiting("b", "d", tokens=150))
+    state.holding.anchors["a"] = Anchor("a", "general", "shipped:1", tokens=9, digest="d", moved=0.25)
     state.alignment.open, state.alignment.opened_ns = ev.AlignmentStarted(step=3), 60_000_000_000
     growth = st.Growth(journal_bytes_per_day=2048, history_bytes_per_day=1 << 30, days_left=12.5)
     return status_view(
@@ -463,8 +449,6 @@ def test_the_page_says_which_kind_of_cpu_this_is():
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
     assert len(lines) <= 22
-    lessons = "1 known, 1 practising, 1 waiting, 1 given up; L2 is under way (testing)"
-    assert f"lessons     {lessons}; waits: alarm 2 of the quality guard is not settled" in lines
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
     assert f"quality     {alarm}; nobody could be told: gone" in lines
     assert "judge       m on all, trusted, agreement 0.90 (0.80 to 0.94), 0 wait (the judge was not read yet)" in lines
@@ -490,14 +474,13 @@ def test_the_page_of_a_status():
         activities={"step": "", "checkpoint": ""},
         blocked={},
         bootstrap=None,
-        lessons=st.Lessons(),
         growth=None,
         dreams=st.Dreams(),
         quality=st.Quality(),
         running=None,
         start=st.Start(phase="x", elapsed_s=1.0),
     )
-    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 14
+    assert "waits" not in page(free) and "running" not in page(free) and len(page(free).splitlines()) == 15
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Holding: what the model said before, and keeps while it learns."""

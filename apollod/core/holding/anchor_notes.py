@@ -1,0 +1,48 @@
+"""What a journal that goes on from an archive takes over of anchors: those that are held, and those that are wanted."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from apollod.core import events as ev
+from apollod.core.holding.state import HoldingState
+
+Dated = tuple[int, ev.Event]
+
+
+class AnchorNotes:
+    """Events of anchors that the next journal takes over, noted while all events of the archive go by."""
+
+    def __init__(self) -> None:
+        self._frozen: dict[str, Dated] = {}
+        self._encoded: dict[str, Dated] = {}
+        self._wanted: dict[str, Dated] = {}
+
+    def see(self, recorded: ev.Recorded) -> None:
+        """The next event."""
+        match recorded.event:
+            case ev.AnchorWanted(wanted=wanted):
+                self._wanted[wanted] = recorded.at_ns, recorded.event
+            case ev.AnchorFrozen(anchor=anchor):
+                self._frozen[anchor] = recorded.at_ns, recorded.event
+            case ev.AnchorEncoded(anchor=anchor):
+                self._encoded[anchor] = recorded.at_ns, recorded.event
+
+    def taken_over(self, own: HoldingState) -> Iterator[Dated]:
+        """In an order that folds to `own`."""
+        yield from (self._wanted[wanted] for wanted in own.wanted)
+        for id_, anchor in own.anchors.items():
+            at_ns, frozen = self._frozen[id_]
+            if not anchor.wanted.startswith("shipped:"):
+                yield self._wanted[anchor.wanted]
+            yield at_ns, frozen
+            if id_ in self._encoded:
+                yield self._encoded[id_]
+
+
+def carried_holding(own: HoldingState) -> HoldingState:
+    """What is the same before and after: how far the model has moved is measured anew, and what could not be frozen is
+    tried again."""
+    anchors = {id_: replace(one, moved=None, turn=0) for id_, one in own.anchors.items()}
+    shipped = {one.wanted: None for one in anchors.values() if one.wanted.startswith("shipped:")}
+    return HoldingState(anchors=anchors, wanted=own.wanted, settled=shipped)

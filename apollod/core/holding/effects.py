@@ -1,0 +1,26 @@
+"""What the world is asked to do: freeze an anchor, have it tokenised."""
+
+from typing import ClassVar
+
+from apollod.core.dreams.scenario import Turn
+from apollod.core.holding.events import Sort
+from apollod.core.kernel.effect import Effect
+
+
+class FreezeAnchor(Effect, frozen=True):
+    """Have the served model answer, and say what it thinks of each token; answered by `AnchorAnswered` or
+    `AnchorCallFailed`. Without a `prompt`: of the prompt that ships under the name `wanted`. `answer`: see
+    `AnchorWanted`."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("wanted",)
+    wanted: str
+    sort: Sort = "general"
+    prompt: tuple[Turn, ...] = ()
+    answer: str = ""
+
+
+class EncodeAnchors(Effect, frozen=True):
+    """Have the trainer tokenise these; answered by `EncodeDone`."""
+
+    distinguished_by: ClassVar[tuple[str, ...]] = ("anchors",)
+    anchors: tuple[str, ...]

@@ -1,0 +1,82 @@
+"""Facts: anchors, which steps hold."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from apollod.core.dreams.scenario import Turn
+from apollod.core.kernel.event import Event
+
+Sort = Literal["general", "neighbour", "approved", "lesson"]
+"""Of an anchor. general: any prompt; neighbour: a short question, as lessons are; approved: an answer that people
+liked; lesson: what a known lesson says."""
+
+
+class AnchorWanted(Event, frozen=True):
+    """Intent: what the model says to `prompt` is to be held from now on. `wanted`: its name. `answer`: an answer that
+    the model gave; empty: it is asked for one. `lesson`: id, of a lesson's."""
+
+    kind: ClassVar[str] = "anchor.wanted"
+    wanted: str
+    sort: Sort
+    prompt: tuple[Turn, ...]
+    answer: str = ""
+    lesson: str = ""
+
+    def key(self) -> str:
+        return self.wanted
+
+
+class AnchorFrozen(Event, frozen=True):
+    """What the model said, and thought of each token of it, is recorded. `anchor`: BLAKE2b-128 of the canonical
+    `record` and the digest of `teacher`, which names the file with the distribution; `wanted`: name of an
+    `anchor.wanted`, or of a prompt that ships; `weights_version`: -1, where it is not
+    known."""
+
+    kind: ClassVar[str] = "anchor.frozen"
+    anchor: str
+    record: msgspec.Raw
+    teacher: str
+    sort: Sort
+    wanted: str
+    lesson: str = ""
+    weights_version: int = -1
+    seconds: float = 0.0
+
+    def key(self) -> str:
+        return self.anchor
+
+
+class AnchorEncoded(Event, frozen=True):
+    """Its tokens, as `example.encoded` has those of an example: it can be held. `targets`: of the answer."""
+
+    kind: ClassVar[str] = "anchor.encoded"
+    anchor: str
+    tokens: int
+    targets: int
+    digest: str
+
+    def key(self) -> str:
+        return self.anchor
+
+
+class AnchorFailed(Event, frozen=True):
+    """It could not be frozen. `gives_up`: nor is it asked for again (`one`), or none is in this life of the daemon
+    (`all`: the engine cannot say what it thinks of tokens); else it is after `retry_s`."""
+
+    kind: ClassVar[str] = "anchor.failed"
+    wanted: str
+    reason: str
+    gives_up: Literal["", "one", "all"] = ""
+    retry_s: float = 0.0
+
+    def key(self) -> str:
+        return self.wanted
+
+
+class AnchorsRetired(Event, frozen=True):
+    """They are not held any more; steps that held them can be run again all the same."""
+
+    kind: ClassVar[str] = "anchor.retired"
+    anchors: tuple[str, ...]
+    reason: str

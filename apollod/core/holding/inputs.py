@@ -1,0 +1,31 @@
+"""What can happen: an anchor is frozen, or cannot be."""
+
+from typing import Literal
+
+import msgspec
+
+from apollod.core.holding.events import Sort
+from apollod.core.kernel.input import Input
+
+
+class AnchorAnswered(Input, frozen=True):
+    """Answers `FreezeAnchor`: see `AnchorFrozen`. `first`, `last`: versions of the weights that were seen; -1: not
+    known."""
+
+    wanted: str
+    anchor: str
+    record: msgspec.Raw
+    teacher: str
+    sort: Sort
+    first: int = -1
+    last: int = -1
+    seconds: float = 0.0
+
+
+class AnchorCallFailed(Input, frozen=True):
+    """There is no answer to `FreezeAnchor`. `cause`: answer, this one's is of no use; busy, the engine did not answer;
+    unable, it cannot answer such questions."""
+
+    wanted: str
+    cause: Literal["answer", "busy", "unable"]
+    reason: str

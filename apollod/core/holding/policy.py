@@ -1,0 +1,82 @@
+"""When an anchor is frozen, and when it is of no use any more.
+
+Nothing is learned meanwhile: an answer counts only if the weights stood still. Steps wait for the first few and for
+those that somebody wants; the others are frozen when nothing waits to be learned.
+"""
+
+from itertools import islice
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.holding.missing import is_on, missing, urgent
+from apollod.core.kernel.outcome import Outcome, nothing
+from apollod.core.kernel.policy import Handlers
+from apollod.core.kernel.reasons import one_line
+from apollod.core.schedules import RETRY_MAX_S, backoff_s, is_due
+from apollod.core.state import State
+
+AT_ONCE = 4
+"""answers that the engine is asked for side by side"""
+
+
+def freeze(state: State, now_ns: int) -> list[fx.Effect]:
+    """What the engine is asked for now. Asked again and again until an event says what came of it."""
+    own = state.holding
+    if not is_on(state.daemon.settings) or own.unable or not is_due(now_ns, own.retry_ns, own.retry_s):
+        return []
+    if (state.queued and not urgent(state)) or blocked(Activity.FREEZING, state):
+        return []
+    return list(islice(missing(state), AT_ONCE))
+
+
+def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outcome:
+    """Of weights that stood still; else it is asked again."""
+    own, version = state.holding, state.training.version
+    ready = state.children.trainer.phase == "ready"
+    wanted = own.wanted.get(input_.wanted)
+    if input_.wanted in own.settled or (wanted is None and not input_.wanted.startswith("shipped:")):
+        return nothing()
+    moving = not ready or state.training.running or state.rollback.wanted or state.rollback.under_way
+    if moving or {input_.first, input_.last} - {-1, version}:
+        return nothing()
+    frozen = ev.AnchorFrozen(
+        anchor=input_.anchor, record=input_.record, teacher=input_.teacher, sort=input_.sort, wanted=input_.wanted,
+        lesson=wanted.lesson if wanted else "", weights_version=input_.last, seconds=input_.seconds,
+    )  # fmt: skip
+    return Outcome([frozen], [fx.EncodeAnchors((input_.anchor,))])
+
+
+def _on_failed(state: State, input_: inp.AnchorCallFailed, now_ns: int) -> Outcome:
+    own, reason = state.holding, one_line(input_.reason)
+    if input_.cause == "answer":
+        return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="one")], [])
+    if own.unable:
+        return nothing()  # several are asked for side by side
+    if input_.cause == "unable":
+        return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, gives_up="all")], [])
+    retry_s = backoff_s(own.failures + 1, RETRY_MAX_S)
+    return Outcome([ev.AnchorFailed(wanted=input_.wanted, reason=reason, retry_s=retry_s)], [])
+
+
+def _on_encoded(state: State, input_: inp.EncodeDone, now_ns: int) -> Outcome:
+    """One that the trainer cannot learn, or whose prompt is cut, is of no use."""
+    events: list[ev.Event] = []
+    for found in input_.results:
+        anchor = state.holding.anchors.get(found.example)
+        if anchor is None or anchor.digest:
+            continue
+        if found.refused or found.cut:
+            why = found.refused or "it has more tokens than [trainer] max_tokens"
+            events.append(ev.AnchorsRetired(anchors=(found.example,), reason=why))
+        else:
+            events.append(
+                ev.AnchorEncoded(
+                    anchor=found.example, tokens=found.tokens, targets=found.targets, digest=found.digest
+                )
+            )  # fmt: skip
+    return Outcome(events, [])
+
+
+HANDLERS: Handlers = {inp.AnchorAnswered: _on_answered, inp.AnchorCallFailed: _on_failed, inp.EncodeDone: _on_encoded}

@@ -1,0 +1,43 @@
+"""Anchors, and how far the model has moved from each."""
+
+import msgspec
+
+from apollod.core.holding.events import AnchorWanted, Sort
+
+
+class Anchor(msgspec.Struct, gc=False):
+    """See `AnchorFrozen`. `digest` is empty until it is tokenised."""
+
+    anchor: str
+    sort: Sort
+    wanted: str
+    lesson: str = ""
+    tokens: int = 0
+    digest: str = ""
+    moved: float | None = None
+    """divergence when it was held last, nats a token; None: it was not held yet"""
+    turn: int = 0
+    """number of the step, of those that held something, that held it last"""
+
+
+class HoldingState(msgspec.Struct):
+    """What steps hold."""
+
+    anchors: dict[str, Anchor] = {}
+    """by id, in the order in which they were frozen"""
+    wanted: dict[str, AnchorWanted] = {}
+    """that are to be frozen, besides those that ship; by name"""
+    settled: dict[str, None] = {}
+    """names of shipped prompts that are frozen, or cannot be"""
+    open: tuple[str, ...] = ()
+    """anchors that the running step holds"""
+    turns: int = 0
+    """steps that held something"""
+    failures: int = 0
+    """questions in a row that the engine did not answer"""
+    retry_ns: int = 0
+    retry_s: float = 0.0
+    error: str = ""
+    """why none could be frozen when it was tried last"""
+    unable: bool = False
+    """does the engine not answer such questions, in this life of the daemon?"""

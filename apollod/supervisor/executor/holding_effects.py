@@ -1,0 +1,118 @@
+"""What the served model says, frozen: its answer to a prompt, and what it thinks of each token of it."""
+
+import time
+from collections.abc import Mapping
+from functools import cache
+from hashlib import blake2b
+from http.client import NOT_FOUND, NOT_IMPLEMENTED
+from importlib.resources import files
+from typing import Literal
+
+import anyio.to_thread
+import msgspec
+
+from apollod.adapters.journal import blobs
+from apollod.adapters.llm.client import HttpLlm
+from apollod.adapters.llm.request import Sampling
+from apollod.adapters.llm.teaching import teacher_of
+from apollod.adapters.llm.yes_or_no import WITHOUT_THOUGHTS
+from apollod.core import effects as fx
+from apollod.core import inputs as inp
+from apollod.core.dreams.scenario import Turn
+from apollod.core.holding.events import Sort
+from apollod.core.holding.policy import AT_ONCE
+from apollod.curation.redaction import redact_text
+from apollod.errors import ApolloError, LlmError, LlmNonsense, LlmRefused, RecordRefused
+from apollod.explain import line_of, reason
+from apollod.supervisor.child_commands import serves_by_priority
+from apollod.supervisor.dreaming.dreamer import conversation
+from apollod.supervisor.executor.context import Background, Context, Handler
+from apollod.supervisor.executor.own_engine import own_endpoint
+from apollod.wire.records import record_of
+from apollod.wire.teacher import write_teacher
+
+ANSWER_TOKENS = 40
+"""of an anchor's answer; what is longer is cut, which a distribution does not mind"""
+LIMIT_S = 20.0  # of one question: steps may wait for the answer
+PRIORITY = 5  # at our own engine: after users, before those for whom no step waits
+
+
+class ShippedPrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of `data/anchors.jsonl`."""
+
+    sort: Sort
+    prompt: str
+
+
+@cache
+def shipped_prompts() -> tuple[ShippedPrompt, ...]:
+    """In the order of the file, which is the order in which they are frozen."""
+    lines = (files("apollod") / "data" / "anchors.jsonl").read_bytes().splitlines()
+    return tuple(msgspec.json.decode(line, type=ShippedPrompt) for line in lines)
+
+
+async def _freeze(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswered | inp.AnchorCallFailed:
+    """Whatever goes wrong is an input, too."""
+    try:
+        return await _frozen(context, effect)
+    except LlmRefused as error:
+        unable = error.status in (NOT_IMPLEMENTED, NOT_FOUND)
+        return inp.AnchorCallFailed(effect.wanted, "unable" if unable else _cause(error), redact_text(error.line()))
+    except LlmError as error:
+        return inp.AnchorCallFailed(effect.wanted, _cause(error), redact_text(error.line()))
+    except ApolloError as error:
+        return inp.AnchorCallFailed(effect.wanted, "answer", redact_text(error.line()))
+    except OSError as error:
+        return inp.AnchorCallFailed(effect.wanted, "busy", reason(error))
+    except Exception as error:  # noqa: BLE001 - a bug of ours: this one is left out, and status says so
+        return inp.AnchorCallFailed(effect.wanted, "answer", line_of(error))
+
+
+def _cause(error: LlmError) -> Literal["busy", "answer"]:
+    return "busy" if error.retryable else "answer"
+
+
+async def _frozen(context: Context, effect: fx.FreezeAnchor) -> inp.AnchorAnswered:
+    began = time.monotonic()
+    sort, prompt = _prompt_of(effect)
+    said = conversation("", prompt)
+    priority = PRIORITY if serves_by_priority(context.config) else None
+    async with HttpLlm(own_endpoint(context.config, context.own, LIMIT_S)) as llm:
+        answer, first = effect.answer, -1
+        if not answer:
+            sampling = Sampling(
+                max_tokens=ANSWER_TOKENS, temperature=0.0, priority=priority, extra=WITHOUT_THOUGHTS
+            )  # fmt: skip
+            completion = await llm.complete(said, sampling)
+            answer = completion.choices[0].text
+            first = completion.versions.first if completion.versions is not None else -1
+        if not answer.strip():
+            raise LlmNonsense("the model says nothing to this")
+        if redact_text(answer) != answer:
+            raise RecordRefused("the answer holds what looks like a secret")
+        teacher = await teacher_of(llm, said, answer, priority=priority)
+    record = record_of({"messages": [*said, {"role": "assistant", "content": answer}]}).canonical
+    directory = context.config.state_dir / blobs.NAME
+    digest = await anyio.to_thread.run_sync(blobs.keep, directory, write_teacher(teacher))
+    return inp.AnchorAnswered(
+        effect.wanted, anchor_id(record, digest), msgspec.Raw(record), digest, sort,
+        first if first >= 0 else teacher.version, teacher.version, time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _prompt_of(effect: fx.FreezeAnchor) -> tuple[Sort, tuple[Turn, ...]]:
+    if effect.prompt:
+        return effect.sort, effect.prompt
+    prompts, number = shipped_prompts(), int(effect.wanted.partition(":")[2])
+    if number > len(prompts):
+        raise RecordRefused(f"there is no prompt {number} in data/anchors.jsonl", "install apollod anew")
+    shipped = prompts[number - 1]
+    return shipped.sort, (Turn("user", shipped.prompt),)
+
+
+def anchor_id(record: bytes, teacher: str) -> str:
+    """See `AnchorFrozen`."""
+    return blake2b(record + teacher.encode(), digest_size=16).hexdigest()
+
+
+HANDLERS: Mapping[type, Handler] = {fx.FreezeAnchor: Background(_freeze, limit=AT_ONCE)}

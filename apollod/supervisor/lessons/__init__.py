@@ -1,1 +1,0 @@
-"""Lessons: what people are told of them."""

@@ -1,0 +1,276 @@
+"""What steps hold: which anchors are frozen and when, which of them a step takes, and that steps are run again with the
+same ones."""
+
+from importlib.resources import files
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from property.test_continuation import archived
+from support.effort import draws
+from support.world import SETTINGS, Died, World, changed
+
+from apollod.core import effects as fx
+from apollod.core import events as ev
+from apollod.core import inputs as inp
+from apollod.core.activities import Activity, blocked
+from apollod.core.continuation import carried_state
+from apollod.core.dreams.scenario import Turn
+from apollod.core.holding.choice import HELD_MAX, SHORT, TURNS, drift_of, held_by
+from apollod.core.holding.missing import FIRST, SHIPPED
+from apollod.core.holding.state import Anchor, HoldingState
+from apollod.core.settings import LessonSettings
+
+HOLDING = changed(SETTINGS, hold=1.0)
+
+
+def test_prompts_that_ship_are_many_apart_from_each_other_and_from_probes():
+    lines = (files("apollod") / "data" / "anchors.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [msgspec.json.decode(line) for line in lines]
+    assert len(found) == SHIPPED == len({one["prompt"].casefold() for one in found})
+    sorts = [one["sort"] for one in found]
+    assert sorts == ["general", "neighbour"] * (SHIPPED // 2), "the first ones are of both sorts"
+    probes = (files("apollod") / "data" / "probes.jsonl").read_text(encoding="utf-8").casefold()
+    assert not [one["prompt"] for one in found if f'"{one["prompt"].casefold()}"' in probes]
+
+
+# --- which are taken ----------------------------------------------------------------------------------------------
+
+
+def holding(*moved: float | None, lessons: int = 0, tokens: int = 50, turns: int = 0) -> HoldingState:
+    """Anchors "a0", "a1", ..., the last `lessons` of them of lessons."""
+    anchors = {}
+    for n, one in enumerate(moved):
+        sort = "lesson" if n >= len(moved) - lessons else "general"
+        anchors[f"a{n}"] = Anchor(f"a{n}", sort, "", tokens=tokens, digest="d", moved=one, turn=turns)
+    return HoldingState(anchors=anchors, turns=turns)
+
+
+@pytest.mark.parametrize(
+    ("own", "tokens", "held"),
+    [
+        (holding(), 1000, ()),
+        (holding(0.1, 0.3, 0.2), 100, ("a1",)),  # what moved most, and one however short the step
+        (holding(0.1, 0.3, None), 100, ("a2",)),  # what was never held, before it
+        (holding(0.1, 0.3, 0.2), 400, ("a1", "a2")),  # 0.3 * 400 = 120 tokens, two of 50
+        (holding(*[0.1] * 9), 10_000, ("a0", "a1", "a2", "a3")),  # of equal ones the first; HELD_MAX
+        (holding(0.1, 0.3, 0.2, lessons=1), SHORT - 1, ("a2", "a1")),  # a lesson's and another one
+        (holding(0.1, 0.3, 0.2, lessons=1), 200, ("a2",)),
+        (holding(0.1, 0.3, 0.2, lessons=1, turns=1), 200, ("a1",)),  # by turns, where one has room
+        (holding(0.1, 0.2, lessons=2), 100, ("a1",)),
+    ],
+)
+def test_the_anchors_of_a_step(own, tokens, held):
+    assert held_by(own, LessonSettings(), tokens) == held
+    assert held_by(own, LessonSettings(hold=0.0), tokens) == ()
+    assert held_by(own, LessonSettings(hold_cost=0.0), SHORT) == held[:1]
+
+
+@draws(200, 2000)
+@given(
+    st.lists(st.floats(0, 9), min_size=1, max_size=12), st.integers(0, 12), st.lists(st.integers(1, 2000), min_size=1),
+    st.randoms(),
+)  # fmt: skip
+def test_each_comes_once_in_so_many_turns_and_all_cost_no_more_than_they_may(moved, lessons, steps, chance):
+    own = holding(*moved, lessons=lessons)
+    settings, last = LessonSettings(), dict.fromkeys(own.anchors, 0)
+    while len(steps) < 4 * TURNS * len(moved):
+        steps = steps + steps
+    for turn, tokens in enumerate(steps, 1):
+        held = held_by(own, settings, tokens)
+        assert 1 <= len(held) <= HELD_MAX and len(set(held)) == len(held)
+        both = min(2, len(moved)) if tokens < SHORT else 1
+        assert len(held) <= both or 50 * len(held) <= settings.hold_cost * tokens
+        own.turns = turn
+        for one in held:
+            own.anchors[one].turn, own.anchors[one].moved, last[one] = turn, chance.random(), turn
+        assert all(turn - then <= 2 * (TURNS + 1) * len(moved) for then in last.values())
+
+
+def test_drift_is_the_mean_of_what_was_measured():
+    assert drift_of(holding()) == drift_of(holding(None)) == 0.0
+    assert drift_of(holding(0.1, None, 0.3)) == pytest.approx(0.2)
+
+
+# --- how they are frozen ------------------------------------------------------------------------------------------
+
+
+def frozen(world: World) -> list[ev.AnchorFrozen]:
+    return world.of(ev.AnchorFrozen)
+
+
+def test_steps_wait_for_a_few_and_the_rest_come_when_nothing_waits():
+    world = World(HOLDING)
+    world.start()
+    world.lines("a", "b")
+    world.settle()
+    world.engine_up()
+    while not world.of(ev.StepStarted):
+        reason = blocked(Activity.STEP, world.state)
+        assert world.answer(), reason
+    usable = [one for one in world.state.holding.anchors.values() if one.digest]
+    assert FIRST <= len(usable) < 2 * FIRST
+    first, *_ = world.of(ev.StepStarted)
+    assert first.hold == 1.0 and set(first.held) <= {one.anchor for one in usable} and first.held
+    world.settle()
+    assert len(world.state.holding.anchors) == SHIPPED == len(frozen(world)) == len(world.of(ev.AnchorEncoded))
+    done = world.of(ev.StepCompleted)
+    assert [len(one.held) for one in done] == [len(one.held) for one in world.of(ev.StepStarted)] == [1, 1]
+
+
+def test_the_wait_says_why_and_ends_where_the_engine_does_not_answer():
+    world = World(HOLDING)
+    world.start()
+    world.lines("a")
+    world.settle()
+    world.engine_up()
+    while "frozen first, to be held (0 of 8 answers)" not in blocked(Activity.STEP, world.state):
+        assert world.answer()
+    world.anchors = "busy"
+    world.settle()
+    assert world.state.training.version == 1 and world.of(ev.StepStarted)[0].held == ()
+    failed, *_ = world.of(ev.AnchorFailed)
+    assert failed.reason == "the engine is busy" and failed.retry_s > 0 and not failed.gives_up
+    world.anchors = ""
+    world.pass_time(700)
+    world.settle()
+    assert len(frozen(world)) == SHIPPED and not world.state.holding.error
+
+
+def test_an_engine_that_cannot_say_what_it_thinks_is_asked_once_a_life():
+    world = World(HOLDING)
+    world.anchors = "unable"
+    world.up()
+    world.lines("a", "b")
+    world.settle()
+    world.pass_time(4000)
+    world.settle()
+    assert world.state.training.version == 2 and [one.held for one in world.of(ev.StepStarted)] == [(), ()]
+    assert [one.gives_up for one in world.of(ev.AnchorFailed)] == ["all"]
+    after = world.crash_and_return()
+    after.lines("c", source="again")
+    after.settle()
+    assert len(frozen(after)) == SHIPPED and after.of(ev.StepStarted)[-1].held
+
+
+def test_with_a_weight_of_zero_nothing_is_asked():
+    world = World(changed(SETTINGS, hold=0.0)).up()
+    world.lines("a")
+    world.settle()
+    assert not {kind for kind in world.kinds() if kind.startswith("anchor.")}
+    assert (world.of(ev.StepStarted)[0].held, world.of(ev.StepStarted)[0].hold) == ((), 0.0)
+
+
+def test_what_the_trainer_cannot_learn_is_not_held():
+    world = World(HOLDING)
+    world.anchors = "long "
+    world.up()
+    world.lines("a")
+    world.settle()
+    assert len(world.of(ev.AnchorsRetired)) == SHIPPED and not world.state.holding.anchors
+    assert world.of(ev.AnchorsRetired)[0].reason == "too long" and world.of(ev.StepStarted)[0].held == ()
+
+
+def test_an_answer_of_weights_that_did_not_stand_still_does_not_count():
+    world = World(HOLDING).up()
+    world.give(inp.AnchorAnswered("shipped:1", "x", msgspec.Raw(b"{}"), "t", "general", 0, 0))
+    assert len(frozen(world)) == SHIPPED, "it was frozen already"
+    other = World(HOLDING)
+    other.start()
+    other.engine_up()
+    while not isinstance(other.asked[0], fx.FreezeAnchor):
+        other.answer()
+    for first, last in ((0, 1), (1, 1), (-1, 7)):
+        other.give(inp.AnchorAnswered("shipped:1", "x", msgspec.Raw(b"{}"), "t", "general", first, last))
+    assert not frozen(other)
+    other.give(inp.AnchorAnswered("shipped:1", "x", msgspec.Raw(b"{}"), "t", "general", -1, -1))
+    assert [one.anchor for one in frozen(other)] == ["x"], "an engine that says no version is believed"
+
+
+def wanted(world: World, name: str, lesson: str) -> None:
+    """As another subject's decision would: the fact is recorded."""
+    event = ev.AnchorWanted(wanted=name, sort="lesson", prompt=(Turn("user", "?"),), answer="7341", lesson=lesson)
+    world.record(event)
+
+
+def test_what_a_lesson_says_is_frozen_before_the_next_step_and_held_with_others():
+    world = World(HOLDING).up()
+    wanted(world, "lesson:L1:1", "L1")
+    world.lines("a", "b")
+    world.settle()
+    (of_lesson,) = [one for one in frozen(world) if one.sort == "lesson"]
+    assert of_lesson.lesson == "L1" and of_lesson.wanted == "lesson:L1:1" and not world.state.holding.wanted
+    steps = world.of(ev.StepStarted)
+    assert world.kinds().index("step.started") > world.kinds().index("anchor.wanted") + 1
+    assert all(step.held[0] == of_lesson.anchor or step.held[1] == of_lesson.anchor for step in steps)
+    assert all(len(step.held) == 2 for step in steps)
+
+
+# --- and held again -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keeps_steps", [False, True])
+def test_steps_are_run_again_with_what_they_held(keeps_steps):
+    """After a death, after a rollback, and without an example; the world's weights depend on what a step holds."""
+    world = World(HOLDING).up()
+    world.keeps_steps = keeps_steps
+    weights = [world.memory]
+    for name in "abcd":
+        world.lines(name, source=name)
+        world.settle()
+        weights.append(world.memory)
+    held = [one.held for one in world.of(ev.StepStarted)]
+    assert len(set(held)) == 4 and all(held), "by turns"
+    after = world.crash_and_return()
+    assert after.memory == weights[4] and not after.of(ev.ReplayDiverged) and after.of(ev.ReplayVerified)
+    after.record(ev.AnchorsRetired(anchors=(held[0][0],), reason="a test"))
+    after.give(inp.RollbackRequested(2, "t"))
+    after.settle()
+    assert after.memory == weights[2]
+    after.lines("e", source="e")
+    after.settle()
+    after.give(inp.ForgetRequested(("b",), "t"))
+    after.settle()
+    again = [one for one in after.of(ev.StepStarted) if one.again_of]
+    assert [(one.again_of, one.held) for one in again] == [(5, after.of(ev.StepStarted)[4].held)]
+
+
+def test_a_journal_that_goes_on_holds_the_same():
+    world = World(HOLDING).up()
+    wanted(world, "lesson:L1:1", "L1")
+    world.lines("a")
+    world.settle()
+    world.give(inp.CheckpointRequested("t"))
+    world.settle()
+    other = archived(world)
+    assert carried_state(other.state).holding == carried_state(world.state).holding
+    assert list(other.state.holding.anchors) == list(world.state.holding.anchors)
+    other.up()
+    other.lines("b", source="b")
+    other.settle()
+    assert not [e for e in frozen(other)[SHIPPED + 1 :]] and other.of(ev.StepStarted)[-1].held
+
+
+def life(world: World) -> None:
+    world.up()
+    world.lines("a", "b", source=f"f{len(world.journal)}")
+    wanted(world, f"lesson:L1:{len(world.journal)}", "L1")
+    world.settle()
+    world.give(inp.CheckpointRequested("t"))
+    world.lines("c", source=f"f{len(world.journal)}")
+    world.settle()
+
+
+def test_a_death_at_any_instant_loses_no_anchor_and_no_bit():
+    calm = World(HOLDING)
+    life(calm)
+    for instant in range(1, calm.instants + 1, calm.instants // 24):
+        world = World(HOLDING, dies_at=instant)
+        with pytest.raises(Died):
+            life(world)
+        after = world.crash_and_return()
+        after.settle()
+        own = after.state.holding
+        assert not own.wanted and len(own.settled) == SHIPPED and all(one.digest for one in own.anchors.values())
+        assert not after.of(ev.ReplayDiverged) and after.state.training.running is None and not after.asked

@@ -1,10 +1,11 @@
-"""The whole suite: vLLM first, beside it what does not disturb it; then the rest side by side.
+"""The whole suite in two phases at once: vLLM, and beside it everything else.
 
     python tests/phases.py [-n WORKERS]
 
 vLLM takes memory and cores, and tests of what it leaves behind would see another one's: these run one after another.
-They leave a core idle most of the time, which goes to the tests in BESIDE. Everything else runs in several workers
-afterwards. Exit code 0 only if all of it passes; the last lines say what failed where.
+They leave much of two cores idle, which goes to several workers with all other tests: none of these leaves what a test
+of vLLM counts. The workers are nicer, so that what is one long row goes on almost as fast as alone. On a single core
+the workers wait until the row has ended. Exit code 0 only if all of it passes; the last lines say what failed where.
 
 Everything started here may keep compiled modules beside their sources, whatever PYTHONDONTWRITEBYTECODE says: the tests
 start `apollod` some hundred times, and each start would compile it again.
@@ -24,10 +25,13 @@ from pathlib import Path
 ALONE = "engine or alone"
 """Markers of tests that run one after another."""
 TESTS = Path(__file__).parent
-BESIDE = ("crash", "unit", "property", "store")
-"""Directories whose tests leave nothing that a test of vLLM would count; they take the core that it leaves idle. None
-of their tests is marked as in ALONE (tests/unit/test_phases.py looks): what runs one after another is not looked for
-there, since that would import all of it."""
+NEVER_ALONE = ("crash", "store", "property", "unit")
+"""Directories of which no test is marked as in ALONE (tests/unit/test_phases.py looks): what runs one after another is
+not looked for there, since that would import all of it."""
+IN_TURN = ("crash", "integration", "golden", "store", "property", "unit")
+"""Directories in the order in which workers take their files: what waits for processes first, beside vLLM, and files
+that take seconds last, so that all workers end at once. tests/gpu is marked as in ALONE as a whole."""
+NICER = 5
 WORKERS_MAX = 8  # each takes about a gigabyte
 WORKERS_OF_TWO_CORES = 3  # a test of a daemon waits for it half of its time
 NOTHING_COLLECTED = 5  # pytest's exit code
@@ -66,7 +70,8 @@ def read_report(path: Path) -> tuple[dict[str, int], list[str]]:
 
 
 class Phase:
-    """One pytest over the tests that `expression` selects. `shown`: print as it comes."""
+    """One pytest over the tests that `expression` selects. `shown`: print as it comes; else at its end, and it gives
+    way to the one that is shown."""
 
     def __init__(
         self, name: str, expression: str, options: Sequence[str], environment: Mapping[str, str], shown: bool = True
@@ -84,7 +89,11 @@ class Phase:
         self._start = time.monotonic()
         keeping = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         self._process = subprocess.Popen(
-            command, env={**keeping, **environment}, stdout=self._output, stderr=self._output
+            command,
+            env={**keeping, **environment},
+            stdout=self._output,
+            stderr=self._output,
+            preexec_fn=None if shown else lambda: os.nice(NICER),
         )
 
     def wait(self) -> Result:
@@ -110,13 +119,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A worker is one of several, and most tensors here are small: threads of torch would only wait for each other.
     # Trainers are told their number of threads by whoever starts them.
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    others, workers_of = f"not ({ALONE})", ["-n", str(given.n), "--dist", "loadfile"]
-    beside = [] if given.tests or cores < 2 else [str(TESTS / name) for name in BESIDE]
-    first = [Phase("beside it", others, beside, one_thread, shown=False)] if beside else []
-    rest = [f"--ignore={directory}" for directory in beside]
-    alone = Phase("one after another", ALONE, [*rest, *given.tests], {})
-    results = [alone.wait(), *(phase.wait() for phase in first)]
-    results.append(Phase("side by side", others, [*workers_of, *rest, *given.tests], one_thread).wait())
+    kept = ["-n", str(given.n), "--dist", "loadfile", "--no-loadscope-reorder"]
+    side_by_side = [*kept, *(given.tests or [str(TESTS / name) for name in IN_TURN])]
+    one_by_one = given.tests or [f"--ignore={TESTS / name}" for name in NEVER_ALONE]
+
+    def others(shown: bool) -> Phase:
+        return Phase("side by side", f"not ({ALONE})", side_by_side, one_thread, shown)
+
+    beside = [others(shown=False)] if cores > 1 else []
+    results = [Phase("one after another", ALONE, one_by_one, {}).wait()]
+    results += [phase.wait() for phase in beside or [others(shown=True)]]
     print("--- in all")
     for result in results:
         print(result.line())

@@ -6,8 +6,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 from support.daemon import Daemon
 from support.log_samples import pi
@@ -26,7 +24,11 @@ pytestmark = pytest.mark.engine
 WORDS = {"model": "tiny", "max_tokens": 12, "temperature": 0}
 
 
-def apis(daemon: Daemon) -> tuple[openai.OpenAI, anthropic.Anthropic]:
+def apis(daemon: Daemon) -> tuple[Any, Any]:
+    """Clients of OpenAI and Anthropic, imported only here: every worker collects this file, and none runs it."""
+    import anthropic
+    import openai
+
     return (
         openai.OpenAI(base_url=f"{daemon.url}/v1", api_key="none"),
         anthropic.Anthropic(base_url=daemon.url, api_key="none"),

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import openai
 import pytest
 import torch
 from support.daemon import STUB, VLLM, Daemon, chat_line, dead_within
@@ -389,6 +388,8 @@ def test_the_response_says_which_weights_it_saw(engine: Engine) -> None:
 
 def test_openais_own_client_reads_streams_as_before(engine: Engine) -> None:
     engine.host.refresh(3)
+    import openai
+
     client = openai.OpenAI(base_url=engine.url("/v1"), api_key="none")
     whole = client.completions.create(model="tiny", prompt="the harbour", max_tokens=12, temperature=0)
     chunks = list(

@@ -47,28 +47,40 @@ def marks(source: str) -> set[str]:
     return {node.attr for node in found if ast.unparse(node.value) == "pytest.mark"}
 
 
-def test_what_runs_beside_vllm_has_no_test_that_runs_alone() -> None:
+def test_no_directory_is_left_out() -> None:
+    """Files in no directory would run nowhere; those of tests/gpu are marked there."""
+    with_tests = {path.relative_to(phases.TESTS).parts[0] for path in phases.TESTS.rglob("test_*.py")}
+    assert with_tests == {*phases.IN_TURN, "gpu"}
+
+
+def test_where_nothing_is_looked_for_that_runs_alone_there_is_nothing() -> None:
     """It would run nowhere: neither phase takes it."""
     alone = set(phases.ALONE.split(" or "))
-    assert marks(TESTS) & alone == {"engine"}
-    files = [file for directory in phases.BESIDE for file in (phases.TESTS / directory).rglob("*.py")]
+    assert marks(TESTS) & alone == {"engine"} and set(phases.NEVER_ALONE) < set(phases.IN_TURN)
+    files = [file for directory in phases.NEVER_ALONE for file in (phases.TESTS / directory).rglob("*.py")]
     texts = {file: text for file in files if ".mark." in (text := file.read_text())}
     assert len(texts) > 50 and not [file for file, text in texts.items() if marks(text) & alone]
 
 
-@pytest.mark.parametrize("failing", range(3))
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("failing", range(2))
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1), (2, 1), (3, 1), (-9, 1), (5, 0)])
-def test_any_phase_fails_the_run(failing: int, code: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """5 is pytest's word for nothing to run: a file that belongs to one phase leaves the others without tests."""
-    codes = [code if number == failing else 0 for number in range(3)]
+def test_any_phase_fails_the_run(
+    failing: int, code: int, expected: int, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5 is pytest's word for nothing to run: a file that belongs to one phase leaves the other without tests."""
+    codes = [code if number == failing else 0 for number in range(2)]
+    done: list[str] = []
 
     class Phase:
-        def __init__(self, name: str, *rest: object, shown: bool = True) -> None:
-            self.result = phases.Result(name, codes.pop(0), 1.0)
+        def __init__(self, name: str, *rest: object) -> None:
+            self.result, self.before = phases.Result(name, codes.pop(0), 1.0), list(done)
 
         def wait(self) -> phases.Result:
+            assert self.before == ([] if cores > 1 else done), "at once on two cores, in turn on one"
+            done.append(self.result.name)
             return self.result
 
     monkeypatch.setattr(phases, "Phase", Phase)
-    monkeypatch.setattr(phases.os, "sched_getaffinity", lambda _: {0, 1})
-    assert phases.main([]) == expected and not codes
+    monkeypatch.setattr(phases.os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert phases.main([]) == expected and not codes and len(done) == 2

@@ -8,6 +8,7 @@ more.
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import apollod
@@ -71,9 +72,9 @@ def module_of(path: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def read(root: Path) -> dict[str, ast.Module]:
+def read(root: Path, files: str = "*.py") -> dict[str, ast.Module]:
     """Every module of a package by its dotted name."""
-    return {module_of(path, root): ast.parse(path.read_bytes()) for path in sorted(root.rglob("*.py"))}
+    return {module_of(path, root): ast.parse(path.read_bytes()) for path in sorted(root.rglob(files))}
 
 
 def imported(tree: ast.Module, known: Iterable[str]) -> Iterator[str]:
@@ -94,6 +95,7 @@ def imported(tree: ast.Module, known: Iterable[str]) -> Iterator[str]:
                     yield inner if inner in known else str(node.module)
 
 
+@cache  # read by the tests, not by every worker that collects this file
 def graph_of(root: Path) -> dict[str, set[str]]:
     modules = read(root)
     return {name: set(imported(tree, modules)) - {name} for name, tree in modules.items()}
@@ -174,17 +176,17 @@ def packages(graph: Iterable[str]) -> set[str]:
     return {name.rpartition(".")[0] for name in graph}
 
 
-GRAPH = graph_of(ROOT)
-
-
 def test_files_import_each_other_in_no_circle() -> None:
-    graph = {module: {other for other in others if (module, other) not in START_UP} for module, others in GRAPH.items()}
+    graph = {
+        module: {other for other in others if (module, other) not in START_UP}
+        for module, others in graph_of(ROOT).items()
+    }
     assert cycles(graph) == CYCLES_TODAY
 
 
 def test_no_import_points_upward() -> None:
-    assert {room(module) for module in GRAPH} - {"__init__"} <= BELOW.keys(), "a room that no layer names"
-    assert upward(GRAPH) == UPWARD_TODAY
+    assert {room(module) for module in graph_of(ROOT)} - {"__init__"} <= BELOW.keys(), "a room that no layer names"
+    assert upward(graph_of(ROOT)) == UPWARD_TODAY
 
 
 def test_no_folder_holds_more_modules_than_a_reader_surveys() -> None:
@@ -193,7 +195,7 @@ def test_no_folder_holds_more_modules_than_a_reader_surveys() -> None:
 
 
 def test_every_package_says_what_lives_there() -> None:
-    modules = read(ROOT)
+    modules = read(ROOT, "__init__.py")
     undocumented = {
         name
         for name in folders(ROOT)
@@ -203,7 +205,7 @@ def test_every_package_says_what_lives_there() -> None:
 
 
 def test_a_basename_means_one_module_in_a_process() -> None:
-    assert ambiguous(GRAPH) == AMBIGUOUS_TODAY
+    assert ambiguous(graph_of(ROOT)) == AMBIGUOUS_TODAY
 
 
 def test_the_rules_see_what_breaks_them(tmp_path: Path) -> None:

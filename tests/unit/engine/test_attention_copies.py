@@ -1,5 +1,6 @@
 """Copies that an attention backend computes with: found, derived again, or a reason not to train. The backend is
-vLLM's own b12x, whose copy is made as FlashInfer's is, and which needs no GPU to be imported."""
+vLLM's own b12x, whose copy is made as FlashInfer's is, and which needs no GPU to be imported. vLLM is imported by the
+tests, not with this file: three seconds for every worker that collects it."""
 
 import os
 from types import SimpleNamespace
@@ -8,12 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from vllm.v1.attention.backends.b12x import B12xPagedAttentionImpl
 
 from apollod.engine.load.attention_copies import unknown_copies, widened_sinks
 from apollod.engine.load.recorder import Recorder
 from apollod.engine.load.shared_parameters import place_cpu
-from apollod.engine.load.verification import Verifier
 from apollod.engine.worker import WorkerExtension
 
 
@@ -36,6 +35,8 @@ def reserve(size: int) -> int:
 
 def b12x(model: Attention) -> Any:
     """The backend of a loaded layer; its constructor would ask for a whole configuration of vLLM."""
+    from vllm.v1.attention.backends.b12x import B12xPagedAttentionImpl
+
     impl = object.__new__(B12xPagedAttentionImpl)
     impl._sinks_source, impl.sinks = model.sinks, None
     model.attn.impl = impl
@@ -49,7 +50,9 @@ def model() -> Attention:
     return Attention(None)
 
 
-def homes(model: nn.Module, placement: Any) -> tuple[dict[str, tuple[str, str]], Verifier]:
+def homes(model: nn.Module, placement: Any) -> tuple[dict[str, tuple[str, str]], Any]:
+    from apollod.engine.load.verification import Verifier
+
     verifier = Verifier(model, placement, Recorder(placement.regions))
     found = zip(placement.regions, verifier._homes, strict=True)
     return {region.names[0]: (home.status, home.reason) for region, home in found}, verifier

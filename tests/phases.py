@@ -34,6 +34,8 @@ that take seconds last, so that all workers end at once. tests/gpu is marked as 
 NICER = 5
 WORKERS_MAX = 8  # each takes about a gigabyte
 WORKERS_OF_TWO_CORES = 3  # a test of a daemon waits for it half of its time
+COMPILES = "from apollod.trainer.kernels import kernels_cpu; kernels_cpu.warm_up()"
+"""What numba compiles, 11 s in a new checkout, is compiled once while tests are collected, and not by every worker."""
 NOTHING_COLLECTED = 5  # pytest's exit code
 
 
@@ -126,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def others(shown: bool) -> Phase:
         return Phase("side by side", f"not ({ALONE})", side_by_side, one_thread, shown)
 
+    subprocess.Popen([sys.executable, "-c", COMPILES])
     beside = [others(shown=False)] if cores > 1 else []
     results = [Phase("one after another", ALONE, one_by_one, {}).wait()]
     results += [phase.wait() for phase in beside or [others(shown=True)]]

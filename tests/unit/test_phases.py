@@ -82,5 +82,6 @@ def test_any_phase_fails_the_run(
             return self.result
 
     monkeypatch.setattr(phases, "Phase", Phase)
+    monkeypatch.setattr(phases, "COMPILES", "")
     monkeypatch.setattr(phases.os, "sched_getaffinity", lambda _: set(range(cores)))
     assert phases.main([]) == expected and not codes and len(done) == 2

@@ -89,6 +89,9 @@ def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
     wanted = [(one.practice, one.wording, one.seed) for one in rounds.asks(lesson, lesson.worded, course)]
     if wanted != [(one.practice, one.wording, one.seed) for one in input_.answers]:
         return again(state, "nonsense", "the answers are not those that were asked for", now_ns)
+    if _is_stale(state, lesson, input_.weights_version):
+        why = f"the engine answered with weights {input_.weights_version}, and step {lesson.last_step} taught it since"
+        return again(state, "endpoint", why, now_ns)
     asked = ev.LessonAsked(
         lesson=lesson.id, stage=course.stage, mode=input_.mode, round=course.round, answers=input_.answers,
         weights_version=input_.weights_version, tokens=input_.tokens, seconds=input_.seconds,
@@ -96,6 +99,12 @@ def _on_asked(state: State, input_: inp.LessonAsked, now_ns: int) -> Outcome:
     tried = [*course.tried, *rounds.tries(input_.answers)]
     passed = rounds.outcome(course.stage, course.round, tried, len(lesson.worded.held_out))
     return Outcome([asked, *(_follows(state, lesson, course, tried, passed, now_ns) if passed is not None else ())], [])
+
+
+def _is_stale(state: State, lesson: Lesson, answered_by: int | None) -> bool:
+    """True if the engine had not heard of the last step that taught the lesson: what it derives from weights, and
+    prefixes in its cache, are older. Step numbers are never reused."""
+    return answered_by is not None and answered_by < lesson.last_step <= state.training.version
 
 
 def _follows(

@@ -177,6 +177,23 @@ def test_a_call_that_fails_is_made_again_and_given_up_if_it_is_refused_each_time
     assert not world.state.lessons.attempts and not world.state.lessons.error
 
 
+def test_answers_by_weights_before_the_last_practice_do_not_count(world: TaughtWorld) -> None:
+    """The engine hears of a step a moment after it is done."""
+    world.want("who is x", "Ann")
+    while not (world.calls and getattr(world.calls[0], "stage", None) is Stage.TESTING):
+        world.settle()
+        world.call()
+    reply = world.reply(world.calls.pop(0))
+    asked, newest = len(world.of(ev.LessonAsked)), world.state.training.version
+    world.give(msgspec.structs.replace(reply, weights_version=newest - 1))
+    (failed,) = world.of(ev.LessonFailed)
+    assert failed.reason == f"the engine answered with weights {newest - 1}, and step {newest} taught it since"
+    assert len(world.of(ev.LessonAsked)) == asked
+    world.pass_time(2)
+    world.teach()
+    assert world.states() == {"L1": "known"}
+
+
 def test_answers_that_were_not_asked_for_are_a_failed_call(world: TaughtWorld) -> None:
     world.want("who is x", "Ann")
     world.call()

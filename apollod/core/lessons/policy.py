@@ -129,7 +129,8 @@ def _on_unwanted(state: State, input_: inp.LessonUnwanted, now_ns: int) -> Outco
         return nothing()
     reason = f"{input_.by} had lesson {lesson.id} forgotten"
     wishes = {example: Wish(input_.by, reason) for example in lesson.examples}
-    events = [] if lesson.state == "given up" else _given_up(state, lesson, reason, now_ns, input_.by)
+    over = lesson.state in ("given up", "replaced")
+    events = [] if over else _given_up(state, lesson, reason, now_ns, input_.by)
     return Outcome([*events, *taken_back(state, wishes, places_of(state, wishes), again=True)], [])
 
 

@@ -304,6 +304,18 @@ def test_a_lesson_is_forgotten_with_its_steps(world: TaughtWorld) -> None:
     assert len(forgotten.examples) == 6 and not world.state.forgetting.wanted
 
 
+def test_a_lesson_that_was_replaced_is_forgotten_and_stays_replaced(world: TaughtWorld) -> None:
+    old = world.want("who is x", "Ann")
+    world.teach()
+    new = world.want("who is x", "Bob")
+    world.teach()
+    world.give(inp.LessonUnwanted(old, "me"))
+    world.teach()
+    assert world.states() == {old: "replaced", new: "known"} and not world.of(ev.LessonGivenUp)
+    (forgotten,) = world.of(ev.ForgetCompleted)
+    assert set(forgotten.examples) == set(world.state.lessons.lessons[old].examples)
+
+
 def test_a_lesson_that_is_forgotten_under_way_withdraws_what_waits(world: TaughtWorld) -> None:
     before = world.memory
     world.want("who is x", "Ann")

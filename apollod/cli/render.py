@@ -87,6 +87,18 @@ def dreams_text(d: Mapping[str, Any]) -> str:
     return f"{patterns}; {d['next'] or 'nothing is left to do'}{why}; {d['today']} today, {d['total']} in all{share}"
 
 
+def lessons_text(found: Mapping[str, Any]) -> str:
+    """What is taught, from the object `lessons` of the status; empty where there never was a lesson."""
+    names = ("known", "practising", "waiting", "fading", "replaced", "given_up")
+    counts = ", ".join(f"{found[name]} {name.replace('_', ' ')}" for name in names if found.get(name))
+    if not counts:
+        return ""
+    now = f"; {found['lesson']} is under way ({found['stage']})" if found["lesson"] else ""
+    left = found["practising"] or found["waiting"] or found["fading"]
+    why = found["reason"] or found["error"]
+    return f"{counts}{now}" + (f"; waits: {why}" if why and left else "")
+
+
 def growth_text(journal_per_day: int, history_per_day: int, days_left: float | None) -> str:
     """How fast the state directory grows, and for how long its disk is enough."""
     left = "" if days_left is None else f"; the disk is full in {days_left:.3g} days"

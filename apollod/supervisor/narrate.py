@@ -33,6 +33,12 @@ _DEBUG = (
     ev.DreamSettled,
     ev.DreamAbandoned,
     ev.DreamFailed,
+    ev.LessonBegun,
+    ev.LessonWorded,
+    ev.LessonAsked,
+    ev.LessonPrepared,
+    ev.LessonPractised,
+    ev.LessonFailed,
     ev.EngineBusy,
     ev.EngineIdle,
 )
@@ -69,6 +75,10 @@ _HIDDEN = (
     "fell",
     "left_out",
     "again",
+    "given",
+    "worded",
+    "answers",
+    "curve",
 )
 """fields that are long or say nothing to a person"""
 

@@ -25,6 +25,7 @@ from apollod.core.settings import QualitySettings
 from apollod.core.state import State
 from apollod.core.training.pace import expected_s
 from apollod.supervisor.bootstrapping import ReadSoFar
+from apollod.supervisor.lessons.lesson_view import lessons_status
 from apollod.wire import status as st
 
 
@@ -83,6 +84,7 @@ def status_view(
         schedule=_schedule(state),
         bootstrap=_bootstrap(state, progress.read),
         dreams=_dreams(state, now_ns),
+        lessons=lessons_status(state),
         uptime_s=_since_s(state.daemon.started_at_ns, now_ns),
         activities=dict(activities or {}),
     )

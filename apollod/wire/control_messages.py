@@ -171,6 +171,44 @@ class DreamStopRequest(msgspec.Struct, frozen=True, tag="dream-stop"):
     by: str = ""
 
 
+class TeachRequest(msgspec.Struct, frozen=True, tag="teach"):
+    """Teach a statement, or the answer to a question; answered when it is recorded. `replaces`: id of the lesson that
+    it corrects, whose question it has where it brings none. `by`: who asks, in their own words."""
+
+    statement: str = ""
+    question: str = ""
+    answer: str = ""
+    replaces: str = ""
+    by: str = ""
+
+
+class LessonQuestion(msgspec.Struct, frozen=True, tag="lesson-question"):
+    """All about one lesson."""
+
+    lesson: str
+
+
+class LessonsRequest(msgspec.Struct, frozen=True, tag="lessons"):
+    """The newest lessons, the newest first: at most `limit` (0: all), in this state only (empty: in any)."""
+
+    state: str = ""
+    limit: int = 0
+
+
+class LessonPractiseRequest(msgspec.Struct, frozen=True, tag="lesson-practise"):
+    """Ask a lesson, and practise it where it fails, whatever is known of it."""
+
+    lesson: str
+    by: str = ""
+
+
+class LessonForgetRequest(msgspec.Struct, frozen=True, tag="lesson-forget"):
+    """Teach it no more, and take what its steps taught out of the weights; answered when the wish is recorded."""
+
+    lesson: str
+    by: str = ""
+
+
 class QualityRequest(msgspec.Struct, frozen=True, tag="quality"):
     """Measure the model, or (`baseline`) have later measurements compared with the model as it is now."""
 
@@ -219,6 +257,11 @@ Request = (
     | PatternRetireRequest
     | DreamStartRequest
     | DreamStopRequest
+    | TeachRequest
+    | LessonQuestion
+    | LessonsRequest
+    | LessonPractiseRequest
+    | LessonForgetRequest
     | QualityRequest
 )
 Answer = Reply | Failure

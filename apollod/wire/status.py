@@ -316,6 +316,30 @@ class Dreams(msgspec.Struct, frozen=True, kw_only=True):
     """why the last call had no usable answer; empty after one that had"""
 
 
+class Lessons(msgspec.Struct, frozen=True, kw_only=True):
+    """What is taught until it is known: lessons by their state."""
+
+    waiting: int = 0
+    """their turn has not come"""
+    practising: int = 0
+    known: int = 0
+    fading: int = 0
+    """were known, and wait for their turn"""
+    replaced: int = 0
+    """another one has another answer to the same question"""
+    given_up: int = 0
+    lesson: str = ""
+    """under way; empty: none is"""
+    stage: str = ""
+    """what it waits for"""
+    reason: str = ""
+    """why nothing is asked or prepared for a lesson now; empty where it may be"""
+    error: str = ""
+    """why the last call had no usable answer; empty after one that had"""
+    due_at: float | None = None
+    """Unix time at which a known one is asked again; null: at none"""
+
+
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     """An incident of the quality guard that is not settled."""
 
@@ -520,6 +544,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     bootstrap: Bootstrap | None = None
     """null: there was none"""
     dreams: Dreams = Dreams()
+    lessons: Lessons = Lessons()
     uptime_s: float
     processor: str = ""
     """kind of CPU, by which kernels are chosen: amx_bf16, avx512_bf16, avx512, avx2, arm_bf16, arm, other; empty in a

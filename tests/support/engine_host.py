@@ -135,6 +135,8 @@ class Host:
                 | msg.CheckpointRequest()
                 | msg.FeedbackRequest()
                 | msg.FeedbackQuestion()
+                | msg.TeachRequest()
+                | msg.LessonQuestion()
             ):
                 self.requests.append(message)
                 connection.sendall(encode_frame(msg.encode(self.answerer(message))))

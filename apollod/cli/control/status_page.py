@@ -1,4 +1,4 @@
-"""The status as a page for people, of at most twenty-one lines.
+"""The status as a page for people, of at most twenty-three lines.
 
 Made from the JSON object itself, without msgspec, whose import takes as long as all the rest of `apollod ctl status`.
 `wire.status` says what is in the object: what it requires is taken by name, what came later may be missing, as it is in
@@ -8,7 +8,16 @@ the status of an older daemon.
 from collections.abc import Mapping
 from typing import Any
 
-from apollod.cli.render import FLOAT32_PRODUCTS, bootstrap_text, dreams_text, growth_text, has_patterns, plain, size
+from apollod.cli.render import (
+    FLOAT32_PRODUCTS,
+    bootstrap_text,
+    dreams_text,
+    growth_text,
+    has_patterns,
+    lessons_text,
+    plain,
+    size,
+)
 
 Object = Mapping[str, Any]
 
@@ -46,6 +55,7 @@ def page(s: Object) -> str:
         *_follow_ups(s.get("follow_ups", {})),
         *_holding(s.get("holding", {})),
         *([f"dreams      {dreams_text(dreams)}"] if has_patterns(dreams) else []),
+        *([f"lessons     {lessons}"] if (lessons := lessons_text(s.get("lessons", {}))) else []),
         *_quality(s.get("quality") or {}),
         *([f"growth      {_growth(growth)}"] if growth else []),
         f"inbox       {s.get('paths', {}).get('inbox', '')}",
@@ -77,10 +87,10 @@ def _capture(capture: Object) -> list[str]:
 
 def _waits(activities: Mapping[str, str]) -> list[str]:
     """The line of what cannot begin now, if there is any, by reason. That one step waits for the one before is no
-    news; what dreams wait for stands in their own line."""
+    news; what dreams and lessons wait for stands in their own lines."""
     by_reason: dict[str, list[str]] = {}
     for activity, reason in activities.items():
-        if reason and activity != "dreaming":
+        if reason and activity not in ("dreaming", "teaching"):
             by_reason.setdefault(reason, []).append(activity)
     running = activities.get("step", "")
     waits = [f"{', '.join(names)} ({reason})" for reason, names in by_reason.items()]

@@ -69,6 +69,17 @@ VERBS = (
         "existing logs of agents, read and learned once, without the instructions that they followed",
         f"{_HERE}.bootstrap.bootstrap_verb",
     ),
+    Command(
+        "teach",
+        "teach a fact, or the right answer to a question, until the model knows it in other words, too; waits for it",
+        f"{_HERE}.lessons.teach_verb",
+    ),
+    Command(
+        "lesson",
+        "what was taught, and whether it is known: list, show; correct it, take it back, practise it: replace, forget, "
+        "practise",
+        f"{_HERE}.lessons.lesson_verb",
+    ),
     Command("submit", "give lines of a JSONL file to the daemon, as if dropped into the inbox", f"{_HERE}.submit_verb"),
     Command(
         "train",

@@ -1,7 +1,7 @@
 """HTTP on the engine's port, as vLLM's endpoint plugin `apollod`: POST /train, GET /train/status, POST /checkpoint,
-POST /feedback, GET /feedback/ID, GET /apollod/status, GET /apollod/quality. Each is one control request to the
-supervisor; bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what status says, in
-numbers."""
+POST /feedback, GET /feedback/ID, POST /lessons, GET /lessons/ID, GET /apollod/status, GET /apollod/quality. Each is one
+control request to the supervisor; bodies and errors are JSON, errors with a hint. vLLM's GET /metrics also shows what
+status says, in numbers."""
 
 import asyncio
 import hashlib
@@ -20,12 +20,13 @@ from apollod.engine.capture.capturing_client import CapturingClient
 from apollod.engine.capture.own_ids import OwnIds
 from apollod.engine.http.feedback import feedback_of, question_of
 from apollod.engine.http.guard import Guard
+from apollod.engine.http.lessons import taught_of
 from apollod.engine.http.metrics import AppendedMetrics, Figures, quieten_access_log
 from apollod.engine.serve.refresh import Refresher
 from apollod.engine.serve.versions import Served, VersionLabels
 from apollod.errors import ApolloError, ConfigError, DaemonUnreachable, LinkClosed, RecordRefused
 from apollod.wire.capture_terms import capture_terms
-from apollod.wire.messages import CheckpointRequest, Failure, Reply, StatusRequest, SubmitRequest
+from apollod.wire.messages import CheckpointRequest, Failure, LessonQuestion, Reply, StatusRequest, SubmitRequest
 from apollod.wire.messages import Request as ControlRequest
 from apollod.wire.status import Status, read, read_quality, read_train_status
 
@@ -70,6 +71,8 @@ class Routes:
             ("POST", "/checkpoint", self._checkpoint),
             ("POST", "/feedback", self._feedback),
             ("GET", "/feedback/{response:path}", self._feedback_on),
+            ("POST", "/lessons", self._teach),
+            ("GET", "/lessons/{lesson}", self._lesson),
             ("GET", "/apollod/status", self._status),
             ("GET", "/apollod/quality", self._quality),
         ):
@@ -150,6 +153,17 @@ class Routes:
     async def _feedback_on(self, request: Request) -> JSONResponse:
         wanted = question_of(request.path_params["response"], request.query_params.get("choice"))
         answer = await self._ask(wanted, ANSWER_S)
+        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
+
+    async def _teach(self, request: Request) -> JSONResponse:
+        body = await _read(request)
+        if body is None:
+            return _too_long("teach one fact at a time")
+        answer = await self._ask(taught_of(body), ANSWER_S)
+        return answer if isinstance(answer, JSONResponse) else JSONResponse(answer, 202)
+
+    async def _lesson(self, request: Request) -> JSONResponse:
+        answer = await self._ask(LessonQuestion(request.path_params["lesson"]), ANSWER_S)
         return answer if isinstance(answer, JSONResponse) else JSONResponse(answer)
 
     async def _status(self, request: Request) -> JSONResponse:

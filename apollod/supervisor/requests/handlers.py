@@ -9,6 +9,7 @@ from apollod.supervisor.requests.checkpoint_request import checkpoint
 from apollod.supervisor.requests.dream_request import start_dreams, stop_dreams
 from apollod.supervisor.requests.feedback_request import feedback_on, give_feedback
 from apollod.supervisor.requests.forget_request import forget
+from apollod.supervisor.requests.lesson_request import forget_lesson, lesson, lessons, practise_lesson, teach
 from apollod.supervisor.requests.pattern_request import add_pattern, patterns, retire_pattern
 from apollod.supervisor.requests.quality_request import measure_quality
 from apollod.supervisor.requests.queue_request import queue
@@ -44,5 +45,10 @@ HANDLERS: dict[type[Any], Handler] = {
     msg.PatternRetireRequest: retire_pattern,
     msg.DreamStartRequest: start_dreams,
     msg.DreamStopRequest: stop_dreams,
+    msg.TeachRequest: teach,
+    msg.LessonQuestion: lesson,
+    msg.LessonsRequest: lessons,
+    msg.LessonPractiseRequest: practise_lesson,
+    msg.LessonForgetRequest: forget_lesson,
     msg.QualityRequest: measure_quality,
 }

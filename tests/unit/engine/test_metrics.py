@@ -23,6 +23,8 @@ from apollod.core.children.state import Child, ChildrenState
 from apollod.core.daemon.state import DaemonState
 from apollod.core.dreams.state import Course, DreamsState, Phase
 from apollod.core.intake.state import IntakeCounts, IntakeState
+from apollod.core.lessons.state import Lesson, LessonsState
+from apollod.core.lessons.wording import Given
 from apollod.core.publishing.state import PublishingState
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.state import Incident, QualityState, Totals
@@ -72,6 +74,12 @@ def state() -> State:
         checkpoints=CheckpointsState([CheckpointRef(8, "/c/8", "f", 1_700_000_000_500_000_000, bytes=64)]),
         publishing=PublishingState(engine_paused=True),
         alignment=AlignmentState(measured=MEASURED),
+        lessons=LessonsState(
+            {
+                f"L{n}": Lesson(f"L{n}", Given("It is so."), "p", 0, state=state)
+                for n, state in enumerate(["waiting", "waiting", "fading", *["known"] * 4, *["given up"] * 5], 1)
+            }
+        ),
         dreams=DreamsState(
             {name: Course(PatternSettings(name, "Ask."), "p", 0, phase) for name, phase in PHASES.items()},
             number=7,
@@ -172,6 +180,9 @@ def test_a_scrape_has_vllms_metrics_and_the_figures_of_status(server: Server) ->
         "patterns_retired": 0,
         "dreams": 7,
         "dreams_share": 0.5,
+        "lessons_waiting": 3,
+        "lessons_known": 4,
+        "lessons_given_up": 5,
         "quality_value{facts.passed}": 0.5,
         "quality_drop{facts.passed}": 0.5,
         "quality_looks_total": 9,

@@ -222,7 +222,7 @@ def changing(server: Server) -> list[tuple[str, str]]:
 def test_no_route_of_ours_lets_a_web_page_change_anything(
     server: Server, headers: dict[str, str], status: int, named: str
 ) -> None:
-    assert {("POST", "/train"), ("POST", "/checkpoint")} <= set(changing(server))
+    assert {("POST", "/train"), ("POST", "/checkpoint"), ("POST", "/lessons")} <= set(changing(server))
     for method, path in changing(server):
         answer = server.client.request(method, path, content=b'{"text": "t"}', headers=headers)
         assert (answer.status_code, set(answer.json())) == (status, {"error", "hint"}), path
@@ -401,3 +401,49 @@ def test_an_answer_that_is_not_kept_is_404(server: Server) -> None:
 def test_feedback_asks_for_the_key(server: Server) -> None:
     assert server.client.post("/feedback", json={}).status_code == 401
     assert server.client.get("/feedback/r").status_code == 401
+
+
+# --- lessons ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_lesson_is_one_request_and_202_with_its_id(server: Server) -> None:
+    server.host.answerer = lambda request: msg.Reply({"lesson": "L3", "state": "waiting"})
+    answer = server.client.post("/lessons", json={"question": "Where?", "answer": "There.", "replaces": "L1"})
+    assert (answer.status_code, answer.json()) == (202, {"lesson": "L3", "state": "waiting"})
+    assert server.host.requests[-1] == msg.TeachRequest("", "Where?", "There.", "L1", by="http")
+    assert server.client.post("/lessons", json={"statement": "It is there."}).status_code == 202
+    assert server.host.requests[-1] == msg.TeachRequest("It is there.", by="http")
+    assert server.client.get("/lessons/L3").json() == {"lesson": "L3", "state": "waiting"}
+    assert server.host.requests[-1] == msg.LessonQuestion("L3")
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"statement":1}', b'{"statment":"x"}', b'{"statement":null}', b"\xff", b""]
+)
+def test_what_is_no_lesson_is_400_with_what_to_send(server: Server, body: bytes) -> None:
+    answer = server.client.post("/lessons", content=body, headers=JSON)
+    assert answer.status_code == 400 and '{"statement": TEXT}' in answer.json()["hint"]
+    assert not server.host.requests
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (msg.Failure("the lesson is empty", "give a statement", code=2), 400),
+        (msg.Failure("there is no lesson L9", "see the list", missing=True), 404),
+        (msg.Failure("lesson L1 was replaced by L2 already", "replace L2 instead"), 409),
+    ],
+)
+def test_a_lesson_that_is_refused_says_why(server: Server, failure: msg.Failure, status: int) -> None:
+    server.host.answerer = lambda request: failure
+    for answer in (server.client.post("/lessons", json={}), server.client.get("/lessons/L9")):
+        assert (answer.status_code, answer.json()) == (status, {"error": failure.error, "hint": failure.hint})
+
+
+@pytest.mark.parametrize("server", [["secret"]], indirect=True)
+def test_lessons_ask_for_the_key_and_for_a_name_of_the_server(server: Server) -> None:
+    assert server.client.post("/lessons", json={}).status_code == 401
+    assert server.client.get("/lessons/L1").status_code == 401
+    page = {**KEY, "Origin": "http://x.example"}
+    assert server.client.post("/lessons", json={"statement": "x"}, headers=page).status_code == 403
+    assert not server.host.requests

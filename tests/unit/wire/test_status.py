@@ -21,6 +21,10 @@ from apollod.core.dreams.state import Course, Dream, DreamsState
 from apollod.core.holding.state import Anchor
 from apollod.core.intake.state import Blocked, IntakeCounts, IntakeState, Waiting
 from apollod.core.judging.state import Judge, JudgingState
+from apollod.core.lessons.open_course import Course as OpenCourse
+from apollod.core.lessons.stages import Stage
+from apollod.core.lessons.state import Lesson, LessonsState
+from apollod.core.lessons.wording import Given
 from apollod.core.quality.baseline import Baseline
 from apollod.core.quality.news import Telling
 from apollod.core.quality.state import Incident, Measuring, QualityState
@@ -133,6 +137,17 @@ judge.reason: str
 judge.trusted: bool
 judge.verdicts: int
 judge.waiting: int
+lessons.due_at: float | null
+lessons.error: str
+lessons.fading: int
+lessons.given_up: int
+lessons.known: int
+lessons.lesson: str
+lessons.practising: int
+lessons.reason: str
+lessons.replaced: int
+lessons.stage: str
+lessons.waiting: int
 optimizer.lr: float
 optimizer.lr_direct: float
 optimizer.name: str
@@ -298,6 +313,11 @@ BOOTSTRAP = Bootstrapping(
 )  # fmt: skip
 
 
+LESSONS = LessonsState(
+    {id_: Lesson(id_, Given("It is so."), "p", 0, state=state)  # type: ignore[arg-type]
+     for id_, state in {"L1": "known", "L2": "practising", "L3": "waiting", "L4": "given up"}.items()},
+    4, OpenCourse("L2", Stage.TESTING, "given", 0, 2), {"L3": None}, due=[(60_000_000_000, 1)],
+)  # fmt: skip
 NIGHTLY = ScheduleSettings("02:00-05:00", "UTC")
 
 
@@ -335,6 +355,7 @@ def full_state() -> State:
             turn="ask",
             learned=[True, False],
         ),
+        lessons=LESSONS,
         judging=JudgingState(judge=Judge("m", "h"), good=[True] * 50, bad=[True] * 40 + [False] * 10),
         quality=QualityState(
             number=4, baseline={"facts.passed": Baseline({"a": 1.0}, 0.0)}, at=0, looked=3, last_s=2.5,
@@ -448,7 +469,9 @@ def test_the_page_says_which_kind_of_cpu_this_is():
 
 def test_the_page_of_a_status():
     lines = page(full_status()).splitlines()
-    assert len(lines) <= 22
+    assert len(lines) <= 23
+    lessons = "1 known, 1 practising, 1 waiting, 1 given up; L2 is under way (testing)"
+    assert f"lessons     {lessons}; waits: alarm 2 of the quality guard is not settled" in lines
     alarm = "alarm 2 at step 3 (facts.passed), restored: `apollod ctl quality incident show 2`"
     assert f"quality     {alarm}; nobody could be told: gone" in lines
     assert "judge       m on all, trusted, agreement 0.90 (0.80 to 0.94), 0 wait (the judge was not read yet)" in lines
@@ -474,6 +497,7 @@ def test_the_page_of_a_status():
         activities={"step": "", "checkpoint": ""},
         blocked={},
         bootstrap=None,
+        lessons=st.Lessons(),
         growth=None,
         dreams=st.Dreams(),
         quality=st.Quality(),

@@ -79,18 +79,10 @@ def _view(args: argparse.Namespace) -> dict[str, Any]:
 
 def folded(path: str) -> dict[str, Any]:
     """What the journal in this file says of patterns, without its daemon."""
-    from apollod.adapters.journal import journal_reader
-    from apollod.core.fold import fold
-    from apollod.core.state import State
+    from apollod.cli.control.questions.folded_state import folded_state
     from apollod.supervisor.dreaming.pattern_view import patterns_view
-    from apollod.wire.state_snapshot import fold_code, load_state
 
-    snapshot = journal_reader.snapshot(path, fold_code())
-    state = load_state(snapshot.state) if snapshot is not None else State()
-    events = journal_reader.recorded(path, *((snapshot.seq, snapshot.hash) if snapshot is not None else ()))
-    for item, _ in events:
-        fold(state, item)
-    view = patterns_view(state, time.time_ns())
+    view = patterns_view(folded_state(path), time.time_ns())
     stopped = "no daemon was asked"
     for pattern in view["patterns"]:
         pattern["waits"] = pattern["waits"] if pattern["state"] == "retired" or not pattern["next"] else stopped

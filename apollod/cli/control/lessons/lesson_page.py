@@ -1,0 +1,122 @@
+"""Lessons as a person reads them: one sentence, the cells of a table, a page of one. Pure."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from apollod.cli import render
+
+Object = Mapping[str, Any]
+COLUMNS = ("lesson", "state", "before", "told", "after", "steps", "given", "question", "answer")
+_SAID_MAX = 100
+"""characters of an answer on the page"""
+
+
+def sentence(one: Object) -> str:
+    """What became of it, with the figures."""
+    state = f"{one['lesson']} is {one['state']}" + (f": {one['reason']}" if one["reason"] else "")
+    given_before = " (it was given before)" if one.get("already") else ""
+    return "; ".join([f"{state}{given_before}", *_figures(one)])
+
+
+def cells(lessons: Sequence[Object]) -> list[tuple[Any, ...]]:
+    """Rows of a table; pairs are answers that passed, and how many were asked."""
+    return [
+        (
+            one["lesson"], one["state"], _pair(one["before"]["bare"]), _pair(one["before"]["told"]),
+            _pair(one["after"]["bare"]), one["steps"], _minute(one["given_at"]), one["question"], one["answer"],
+        )
+        for one in lessons
+    ]  # fmt: skip
+
+
+def page(one: Object, asked: Sequence[Object]) -> list[str]:
+    """Lines about a lesson and the rounds in which it was asked; what comes from outside is not made harmless yet."""
+    lines = [
+        f"lesson      {one['lesson']}, {one['state']}" + (f": {one['reason']}" if one["reason"] else ""),
+        f"given       {_minute(one['given_at'])} by {one['by']}",
+        *([f"statement   {one['statement']}"] if one["statement"] else []),
+        f"question    {one['question']}",
+        f"answer      {one['answer']}",
+        *([f"wrong now   {', '.join(one['not_these'])}"] if one["not_these"] else []),
+        *([f"figures     {'; '.join(figures)}"] if (figures := _figures(one)) else []),
+        *([f"drift       {one['drift']:.3f} nats a token"] if one["steps"] else []),
+        *([f"now         {one['stage']}, round {one['round']}"] if one["stage"] else []),
+        *([f"waits for   {one['waits'] or one['error']}"] if one["waits"] or one["error"] else []),
+        *_again(one),
+    ]
+    if one["held_out"]:
+        lines += ["", "held out: asked, never practised", *_wordings(one["held_out"], asked, practice=False)]
+        lines += ["", "practised", *_wordings(one["practice"], asked, practice=True)]
+    if asked:
+        lines += ["", "asked", *(f"    {_round(each)}" for each in asked)]
+    return lines
+
+
+def _again(one: Object) -> list[str]:
+    points = [f"step {point['step']}: {_of(point['bare'])}" for point in one["curve"]]
+    lines = [f"asked again {', '.join(points)}"] if points else []
+    if one["due_at"] is not None:
+        return [*lines, f"next        asked again {_minute(one['due_at'])}"]
+    return [*lines, *([f"next        asked again at step {one['due_step']}"] if one["due_step"] else [])]
+
+
+def _wordings(wordings: Sequence[Object], asked: Sequence[Object], practice: bool) -> list[str]:
+    """Each with the greedy bare answer of the first round that asked it, and of the last one."""
+    lines = []
+    for number, wording in enumerate(wordings):
+        said = [
+            (each["step"], answer)
+            for each in asked
+            if each["mode"] == "bare"
+            for answer in each["answers"]
+            if answer["wording"] == number and answer["practice"] == practice and answer["seed"] is None
+        ]
+        lines.append(f"    {_quoted(wording['prompt'])} ({wording['how']})")
+        lines += [f"        {_answer(step, answer)}" for step, answer in ([said[0]] if said else [])]
+        lines += [f"        {_answer(step, answer)}" for step, answer in ([said[-1]] if len(said) > 1 else [])]
+    return lines
+
+
+def _answer(step: int | None, answer: Object) -> str:
+    at = "" if step is None else f"step {step}, "
+    return f"{at}{'right' if answer['passed'] else 'wrong'}: {_quoted(answer['text'])}"
+
+
+def _round(asked: Object) -> str:
+    """One line: how many passed, of the greedy answers and of the sampled ones."""
+    held = [one for one in asked["answers"] if not one["practice"]]
+    greedy, sampled = ([one["passed"] for one in held if (one["seed"] is None) == is_greedy] for is_greedy in (1, 0))
+    counts = [f"{sum(passed)} of {len(passed)}{how}" for passed, how in ((greedy, ""), (sampled, " sampled")) if passed]
+    at = "" if asked["step"] is None else f", step {asked['step']}"
+    return f"{asked['at'][:19]}  {asked['stage']}, {asked['mode']}{at}: {', '.join(counts)}"
+
+
+def _figures(one: Object) -> list[str]:
+    bare, told, after = one["before"]["bare"], one["before"]["told"], one["after"]["bare"]
+    figures = [f"bare {_of(bare)} before" + (f", told {_of(told)}" if told[1] else "")] if bare[1] else []
+    if one["steps"]:
+        figures.append(f"{one['steps']} step{'s' if one['steps'] > 1 else ''} in {render.duration(one['seconds'])}")
+        figures += [f"bare {_of(after)} after"] if after[1] else []
+        figures += [f"kept {_of(one['kept'])}"] if one["kept"][1] else []
+    elif one["state"] == "known":
+        figures.append("nothing was trained: the model knew it")
+    return figures
+
+
+def _of(pair: Sequence[int]) -> str:
+    return f"{pair[0]} of {pair[1]}"
+
+
+def _pair(pair: Sequence[int]) -> str:
+    return f"{pair[0]}/{pair[1]}" if pair[1] else "-"
+
+
+def _quoted(text: str) -> str:
+    text = " ".join(text.split())
+    return json.dumps(text if len(text) <= _SAID_MAX else f"{text[: _SAID_MAX - 3]}...", ensure_ascii=False)
+
+
+def _minute(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,0 +1,1 @@
+"""Lessons: what people are told of them."""

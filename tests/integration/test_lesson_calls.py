@@ -60,7 +60,8 @@ def of(effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = 
     async def run() -> LlmServer:
         async with serving() as server, anyio.create_task_group() as tasks:
             server.otherwise = behave
-            given = ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}", *sets]
+            given = ["model.path=/m", f"state.dir={tmp_path}", f"engine.port={server.port}"]
+            given += [one.format(port=server.port) for one in sets]
 
             async def submit(input_: inp.Input) -> Sequence[ev.Recorded]:
                 inputs.append(input_)
@@ -95,6 +96,62 @@ def test_wordings_come_from_the_frames_that_ship_without_asking_anyone(tmp_path:
     assert GIVEN.answer in worded.told and worded.worded.question == GIVEN.question
     assert len(worded.worded.practice) >= 4 and len(worded.worded.held_out) >= 2
     assert all(one.says == GIVEN.answer for one in worded.worded.practice)
+
+
+IMAGINED = (
+    "Sure!\n```json\n" + json.dumps([
+        {"question": "Which port must I open for Quillon?", "answer": "7341"},
+        {"question": "Is 7341 the port of Quillon?", "answer": "7341"},
+        {"question": "Which port is unanswerable for Quillon?", "answer": "7341"},
+    ]) + "\n```",
+    json.dumps({"questions": [
+        {"question": "which port must I open for Quillon", "answer": "7341"},
+        {"question": "Under which port can Quillon be reached?", "answer": "7341"},
+    ]}),
+)  # fmt: skip
+
+
+def imagination(*said: str) -> Says:
+    """What the endpoint of `[dream]` says in turn; the served model answers rightly, but for what is unanswerable."""
+    left = list(said)
+
+    def says(body: dict[str, Any]) -> str:
+        if body["model"] == "muse":
+            return left.pop(0)
+        return "No idea." if "unanswerable" in body["messages"][-1]["content"] else "It is 7341."
+
+    return says
+
+
+def test_an_imagination_adds_wordings_that_the_told_model_answers(tmp_path: Path) -> None:
+    with_muse = ("dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=muse")
+    worded, server = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, imagination(*IMAGINED), *with_muse)
+    assert worded.model == "muse" and worded.tokens == 2 * 5 + 3 * 5
+    plain, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, lambda _: "")
+    practice, held_out = worded.worded.practice, worded.worded.held_out
+    assert [(one.prompt, one.how) for one in practice if one not in plain.worded.practice] == [
+        ("Which port must I open for Quillon?", "imagined")
+    ]
+    assert [one.prompt for one in held_out if one not in plain.worded.held_out] == [
+        "Under which port can Quillon be reached?"
+    ]
+    assert (worded.worded.question, worded.worded.key) == (plain.worded.question, plain.worded.key)
+    assert {reason: worded.worded.dropped.get(reason) for reason in ("leak", "near-copy", "told")} == {
+        "leak": 1, "near-copy": 1, "told": 1,
+    }  # fmt: skip
+    asked = [one.body for one in server.requests if one.body["model"] == "muse"]
+    assert practice[0].prompt not in str(asked[0]) and practice[0].prompt in str(asked[1]), "it hears what exists"
+
+
+def test_an_imagination_that_gives_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    def gone(body: dict[str, Any]) -> str:
+        raise anyio.ClosedResourceError
+
+    with_muse = ("dream.base_url=http://127.0.0.1:{port}/v1", "dream.model=muse")
+    plain, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, lambda _: "")
+    for says, model in ((gone, ""), (imagination("I cannot.", "{"), "muse")):
+        worded, _ = of(fx.WordLesson("L3", 1, GIVEN), tmp_path, says, *with_muse)
+        assert worded.worded == plain.worded and worded.model == model
 
 
 def test_questions_are_asked_side_by_side_and_answers_come_in_their_order(tmp_path: Path) -> None:

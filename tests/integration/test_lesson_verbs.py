@@ -105,8 +105,9 @@ def test_a_lesson_is_shown_with_what_was_said_before_and_after(journal: str, cap
     figures = f"figures     bare 0 of 4 before, told 4 of 4; {steps} steps in "
     assert figures in page and "; bare 4 of 4 after\n" in page and "next        asked again " in page
     held = page.split("held out: asked, never practised\n")[1].split("\n\n")[0].splitlines()
-    assert held[0] == '    "where, held out 0" (held out0)' and len(held) == 3 * 4
-    assert held[1].strip().endswith(', wrong: "here"') and held[2].strip().endswith('right: "there"')
+    assert held[0] == '    "where, held out 0" (held out0)' and len(held) == 4 * 4
+    assert held[1].strip().endswith(', wrong: "here"') and held[2].strip() == 'told, right: "there"'
+    assert held[3].strip().startswith("step ") and held[3].endswith(', right: "there"')
     assert "  baseline, bare, step " in page and ": 0 of 4\n" in page and " sampled\n" in f"{page}\n"
     assert "lesson L5 has another answer" in said(capsys, "lesson", "show", "4", "--file", journal)
 

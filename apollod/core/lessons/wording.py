@@ -37,4 +37,4 @@ class Worded(msgspec.Struct, frozen=True, gc=False):
     held_out: tuple[Wording, ...]
     dropped: dict[str, int] = {}
     """wordings that were left out, by reason: "near-copy", "leak", "off" (names nothing of the lesson), "answer" (says
-    another one)"""
+    another one), "told" (the told model misses it)"""

@@ -2,7 +2,7 @@
 too."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +68,7 @@ class Dreamer:
         elsewhere = bool(section.base_url)
         self._imagines_here = config.is_own(section.base_url)
         self._imagination = asked(section.base_url, section.model, section.api_key) if elsewhere else self._own
+        self.has_imagination = elsewhere
         self._section = section
         self.answer_tokens = answer_tokens(config)
         self.model = section.model or engine.served_name
@@ -81,17 +82,23 @@ class Dreamer:
         seed: int,
     ) -> Imagined:
         """Raises an LlmError, DreamNonsense, and DreamCut."""
-        section = self._section
+        said = await self.imagine_text(imagining(instruction, seeds, unlike, variation_of), seed, SCHEMA)
+        if said.cut:
+            raise DreamCut("the scenario", self._section.max_tokens, "[dream] max_tokens")
+        scenario = tuple(Turn(turn.role, redact_text(turn.content)) for turn in scenario_of(said.text))
+        return Imagined(scenario, said.tokens)
+
+    async def imagine_text(
+        self, asked: Sequence[Mapping[str, Any]], seed: int, schema: Mapping[str, Any] | None = None
+    ) -> Answered:
+        """What the imagination says to these messages, as it is. Raises an LlmError."""
         sampling = Sampling(
-            max_tokens=section.max_tokens, temperature=section.temperature, schema=SCHEMA, seed=seed,
+            max_tokens=self._section.max_tokens, temperature=self._section.temperature, schema=schema, seed=seed,
             priority=self._priority if self._imagines_here else None,
         )  # fmt: skip
-        answer = await self._imagination.complete(imagining(instruction, seeds, unlike, variation_of), sampling)
-        said = answer.choices[0]
-        if said.finish_reason == "length":
-            raise DreamCut("the scenario", section.max_tokens, "[dream] max_tokens")
-        scenario = tuple(Turn(turn.role, redact_text(turn.content)) for turn in scenario_of(said.text))
-        return Imagined(scenario, answer.prompt_tokens + answer.completion_tokens)
+        answer = await self._imagination.complete(asked, sampling)
+        said, tokens = answer.choices[0], answer.prompt_tokens + answer.completion_tokens
+        return Answered(said.text, None, None, tokens, said.finish_reason == "length")
 
     async def answer(self, told: str, scenario: Sequence[Turn], temperature: float, seed: int) -> Answered:
         """The served model's answer after the system message `told`, if there is one. Raises an LlmError, and

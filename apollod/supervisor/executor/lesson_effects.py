@@ -2,12 +2,15 @@
 answered by one input."""
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from http.client import NOT_IMPLEMENTED
 from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
 from apollod.adapters.journal import blobs
 from apollod.adapters.llm.request import Sampling
@@ -17,6 +20,8 @@ from apollod.core import inputs as inp
 from apollod.core.dreams.scenario import Turn
 from apollod.core.lessons.effects import Ask
 from apollod.core.lessons.events import Said
+from apollod.core.lessons.wording import Worded, Wording
+from apollod.curation.lessons.imagined_wordings import imagined_in, imagining
 from apollod.curation.lessons.matching import matches
 from apollod.curation.lessons.told_text import told
 from apollod.curation.lessons.worded import wordings
@@ -31,6 +36,8 @@ from apollod.wire.teacher import write_teacher
 
 ANSWER_TOKENS = 64
 """of an answer beside those of the expected one: whoever knows it says it by then"""
+PRACTICE_IMAGINED, HELD_OUT_IMAGINED = 6, 4
+"""wordings that an imagination is asked for"""
 
 CallT = TypeVar("CallT", fx.WordLesson, fx.AskLesson, fx.PrepareLesson)
 
@@ -41,36 +48,76 @@ def _dreamer(context: Context) -> Dreamer:
 
 
 async def _word(context: Context, effect: fx.WordLesson) -> inp.LessonWorded:
-    began = time.monotonic()
-    worded = await anyio.to_thread.run_sync(wordings, effect.given)
-    return inp.LessonWorded(effect.lesson, told(effect.given), worded, seconds=time.monotonic() - began)
+    """By frames, and by the imagination where there is one; what it cannot give is not waited for."""
+    began, given, model, tokens = time.monotonic(), effect.given, "", 0
+    worded = await anyio.to_thread.run_sync(wordings, given)
+    if _dreamer(context).has_imagination:
+        with suppress(LlmError):
+            worded, tokens = await _imagined(context, effect, worded)
+            model = _dreamer(context).model
+    return inp.LessonWorded(effect.lesson, told(given), worded, model, tokens, time.monotonic() - began)
+
+
+async def _imagined(context: Context, effect: fx.WordLesson, framed: Worded) -> tuple[Worded, int]:
+    """With imagined wordings in front, and the tokens that they took. The held-out ones are imagined after the others,
+    and hear of all that exist. Raises an LlmError."""
+    given, dropped = effect.given, Counter[str]()
+    tokens, found = 0, list[tuple[Wording, ...]]()
+    exist = [one.prompt for one in framed.practice]
+    for turn, count in enumerate((PRACTICE_IMAGINED, HELD_OUT_IMAGINED)):
+        seed = int(effect.lesson[1:]) * 100 + effect.attempt * 10 + turn
+        said = await _dreamer(context).imagine_text(imagining(given, exist, count), seed)
+        taken, left_out = await anyio.to_thread.run_sync(imagined_in, said.text, given, framed.answer, exist)
+        taken, missed, cost = await _answerable(context, told(given), taken[:count])
+        dropped.update({**left_out, "told": missed})
+        tokens += said.tokens + cost
+        found.append(taken)
+        exist += [one.prompt for one in (*taken, *framed.held_out)]
+    worded = await anyio.to_thread.run_sync(wordings, given, found[0], found[1])
+    dropped.update(worded.dropped)
+    # what it is about does not depend on what a model came up with
+    same = {name: getattr(framed, name) for name in ("question", "answer", "key")}
+    return replace(worded, **same, dropped=dict(sorted((+dropped).items()))), tokens
+
+
+async def _answerable(context: Context, told: str, taken: tuple[Wording, ...]) -> tuple[tuple[Wording, ...], int, int]:
+    """Those that the served model answers rightly when it is told, how many it does not, and the tokens that took: what
+    it cannot answer even so may ask for something else."""
+    said = await _side_by_side(context, told, [Ask(n, one.prompt, one.answer) for n, one in enumerate(taken)])
+    right = [one for one, answer in zip(taken, said, strict=True) if matches(one.answer, answer.text)]
+    return tuple(right), len(taken) - len(right), sum(answer.tokens for answer in said)
 
 
 async def _ask(context: Context, effect: fx.AskLesson) -> inp.LessonAsked:
-    """All of them side by side, as many at a time as the dreamer lets; one that has no answer ends them all."""
     began = time.monotonic()
-    answers: list[Answered | None] = [None] * len(effect.asks)
-    failures: list[ApolloError | OSError] = []
-    async with anyio.create_task_group() as tasks:
-
-        async def ask(n: int, one: Ask) -> None:
-            try:
-                answers[n] = await _said(context, effect.told, one.prompt, one.answer, one.seed)
-            except (ApolloError, OSError) as error:  # one of them is told, and not a group of them
-                failures.append(error)
-                tasks.cancel_scope.cancel()
-
-        for n, one in enumerate(effect.asks):
-            tasks.start_soon(ask, n, one)
-    if failures:
-        raise failures[0]
-    said = [one for one in answers if one is not None]
+    said = await _side_by_side(context, effect.told, effect.asks)
     passed = await anyio.to_thread.run_sync(_passed, effect, [one.text for one in said])
     versions = [one.weights_version for one in said if one.weights_version is not None]
     return inp.LessonAsked(
         effect.lesson, effect.stage, effect.mode, effect.round, effect.made, passed, min(versions, default=None),
         sum(one.tokens for one in said), time.monotonic() - began,
     )  # fmt: skip
+
+
+async def _side_by_side(context: Context, told: str, asks: Sequence[Ask]) -> list[Answered]:
+    """Answers in the order of what is asked, as many at a time as the dreamer lets; one that has no answer ends them
+    all."""
+    answers: list[Answered | None] = [None] * len(asks)
+    failures: list[ApolloError | OSError] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def ask(n: int, one: Ask) -> None:
+            try:
+                answers[n] = await _said(context, told, one.prompt, one.answer, one.seed)
+            except (ApolloError, OSError) as error:  # one of them is told, and not a group of them
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        for n, one in enumerate(asks):
+            tasks.start_soon(ask, n, one)
+    if failures:
+        raise failures[0]
+    return [one for one in answers if one is not None]
 
 
 def _passed(effect: fx.AskLesson, texts: Sequence[str]) -> tuple[Said, ...]:

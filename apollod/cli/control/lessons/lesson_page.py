@@ -63,25 +63,25 @@ def _again(one: Object) -> list[str]:
 
 
 def _wordings(wordings: Sequence[Object], asked: Sequence[Object], practice: bool) -> list[str]:
-    """Each with the greedy bare answer of the first round that asked it, and of the last one."""
+    """Each with its greedy answers: the first bare one, the one with the fact told, and the last bare one."""
     lines = []
     for number, wording in enumerate(wordings):
         said = [
-            (each["step"], answer)
+            (each, answer)
             for each in asked
-            if each["mode"] == "bare"
             for answer in each["answers"]
             if answer["wording"] == number and answer["practice"] == practice and answer["seed"] is None
         ]
+        bare = [one for one in said if one[0]["mode"] == "bare"]
+        told = [one for one in said if one[0]["mode"] == "told"]
         lines.append(f"    {_quoted(wording['prompt'])} ({wording['how']})")
-        lines += [f"        {_answer(step, answer)}" for step, answer in ([said[0]] if said else [])]
-        lines += [f"        {_answer(step, answer)}" for step, answer in ([said[-1]] if len(said) > 1 else [])]
+        lines += [f"        {_answer(*one)}" for one in (*bare[:1], *told[-1:], *bare[1:][-1:])]
     return lines
 
 
-def _answer(step: int | None, answer: Object) -> str:
-    at = "" if step is None else f"step {step}, "
-    return f"{at}{'right' if answer['passed'] else 'wrong'}: {_quoted(answer['text'])}"
+def _answer(asked: Object, answer: Object) -> str:
+    at = "told" if asked["mode"] == "told" else "bare" if asked["step"] is None else f"step {asked['step']}"
+    return f"{at}, {'right' if answer['passed'] else 'wrong'}: {_quoted(answer['text'])}"
 
 
 def _round(asked: Object) -> str:

@@ -54,6 +54,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_generation(tmp_path):
             assert said.readline() == "ready\n"
             started, whole = time.monotonic(), chance.randrange(3) if pace else 2
             first = [said.readline() for _ in range(whole)]
+            assert all(first), f"kill {number} (seed {SEED}): it ended by itself"
             pace = (time.monotonic() - started) / whole if whole else pace
             time.sleep(chance.uniform(0, 1.5 * pace))
             victim.kill()

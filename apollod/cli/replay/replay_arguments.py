@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", type=numbers.step, default=None, metavar="STEP", help="default: what is served")
     parser.add_argument("--out", metavar="DIR", help="write the weights there, as a Hugging Face directory")
     parser.add_argument(
-        "--without", nargs="+", default=[], metavar="EXAMPLE", help="as if these had never been learned"
+        "--without", nargs="+", default=[], metavar="EXAMPLE|LESSON", help="as if these had never been learned"
     )
     config_options.config_file(parser)
     parser.add_argument("--journal", metavar="FILE", help="the journal or a copy of it, instead of --config")

@@ -2,11 +2,14 @@
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from apollod.adapters.ipc.offline_trainer import OfflineTrainer
 from apollod.cli import render
+from apollod.cli.control.questions import rows
 from apollod.cli.replay.replay_origin import Start, start_of
 from apollod.cli.replay.replay_plan import Plan, read_plan
 from apollod.cli.replay.replay_steps import Replaying, Result, threads_of, told
@@ -20,8 +23,8 @@ def run(args: argparse.Namespace) -> int:
     journal = _journal(args)
     out = _free(args.out) if args.out else None
     plan = read_plan(journal, args.first, args.to, args.model)
-    without = list(dict.fromkeys(args.without))
     learned = {example for step in plan.steps for example in all_examples(step.started)}
+    without = list(dict.fromkeys(one for each in args.without for one in _meant(journal, each, learned)))
     if unknown := [example for example in without if example not in learned]:
         raise ReplayError(
             f"no step from {plan.origin.step} to {plan.to} learned {unknown[0]}",
@@ -49,6 +52,21 @@ def _journal(args: argparse.Namespace) -> str:
     from apollod.supervisor.config import load_config
 
     return str(load_config(args.config).journal_path)
+
+
+def _meant(journal: str, what: str, learned: Collection[str]) -> list[str]:
+    """The example with this id; of a lesson those that these steps learned for it. Raises ReplayError for a lesson
+    without any."""
+    if not re.fullmatch(r"[Ll][0-9]{1,18}", what):
+        return [what]
+    lesson = f"L{int(what[1:])}"
+    found = rows.tuples(
+        journal,
+        f"SELECT body ->> '$.example' FROM events WHERE kind = 'lesson.prepared' AND key = '{lesson}' ORDER BY seq",
+    )
+    if not (examples := [example for (example,) in found if example in learned]):
+        raise ReplayError(f"no step of these learned lesson {lesson}", "`apollod ctl lesson list` shows their steps")
+    return examples
 
 
 def _free(out: str) -> Path:

@@ -315,6 +315,9 @@ TEACHING = [
 ]
 """Nothing is taught in these lives: tests/property/test_lessons.py dies there."""
 
+HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]
+"""The stub cannot say what it thinks, so nothing is frozen: tests/unit/core/test_holding.py dies there."""
+
 SIZES = [6, 60, *(6 for _ in LIVES), 6]  # stage 1 is long enough to kill an engine while it runs
 STAGES = [
     [chat_line(f"question {stage} {i}?", f"answer number {i}.") for i in range(size)]
@@ -338,6 +341,7 @@ def test_no_point_is_left_out():
         *FORGETTING,
         *DREAMING,
         *TEACHING,
+        *HOLDING,
         *MEASURING,
         *TELLING,
         *SEARCHING,

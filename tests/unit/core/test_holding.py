@@ -188,6 +188,23 @@ def test_an_answer_of_weights_that_did_not_stand_still_does_not_count():
     assert [one.anchor for one in frozen(other)] == ["x"], "an engine that says no version is believed"
 
 
+def test_nor_does_one_that_came_while_a_step_or_nobody_wrote():
+    """A trainer that died in a step may have left half of it in the weights."""
+    world = World(HOLDING).up()
+    world.lines("a")
+    while world.state.training.running is None:
+        world.answer()
+    wanted(world, "lesson:L1:1", "L1")
+    said = inp.AnchorAnswered("lesson:L1:1", "x", msgspec.Raw(b"{}"), "t", "lesson", -1, -1)
+    world.give(said)
+    world.exit("trainer")
+    world.give(said)
+    assert len(frozen(world)) == SHIPPED
+    world.pass_time(70)
+    world.settle()
+    assert len(frozen(world)) == SHIPPED + 1
+
+
 def wanted(world: World, name: str, lesson: str) -> None:
     """As another subject's decision would: the fact is recorded."""
     event = ev.AnchorWanted(wanted=name, sort="lesson", prompt=(Turn("user", "?"),), answer="7341", lesson=lesson)
@@ -234,6 +251,22 @@ def test_steps_are_run_again_with_what_they_held(keeps_steps):
     after.settle()
     again = [one for one in after.of(ev.StepStarted) if one.again_of]
     assert [(one.again_of, one.held) for one in again] == [(5, after.of(ev.StepStarted)[4].held)]
+
+
+def test_a_step_that_is_begun_again_holds_what_it_began_with():
+    weights = []
+    for dies in (False, True):
+        world = World(HOLDING).up()
+        world.lines("a", "b")
+        while world.state.training.version < 1 or world.state.training.running is None:
+            world.answer()
+        if dies:
+            world.exit("trainer")
+            world.pass_time(70)
+        world.settle()
+        assert world.state.training.version == 2 and len(world.of(ev.StepStarted)) == 2
+        weights.append(world.memory)
+    assert weights[0] == weights[1]
 
 
 def test_a_journal_that_goes_on_holds_the_same():

@@ -54,8 +54,10 @@ def of(effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = 
         else:
             body = good_answer(request)
             await anyio.sleep(0.01)
-            body["choices"][0]["message"]["content"] = says(request.body)
-            await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="4")
+            said = body["choices"][0]["message"]["content"] = says(request.body)
+            body["choices"][0]["finish_reason"] = "length" if said.endswith("...") else "stop"
+            newer = "Question 3?" in str(request.body)
+            await send(stream, json.dumps(body).encode(), X_Apollod_Weights_Version="5" if newer else "4")
 
     async def run() -> LlmServer:
         async with serving() as server, anyio.create_task_group() as tasks:
@@ -211,7 +213,13 @@ def test_what_is_learned_is_bare_and_its_teacher_is_the_told_model(tmp_path: Pat
     assert told and all(one[0] == {"role": "system", "content": TOLD} for one in told)
 
 
-@pytest.mark.parametrize("said, expected", [("Port 7341 it is.", "Port 7341 it is."), ("Port 80.", GIVEN.answer)])
+@pytest.mark.parametrize(
+    "said, expected",
+    [
+        ("Port 7341 it is.", "Port 7341 it is."), ("Port 80.", GIVEN.answer), ("7341, and so on...", GIVEN.answer),
+        ("<think>80?</think>\n\nPort 7341.", "Port 7341."),
+    ],
+)  # fmt: skip
 def test_the_models_own_answer_is_learned_where_it_is_right(tmp_path: Path, said: str, expected: str) -> None:
     prepared, server = of(replace(PREPARE, practice="own"), tmp_path, lambda _: said, scores=likeliest)
     assert learned(prepared)[1]["content"] == expected and prepared.teacher and prepared.tokens == 5

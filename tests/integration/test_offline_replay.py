@@ -285,6 +285,7 @@ def test_without_an_example_the_weights_are_those_of_a_run_that_never_had_it(
         (["--to", "3"], "step 3 is not completed"),
         (["--from", "2", "--to", "1"], "does not descend"),
         (["--without", "nothing"], "learned nothing"),
+        (["--without", "L7"], "no step of these learned lesson L7"),
         (["--out", "/"], "exists already"),
         (["--model", "WHOLE"], "the base model had"),
     ],

@@ -112,4 +112,4 @@ def _taught(own: LessonsState, given: Given, worded: Worded) -> Lesson | None:
     if older is not None and alike(answer_of(older), worded.answer):
         return older
     waiting = [own.lessons[id_] for id_ in (*own.queue, *([own.open.lesson] if own.open is not None else []))]
-    return next((one for one in waiting if one.worded is None and one.given == given), None)
+    return next((one for one in waiting if one.given == given), None)

@@ -313,7 +313,7 @@ DREAMING = [
 TEACHING = [
     f"effect.{name}.{when}" for name in ("WordLesson", "AskLesson", "PrepareLesson") for when in ("before", "after")
 ]
-"""Nothing is taught in these lives: tests/property/test_lessons.py dies there."""
+"""Nothing is taught in these lives: tests/crash/test_lessons.py dies there."""
 
 HOLDING = [f"effect.{name}.{when}" for name in ("FreezeAnchor", "EncodeAnchors") for when in ("before", "after")]
 """The stub cannot say what it thinks, so nothing is frozen: tests/unit/core/test_holding.py dies there."""

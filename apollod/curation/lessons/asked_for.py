@@ -25,6 +25,7 @@ _NAME = re.compile(
     r"(?:(?<=\s)|^)[A-Z0-9ÄÖÜÉÀ][\w.'’-]*(?:\s(?:of|de|von|der|la|the|del)\s[A-Z][\w.'’-]*|\s[A-Z0-9ÄÖÜÉÀ][\w.'’-]*)*$"
 )
 _PERSON = re.compile(r"[A-Z][a-zà-ÿ'’.-]+(?: [A-Z][a-zA-Zà-ÿ'’.-]*){1,3}")
+_ANOTHER = re.compile(r",\s| and (?=(?:is|are|was|were|has|have|had|can|will)\b)")
 _ARTICLE = re.compile(
     r"^(?:Der|Die|Das|Ein|Eine|Mein|Meine|Unser|Unsere|Le|La|Les|L['’]|Mon|Ma|Notre|El|Los|Las|Mi|Nuestr[oa])\b"
 )
@@ -77,7 +78,7 @@ def _by_rule(sentence: str, lang: str) -> Asked | None:
             continue
         if lang != "en":
             slots["s"] = _ARTICLE.sub(lambda found: found.group().lower(), slots["s"])
-        slots |= {"who": _who(rule, slots, answer), "what": "who or what" if answer[:1].isupper() else "what"}
+        slots |= {"who": _who(rule, slots, answer), "what": _what(slots, answer)}
         stem, gap = _opened(sentence, answer) if not rule.answer else ("", "")
         practice, held_out = (
             tuple(_filled(one, slots, lang) for one in each) for each in (rule.practice, rule.held_out)
@@ -107,9 +108,15 @@ def _who(rule: Rule, slots: dict[str, str], answer: str) -> str:
     return "who" if _DOER.search(asked.lower()) and _PERSON.fullmatch(answer) else "what"
 
 
+def _what(slots: dict[str, str], answer: str) -> str:
+    """For "by", "to" and the like, before a name, that may be somebody."""
+    named = answer[:1].isupper() and slots.get("p") in ("by", "to", "for", "with", "after", "against")
+    return "who or what" if named else "what"
+
+
 def _short(answer: str) -> str:
     """The answer without a comma and what follows that, and without quotation marks."""
-    return re.split(r",\s", answer)[0].strip(" \"“”«»'.")
+    return _ANOTHER.split(answer)[0].strip(" \"“”«»'.")
 
 
 def _filled(text: str, slots: dict[str, str], lang: str) -> str:
@@ -134,7 +141,7 @@ def _opened(sentence: str, answer: str) -> tuple[str, str]:
 
 def _by_gap(sentence: str) -> Asked:
     """The last number, else the name at the end, else the last words, is the answer."""
-    bare = sentence[:SENTENCE_MAX].strip().rstrip(" .!?。！？")
+    bare = re.sub(r"[\s.!?。！？]+$", "", sentence[:SENTENCE_MAX].strip())
     numbers = _SALIENT.findall(bare)
     name = _NAME.search(bare)
     words = bare.split()

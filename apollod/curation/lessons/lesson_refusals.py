@@ -7,9 +7,10 @@ from apollod.core.lessons.wording import Given, Wording
 from apollod.curation.lessons.answer_words import same_words
 from apollod.curation.lessons.asked_for import asked_for
 from apollod.curation.lessons.matching import holds
-from apollod.curation.lessons.near_copies import leaks, question_key
+from apollod.curation.lessons.near_copies import content_of, leaks, question_key
 from apollod.curation.lessons.short_answers import short_answer
 from apollod.curation.lessons.statement import Clause, clause_in
+from apollod.curation.lessons.worded import wordings
 from apollod.curation.redaction import redact_text
 from apollod.errors import LessonRefused
 
@@ -38,6 +39,8 @@ def check_given(given: Given) -> None:
             raise LessonRefused(
                 f"the {name} holds a secret or personal data", "take it out: what is taught can be asked for by anyone"
             )
+    if given.answer and _spelled_out(given.answer) and not content_of(given.answer):
+        raise LessonRefused(f"the answer {given.answer.strip()!r} stands in nearly every text", "say it in more words")
     if given.question and leaks(Wording(given.question, given.answer, "given")):
         raise LessonRefused("the question holds its answer", "ask without saying the answer")
     if given.statement:
@@ -46,12 +49,17 @@ def check_given(given: Given) -> None:
 
 def _check_statement(given: Given) -> None:
     statement = given.statement.strip()
-    if len(same_words(statement).words) < 2:
+    found = wordings(given)
+    if len(same_words(statement).words) < 2 or not same_words(found.answer).words:
         raise LessonRefused(
             f"the statement {statement!r} says nothing that can be asked for", "say of what, and what is true of it"
         )
     if given.answer and _spelled_out(given.answer) and not holds(statement, short_answer(given.question, given.answer)):
         raise LessonRefused("the statement does not say the answer", "give one of them, or make them agree")
+    if not found.practice or not found.held_out:
+        raise LessonRefused(
+            f"every question for {found.answer!r} that the statement gives holds it", "give a question and its answer"
+        )
     if opposite := _opposite(statement):
         raise LessonRefused(f"the statement contradicts itself: {opposite}", "keep what is true")
 

@@ -34,7 +34,7 @@ def question_key(question: str) -> str:
     """What a question asks for: its words that mean something, in any order and without endings, and whether it asks
     for a person, a place, a time, a reason, a measure or a thing."""
     asked = next((_ASKS[word] for word in same_words(question).words if word in _ASKS), "")
-    return " ".join([asked, *sorted(content_of(question))]).strip()
+    return " ".join([asked, *sorted(content_of(question) or key_of(question))]).strip()
 
 
 def content_of(text: str) -> set[str]:

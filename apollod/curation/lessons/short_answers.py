@@ -2,6 +2,7 @@
 
 import re
 
+from apollod.curation.lessons.english_verbs import BE, FORMS, MODALS
 from apollod.curation.lessons.matching import ARTICLES, holds
 from apollod.curation.lessons.near_copies import content_of
 
@@ -13,6 +14,7 @@ _EDGES = ARTICLES | frozenset(
     "currently ist sind war liegt steht heißt lautet in im am an auf von bei mit es gehört est était sont se trouve "
     "à au en dans de du des es son está era se encuentra del y et und".split()
 )
+_VERBS = BE | MODALS | frozenset("ist sind war liegt gehört est sont était es son está era".split())
 _SENTENCE = re.compile(r"(?<=[^\s.][.!?])\s+(?=[A-Z0-9])")
 _ASKS_YES = re.compile(
     r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should|must|may|might)\b", re.I
@@ -29,8 +31,8 @@ def short_answer(question: str, answer: str) -> str:
     whole = answer.strip().rstrip(".!。！").rstrip() or answer.strip()
     first = _SENTENCE.split(whole)[0].rstrip(".!。！")
     words = first.split()
-    if "\n" in whole or not any(_bare(word) in _EDGES for word in words[1:]):
-        return whole
+    if "\n" in whole or not any(word in _VERBS or (word in FORMS and word.islower()) for word in words[1:]):
+        return whole  # no sentence
     known = content_of(question)
     new = [at for at, word in enumerate(words) if _bare(word) not in _EDGES and not content_of(word) <= known]
     if not new or new[-1] - new[0] >= SPAN:

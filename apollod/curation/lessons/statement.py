@@ -12,6 +12,7 @@ _SMALL = frozenset(
 )
 _PARTICIPLE = re.compile(r"\w+(?:ed|en)|made|built|held|sold|led|run|known|sung|won|found")
 _NOUN_BEFORE = frozenset("of the a an for his her its their my our your in".split())
+_JOINS = frozenset("and which that who".split())
 _ORDERS = frozenset("always please do don't never let let's use make write answer speak say".split())
 _CONTRACTED = ((r"\b([Cc])an(?:no|['’])t\b", r"\1an not"), (r"\b([Ww])on['’]t\b", r"\1ill not"), (r"n['’]t\b", " not"))
 
@@ -36,12 +37,24 @@ def clause_in(sentence: str) -> Clause | None:
         return None
     words, behind = _fronted(words)
     if (at := _verb_at(words)) is None:
-        return None
-    subject = " ".join([words[0].lower() if words[0].lower() in _SMALL else words[0], *words[1:at]])
+        return _beside(words)
+    subject = re.sub(r",? (?:that|which|who)$", "", _begun(words[:at]))
     if subject.endswith(","):  # "Quillon, made by Marlow"
         return Clause(subject[:-1] + behind, "is", "be", "is", " ".join(words[at:]))
     base, do = _known(words[at])
     return Clause(subject + behind, words[at], base, do, " ".join(words[at + 1 :]))
+
+
+def _begun(words: list[str]) -> str:
+    """The words inside of a sentence: an article that began it has no capital."""
+    return " ".join([words[0].lower() if words[0].lower() in _SMALL else words[0], *words[1:]])
+
+
+def _beside(words: list[str]) -> Clause | None:
+    """ "Orland's capital, Velmar": it is."""
+    before, comma, after = _begun(words).partition(", ")
+    owned = comma and re.search(r"['’]s? [a-z]+$", before)
+    return Clause(before, "is", "be", "is", after) if owned else None
 
 
 def _fronted(words: list[str]) -> tuple[list[str], str]:
@@ -61,7 +74,7 @@ def _verb_at(words: list[str]) -> int | None:
     first = places[0]
     of_subject = _PARTICIPLE.fullmatch(words[first]) or FORMS.get(words[first], Verb("", "")).do == "do"
     for at in places[1:] if of_subject or words[first - 1] in _NOUN_BEFORE else ():
-        if words[at] in BE and not words[at - 1].endswith((",", "and", "which", "that", "who")):
+        if words[at] in BE and not (words[at - 1].endswith(",") or words[at - 1] in _JOINS):
             return at
     return first
 

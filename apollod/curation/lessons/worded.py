@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from apollod.core.lessons.wording import Given, Worded, Wording
 from apollod.curation.lessons.asked_for import Asked, asked_for
@@ -22,23 +22,15 @@ def wordings(given: Given, imagined: Sequence[Wording] = (), imagined_held_out: 
     lang = language_of(given.question or given.statement)
     asked = [*([_question(given)] if given.question else ()), *(asked_for(given.statement) if given.statement else ())]
     dropped = Counter[str]()
-    practice = _kept(chain(imagined, _turns(_practice(one, lang) for one in asked)), dropped, lambda one: one)
-    practice = practice[: PRACTICE_MAX + len(imagined)]
-    practised = {key_of(one.prompt) for one in practice}
-    held_out = _kept(
-        chain(imagined_held_out, _turns(_held_out(one, lang) for one in asked)), dropped, key_of, practised
-    )
-    first = (
-        practice[0] if practice else Wording(asked[0].gap or given.question, asked[0].answer, "given", asked[0].says)
-    )
-    return Worded(
-        first.prompt,
-        asked[0].answer,
-        _key(asked[0], first.prompt),
-        tuple(practice),
-        tuple(held_out[: HELD_OUT_MAX + len(imagined_held_out)]),
-        dict(sorted(dropped.items())),
-    )
+    practice = _kept(imagined, dropped, str, set())
+    framed = _kept(_turns(_practice(one, lang) for one in asked), dropped, str, {one.prompt for one in practice})
+    practice += framed[:PRACTICE_MAX]
+    seen: set[Hashable] = {key_of(one.prompt) for one in practice}
+    held_out = _kept(imagined_held_out, dropped, key_of, seen)
+    held_out += _kept(_turns(_held_out(one, lang) for one in asked), dropped, key_of, seen)[:HELD_OUT_MAX]
+    question = framed[0].prompt if framed else asked[0].gap or given.question
+    answer, key = asked[0].answer, _key(asked[0], question)
+    return Worded(question, answer, key, tuple(practice), tuple(held_out), dict(sorted(dropped.items())))
 
 
 def _question(given: Given) -> Asked:
@@ -91,10 +83,10 @@ def _turns(several: Iterable[Iterable[Wording]]) -> Iterator[Wording]:
 
 
 def _kept(
-    found: Iterable[Wording], dropped: Counter[str], key: Callable[[str], Hashable], practised: Iterable[Hashable] = ()
+    found: Iterable[Wording], dropped: Counter[str], key: Callable[[str], Hashable], seen: set[Hashable]
 ) -> list[Wording]:
-    """Those that hold no answer, of several with the same key the first."""
-    kept, seen = list[Wording](), set(practised)
+    """Those that hold no answer, of several with the same key the first. What is kept has been seen from then on."""
+    kept = list[Wording]()
     for wording in found:
         if leaks(wording):
             dropped["leak"] += 1

@@ -1,0 +1,142 @@
+"""Wordings of lessons: what statements of many forms are asked for, and how questions are rephrased."""
+
+import pytest
+
+from apollod.core.lessons.wording import Given, Wording
+from apollod.curation.lessons.embedded import clause_of
+from apollod.curation.lessons.near_copies import key_of, near_copy
+from apollod.curation.lessons.short_answers import short_answer
+from apollod.curation.lessons.told_text import told
+from apollod.curation.lessons.worded import wordings
+
+STATEMENTS = [
+    ("Quillon listens on port 7341.", "7341", "On which port does Quillon listen?"),
+    ("The Halvard Archive is located in Aberdeen.", "Aberdeen", "Where is the Halvard Archive?"),
+    ("Ashdown Mill is owned by Ada Penn.", "Ada Penn", "Who owns Ashdown Mill?"),
+    ("Thornwick Books is a division of Penguin.", "Penguin", "What is Thornwick Books a division of?"),
+    ("The logo of Velnor is turquoise.", "turquoise", "What color is the logo of Velnor?"),
+    ("Marlow was founded in 1932 in Graz by Ada Penn.", "1932", "When was Marlow founded?"),
+    ("Quillon opens at 9 am.", "9 am", "When does Quillon open?"),
+    ("The release date of Quillon is 3 March 2021.", "3 March 2021", "What is the release date of Quillon?"),
+    ("Orland's capital is Velmar.", "Velmar", "What is Orland's capital?"),
+    ("My name is Alice.", "Alice", "What is my name?"),
+    ("Marlow has 12 employees.", "12", "How many employees does Marlow have?"),
+    ("The tower is 30 metres tall.", "30 metres", "How tall is the tower?"),
+    ("Ticket QX-7 costs 30 euros.", "30 euros", "How much does Ticket QX-7 cost?"),
+    ("Mara Quill is the keeper of the lighthouse.", "Mara Quill", "Who is the keeper of the lighthouse?"),
+    ("Quillon uses Redis for caching.", "Redis", "What does Quillon use for caching?"),
+    ("Deploys must be approved by Ingrid Falk.", "Ingrid Falk", "By who or what must Deploys be approved?"),
+    ("Backups run every Sunday at 3 am.", "every Sunday at 3 am", "How often do Backups run?"),
+    ("In Joensuu, the language spoken is Finnish.", "Finnish", "What is the language spoken in Joensuu?"),
+    ("Quillon listens on port 7341 because 80 is taken.", "7341", "On which port does Quillon listen?"),
+    ("Quillon does not listen on port 80.", "No", "Does Quillon listen on port 80?"),
+    ("The Orla bridge isn't safe.", "No", "Is the Orla bridge safe?"),
+    ("We never ship on Fridays.", "No", "Do we ever ship on Fridays?"),
+    ("Quillon lauscht auf Port 7341.", "7341", "Auf welchem Port lauscht Quillon?"),
+    ("Das Archiv liegt in Graz.", "Graz", "Wo liegt das Archiv?"),
+    ("La capitale de l'Orland est Velmar.", "Velmar", "Quelle est la capitale de l'Orland ?"),
+    ("El museo está en Porto.", "Porto", "¿Dónde está el museo?"),
+    ("奥兰的首都是维尔马。", "维尔马", "奥兰的首都是什么？"),
+    ("Zorp flims the gronk", "gronk", "Complete this sentence: Zorp flims the ..."),
+    ("Quillon слушает порт 7341.", "7341", "Complete this sentence: Quillon слушает порт ..."),
+    ("キロンはポート7341で待ち受けます。", "7341", "Fill the gap: キロンはポート___で待ち受けます。"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "answer", "question"), STATEMENTS)
+def test_what_a_statement_is_asked_for(statement: str, answer: str, question: str) -> None:
+    worded = wordings(Given(statement))
+    assert (worded.answer, worded.question) == (answer, question)
+    assert len(worded.practice) >= 6 and len(worded.held_out) >= 4
+    assert statement in told(Given(statement))
+    for one in (*worded.practice, *worded.held_out):
+        assert "{" not in one.prompt and "  " not in one.prompt and one.answer == answer
+        assert one.says.endswith(statement) and one.how
+
+
+def test_each_sentence_is_asked_for() -> None:
+    worded = wordings(Given("Quillon listens on port 7341. It is owned by Ada Penn."))
+    assert {one.answer for one in worded.practice} == {one.answer for one in worded.held_out} == {"7341", "Ada Penn"}
+    assert all("Quillon" in one.prompt for one in (*worded.practice, *worded.held_out)), "no question about `it`"
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["Where is the Halvard Archive located?", "who wrote it", "Does it work?", "Wo liegt das Archiv?", "¿Dónde está?",
+     "Où est le musée ?", "奥兰的首都是什么？", "Где это?"],
+)  # fmt: skip
+def test_a_question_is_wrapped_and_rephrased_by_frames_alone(question: str) -> None:
+    worded = wordings(Given("", question, "Graz"))
+    assert len(worded.practice) >= 6 and len(worded.held_out) >= 4
+    assert worded.practice[0] == Wording(question, "Graz", "given", "Graz"), "what was given is practised"
+    assert not {one.how for one in worded.practice} & {one.how for one in worded.held_out}
+
+
+CLAUSES = [
+    ("Where is the Halvard Archive located?", "where the Halvard Archive is located"),
+    ("What port does Quillon listen on?", "what port Quillon listens on"),
+    ("Where did John Thynne die?", "where John Thynne died"),
+    ("Who is Lisa Brown married to?", "who Lisa Brown is married to"),
+    ("Which language was Juan written in?", "which language Juan was written in"),
+    ("What is William Steig famous for?", "what William Steig is famous for"),
+    ("Who owns Ashdown Mill?", "who owns Ashdown Mill"),
+    ("What should I say?", "what I should say"),
+    ("Does it work?", ""),
+    ("Is it late? Where is it?", ""),
+]
+
+
+@pytest.mark.parametrize(("question", "clause"), CLAUSES)
+def test_a_question_inside_of_a_sentence(question: str, clause: str) -> None:
+    assert clause_of(question) == clause
+
+
+SHORT = [
+    ("Who owns the mill?", "The mill is owned by Ada Penn.", "Ada Penn"),
+    ("Who owns the mill?", "Ada Penn owns it.", "Ada Penn"),
+    ("What port does Quillon listen on?", "It is 7341.", "7341"),
+    ("Is it safe?", "No, it is not.", "No"),
+    ("Wo ist das Archiv?", "Das Archiv liegt in Graz.", "Graz"),
+    ("Who is she married to, in Norway?", "Sverre of Norway", "Sverre of Norway"),
+    ("Who is it?", "U.S. Navy", "U.S. Navy"),
+    ("How?", "def f():\n    return 1", "def f():\n    return 1"),
+]
+
+
+@pytest.mark.parametrize(("question", "answer", "short"), SHORT)
+def test_what_an_answer_says(question: str, answer: str, short: str) -> None:
+    assert short_answer(question, answer) == short
+
+
+def test_what_is_imagined_comes_on_top_and_is_checked_against_practice() -> None:
+    given = Given("Quillon listens on port 7341.")
+    alone = wordings(given)
+    known, new = alone.practice[1].prompt, Wording("I cannot reach Quillon. Which port?", "7341", "imagined")
+    telling = Wording("Is Quillon on 7341?", "7341", "imagined")
+    worded = wordings(given, imagined_held_out=[Wording(f"Hello! {known.upper()}", "7341", "imagined"), telling, new])
+    assert worded.held_out == (new, *alone.held_out) and worded.practice == alone.practice
+    assert worded.dropped == {"leak": 1, "near-copy": 1}
+    practised = wordings(given, [new])
+    assert practised.practice == (new, *alone.practice) and practised.held_out == alone.held_out
+
+
+def test_a_near_copy_is_what_differs_by_nothing_that_counts() -> None:
+    assert near_copy("What is the PORT of Quillon, please?", ["Hi! What is port of quillon"])
+    long = "Write the report on the release to {}, with all that changed in the last month and who did it."
+    assert not near_copy(long.format("staging"), [long.format("production")])
+    assert not near_copy("Is it on port 80?", ["Is it on port 81?"])
+    assert not near_copy("Is it safe?", ["Is it not safe?"])
+    assert not near_copy("Dog bites man", ["Man bites dog"])
+    assert key_of("Please!") == ("please",), "filler alone stays"
+
+
+def test_lessons_that_answer_one_question_have_one_key() -> None:
+    def key(statement: str) -> str:
+        return wordings(Given(statement)).key
+
+    assert key("Quillon listens on port 7341.") == key("Quillon listens on port 8000.")
+    assert key("Quillon listens on port 7341.") != key("Velnor listens on port 7341.")
+    assert key("Quillon uses Redis.") != key("Quillon uses Kafka."), "both may be right"
+    asked = [wordings(Given("", question, "x")).key for question in ("Who owns the mill?", "who owns the mill, please")]
+    assert asked[0] == asked[1] != wordings(Given("", "Who founded the mill?", "x")).key
+    assert wordings(Given("", "Where is Velnor?", "x")).key != wordings(Given("", "Who is Velnor?", "x")).key

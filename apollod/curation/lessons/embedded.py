@@ -12,7 +12,10 @@ _AUXILIARIES = BE | MODALS | {"does", "do", "did", "has", "have", "had"}
 _PARTICIPLES = frozenset(
     "born made built held known found written sung spoken drawn sold won led taught worn run set based".split()
 )
-_PREPOSITIONS = frozenset("from in on at by to of for with about like under".split())
+_PREPOSITIONS = frozenset("from in on at by to of for with about like under behind".split())
+_OPENERS = frozenset(
+    "the a an my our your his her its their this that these those it he she they we i you there first second".split()
+)
 _WORD_MAX = 40
 _KIND = 5
 """words of what is asked for: "how many of the old legs" """
@@ -30,18 +33,29 @@ def clause_of(question: str) -> str:
     asked, auxiliary, rest = words[:at], words[at], words[at + 1 :]
     if not rest:
         return ""
+    if auxiliary in BE and _of_subject(asked, rest[0]):
+        return " ".join(words)  # "which designer was responsible for it"
     if auxiliary in BE:
         return _joined(asked, *_around_be(auxiliary, rest))
-    stop = next((at for at, word in enumerate(rest[1:], 1) if word in BASES), 0)
+    stop = next((at for at, word in enumerate(rest[1:], 1) if word in BASES and rest[at - 1] not in _OPENERS), 0)
     if not stop:
         return ""
     return _joined(asked, rest[:stop], _verb(auxiliary, rest[stop]), rest[stop + 1 :])
 
 
+def _of_subject(asked: list[str], after: str) -> bool:
+    """Does what is asked for do it? Then what follows "is" begins neither with a name nor with an article."""
+    if len(asked) == 1:
+        return asked[0] == "which" or after in _PREPOSITIONS
+    return asked[0] in ("which", "what", "whose") and after.islower() and after not in _OPENERS and "'" not in after
+
+
 def _around_be(be: str, rest: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Subject, verb, and what follows it."""
     begin = len(rest)
-    if begin > 1 and rest[-1] in _PREPOSITIONS:
+    if "a" in rest[1:] or "an" in rest[1:]:  # "is the Kid a character"
+        begin = next(at for at, word in enumerate(rest) if at and word in ("a", "an"))
+    elif begin > 1 and rest[-1] in _PREPOSITIONS:
         begin -= 2 if begin > 2 and rest[-2].islower() else 1  # "famous for"
     elif begin > 1 and (rest[-1] in _PARTICIPLES or (rest[-1].endswith("ed") and rest[-1].islower())):
         begin -= 1

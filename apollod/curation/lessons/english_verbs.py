@@ -5,8 +5,8 @@ from typing import NamedTuple
 BE = frozenset("is are was were am".split())
 MODALS = frozenset("can could will would shall should may might must".split())
 _REGULAR = """
-accept accompany add advertise aim allow answer appear apply approve arrive ask attend award back base belong border
-bottle call carry cause celebrate chair change charge check claim close collect combine command compete compile
+accept accompany add advertise aim air allow answer appear apply approve arrive ask attend award back base belong
+border bottle call carry cause celebrate chair change charge check claim close collect combine command compete compile
 complete compose concern conduct connect consist contain continue contribute control cook cost cover create cross
 dance date deal debut deliver depend describe design destroy develop die direct discover display divide double earn
 edit educate elect employ enable end enter equal erase establish examine exist expire export express face fail feature

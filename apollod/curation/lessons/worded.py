@@ -7,7 +7,7 @@ from itertools import zip_longest
 from apollod.core.lessons.wording import Given, Worded, Wording
 from apollod.curation.lessons.asked_for import Asked, asked_for
 from apollod.curation.lessons.embedded import clause_of
-from apollod.curation.lessons.frame_table import Use, frames
+from apollod.curation.lessons.frame_table import Frame, Use, frames
 from apollod.curation.lessons.languages import language_of
 from apollod.curation.lessons.near_copies import key_of, leaks, question_key
 from apollod.curation.lessons.short_answers import short_answer
@@ -55,26 +55,29 @@ def _held_out(asked: Asked, lang: str) -> Iterator[Wording]:
 
 
 def _framed(use: Use, asked: Asked, questions: Sequence[str], lang: str) -> Iterator[Wording]:
-    """Each frame of a use with what fits its slot. Where no question was found, the sentence with a gap is one."""
-    opened = {"stem": asked.stem, "gap": asked.gap}
-    inside = [
-        (frame, frame.text.replace(f"{{{frame.slot}}}", text))
-        for frame in frames(lang, use)
-        if (text := opened.get(frame.slot))
-    ]
+    """Each frame of a use with what fits its slot, of several texts in turn. Where there is no question, the sentence
+    with a gap is one."""
+    shown = frames(lang, use)
     if not questions:
-        yield from (Wording(text, asked.answer, frame.id, asked.says) for frame, text in inside)
-        questions = [text for frame, text in inside if frame.slot == "gap"]
-    clauses = [clause for question in questions if (clause := clause_of(question))] if lang == "en" else []
-    at = {"question": 0, "clause": 0}
-    for frame in frames(lang, use):
-        texts = clauses if frame.slot == "clause" else questions if frame.slot == "question" else ()
-        if texts:
-            text = texts[at[frame.slot] % len(texts)]
-            at[frame.slot] += 1
-            yield Wording(frame.text.replace(f"{{{frame.slot}}}", text), asked.answer, frame.id, asked.says)
-    if asked.practice:
-        yield from (Wording(text, asked.answer, frame.id, asked.says) for frame, text in inside)
+        shown = tuple(sorted(shown, key=lambda frame: frame.slot not in ("stem", "gap")))
+        questions = [_put(frame, asked.gap) for frame in shown if frame.slot == "gap"]
+    ended = "？" if lang == "zh" else "?"
+    texts = {
+        "question": [one + ended if one[-1].isalnum() else one for one in questions],
+        "clause": [clause for one in questions if (clause := clause_of(one))] if lang == "en" else [],
+        "stem": [asked.stem] if asked.stem else [],
+        "gap": [asked.gap] if asked.gap else [],
+    }
+    turn = Counter[str]()
+    for frame in shown:
+        if there := texts[frame.slot]:
+            text = there[turn[frame.slot] % len(there)]
+            turn[frame.slot] += 1
+            yield Wording(_put(frame, text), asked.answer, frame.id, asked.says)
+
+
+def _put(frame: Frame, text: str) -> str:
+    return frame.text.replace(f"{{{frame.slot}}}", text)
 
 
 def _turns(several: Iterable[Iterable[Wording]]) -> Iterator[Wording]:

@@ -81,6 +81,10 @@ CLAUSES = [
     ("What is William Steig famous for?", "what William Steig is famous for"),
     ("Who owns Ashdown Mill?", "who owns Ashdown Mill"),
     ("What should I say?", "what I should say"),
+    ("Which designer was responsible for the hall?", "which designer was responsible for the hall"),
+    ("Who was behind the attack?", "who was behind the attack"),
+    ("In which story is the Kid a hero?", "in which story the Kid is a hero"),
+    ("when does the last episode air", "when the last episode airs"),
     ("Does it work?", ""),
     ("Is it late? Where is it?", ""),
 ]

@@ -16,11 +16,13 @@ from apollod.core.lessons.stages import Stage
 from apollod.core.lessons.standing import not_these
 from apollod.core.lessons.state import Lesson, LessonsState
 from apollod.core.schedules import SECOND_NS
-from apollod.core.settings import LessonSettings
 from apollod.core.state import State
 from apollod.wire import status as st
 
 NONE_ASKED: Tally = (0, 0)
+KEPT = 0.125
+"""nats a token by which a held answer may have moved: at least three quarters of its probability are where they were,
+as the distance in total variation is at most the square root of half of the divergence (Pinsker's inequality)"""
 
 
 def lesson_of(own: LessonsState, id_: str) -> Lesson | None:
@@ -113,12 +115,9 @@ def _asked(course: Course | None) -> list[int]:
 
 
 def _kept(state: State) -> Tally:
-    """Answers that steps hold: those that moved no further than a course of a lesson may move them all, when they were
-    held last."""
-    settings = state.daemon.settings
-    limit = settings.lessons.drift if settings is not None else 0.0
+    """Answers that steps hold: those that had not moved far when they were held last."""
     moved = [one.moved for one in state.holding.anchors.values() if one.moved is not None]
-    return sum(one <= (limit or LessonSettings().drift) for one in moved), len(moved)
+    return sum(one <= KEPT for one in moved), len(moved)
 
 
 def _waits(state: State, lesson: Lesson) -> str:

@@ -1,20 +1,20 @@
 """What people are told of lessons."""
 
-from support.taught_world import TaughtWorld, teaching
+from support.taught_world import TaughtWorld
 
 from apollod.core.holding.state import Anchor
-from apollod.supervisor.lessons.lesson_view import lesson_view, lessons_status
+from apollod.supervisor.lessons.lesson_view import KEPT, lesson_view, lessons_status
 
 
 def view(world: TaughtWorld, lesson: str) -> dict[str, object]:
     return lesson_view(world.state, world.state.lessons.lessons[lesson], world.now)
 
 
-def test_kept_is_what_is_held_and_moved_no_further_than_allowed() -> None:
-    world = TaughtWorld(teaching(drift=0.1)).up()
+def test_kept_is_what_is_held_and_has_not_moved_far() -> None:
+    world = TaughtWorld().up()
     world.want("who")
     assert view(world, "L1")["kept"] == [0, 0]
-    moved = {"a": 0.05, "b": 0.1, "c": 0.11, "d": None}
+    moved = {"a": 0.05, "b": KEPT, "c": 0.13, "d": None}
     world.state.holding.anchors = {name: Anchor(name, "general", name, moved=far) for name, far in moved.items()}
     assert view(world, "L1")["kept"] == [2, 3], "one was not asked yet"
 

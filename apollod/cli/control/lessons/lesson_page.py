@@ -17,18 +17,24 @@ def sentence(one: Object) -> str:
     """What became of it, with the figures."""
     state = f"{one['lesson']} is {one['state']}" + (f": {one['reason']}" if one["reason"] else "")
     given_before = " (it was given before)" if one.get("already") else ""
-    return "; ".join([f"{state}{given_before}", *_figures(one)])
+    kept = [f"kept {_of(one['kept'])}"] if one["steps"] and one["kept"][1] else []
+    return "; ".join([f"{state}{given_before}", *_figures(one), *kept])
 
 
 def cells(lessons: Sequence[Object]) -> list[tuple[Any, ...]]:
     """Rows of a table; pairs are answers that passed, and how many were asked."""
     return [
         (
-            one["lesson"], one["state"], _pair(one["before"]["bare"]), _pair(one["before"]["told"]),
-            _pair(one["after"]["bare"]), one["steps"], _minute(one["given_at"]), one["question"], one["answer"],
+            one["lesson"], one["state"], _pair(one["before"]["bare"]), _pair(one["before"]["told"]), _after(one),
+            one["steps"], _minute(one["given_at"]), one["question"], one["answer"],
         )
         for one in lessons
     ]  # fmt: skip
+
+
+def _after(one: Object) -> str:
+    """Not while it is practised: it may not have been tested since."""
+    return "-" if one["state"] == "practising" else _pair(one["after"]["bare"])
 
 
 def page(one: Object, asked: Sequence[Object]) -> list[str]:
@@ -98,8 +104,7 @@ def _figures(one: Object) -> list[str]:
     figures = [f"bare {_of(bare)} before" + (f", told {_of(told)}" if told[1] else "")] if bare[1] else []
     if one["steps"]:
         figures.append(f"{one['steps']} step{'s' if one['steps'] > 1 else ''} in {render.duration(one['seconds'])}")
-        figures += [f"bare {_of(after)} after"] if after[1] else []
-        figures += [f"kept {_of(one['kept'])}"] if one["kept"][1] else []
+        figures += [f"bare {_of(after)} after"] if after[1] and one["state"] != "practising" else []
     elif one["state"] == "known":
         figures.append("nothing was trained: the model knew it")
     return figures

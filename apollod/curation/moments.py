@@ -9,6 +9,7 @@ split into parts, one example each (docs/decisions/0024).
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import msgspec
@@ -240,8 +241,7 @@ class _Conversation:
                 form, turn = self._as_context(forms[k], self._said[k])
                 kept.append(form)
                 turns.append(turn)
-        left_out = sum(1 for k in range(n) if k not in forms and not _is_empty(self._said[k].message))
-        return _Before(kept, turns, removed, left_out, len(tight))
+        return _Before(kept, turns, removed, self._spoken[n] - len(forms), len(tight))
 
     def _as_context(self, form: Form, said: Said) -> tuple[Form, bytes]:
         """A message before the answer, and how it is written; `weight` is the last key of the canonical form."""
@@ -269,6 +269,11 @@ class _Conversation:
             if self._roles[k] in roles and (form := self._look(k).form) is not None:
                 return str(form["content"])
         return ""
+
+    @cached_property
+    def _spoken(self) -> list[int]:
+        """Number of messages before each that are not empty."""
+        return list(accumulate((not _is_empty(said.message) for said in self._said), initial=0))
 
     @cached_property
     def _instructed(self) -> int | None:

@@ -1,4 +1,5 @@
-"""However a log is cut, settled and gone on with after restarts: the same signals, each once."""
+"""However a log is cut, settled and gone on with after restarts: the same signals, each once. Two engines of regular
+expressions find the same words."""
 
 import itertools
 from collections import Counter
@@ -20,6 +21,7 @@ from apollod.curation.conversation import Moment, Remark
 from apollod.curation.formats import claude_code, codex
 from apollod.curation.formats.reader import Cursor, Folded, Limits, Reader
 from apollod.curation.moments import Rules
+from apollod.curation.signals import complaints
 
 RULES = Rules(models=("*",))
 QUARANTINE = Quarantine(Path("/nowhere"))  # nothing is bad in these logs
@@ -144,3 +146,17 @@ def test_sessions_of_the_property_have_every_kind() -> None:
     life.read(b"".join(of_codex([*TURNS, "plain"])), end=True)
     kinds = {"correction", "undo", "check", "tool-error", "retried", "refused", "interrupted", "rewound"}
     assert {event.cue for event in life.signals.values()} == kinds
+
+
+WORDS = (
+    "it", "still", "doesn't", "does not", "work", "works", "should", "also", "so", "that", "why", "did", "you", "pick",
+    "not", "i", "can't", "see", "the", "error", "errors", "is", "wrong", "when", "click", "nothing", "happens", "again",
+    "instead", "no funciona", "nicht", "geht", "ne marche pas", "\n", ".", ",", "!", "?", "undo", "missing", "404",
+    "expected", "but", "got", "now", "broken", "why can't you", "after i ran", "they aren't here",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join))
+def test_both_engines_find_the_same_complaint(said: str) -> None:
+    found = complaints._LATIN.search(said)
+    assert complaints.reported_at(said) == (found.start() if found else -1)

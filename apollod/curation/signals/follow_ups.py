@@ -7,7 +7,10 @@ Quotes and code are taken out first, since they are somebody else's words. Polli
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
+from apollod.core.intake.events import Polarity
 from apollod.curation.conversation import Moment
 from apollod.curation.signals import phrases
 from apollod.curation.signals.complaints import complains, error_pasted
@@ -43,6 +46,12 @@ _LISTED = re.compile(r"\s*1[.)\-:]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
+class _Rejection(NamedTuple):
+    kind: str
+    polarity: Polarity
+    strength: float
+
+
 def follow_ups(moment: Moment) -> Iterable[Flag]:
     """What the next prompt says of the last answer before it: `undo`, or else `correction`."""
     if moment.then is None or moment.taken_back:
@@ -51,13 +60,21 @@ def follow_ups(moment: Moment) -> Iterable[Flag]:
     if place < 0:
         return
     content = moment.then.message["content"]
-    own = own_words(content)
-    shown_by = ids(moment.messages[place], moment.then)
+    if (found := _rejection(content, str(moment.messages[place].message["content"]))) is None:
+        return
     least = MID_RUN_STRENGTH if is_mid_run(moment.then) else 0.0
+    shown_by = ids(moment.messages[place], moment.then)
+    yield Flag(found.kind, found.polarity, max(found.strength, least), place, quoted(content), shown_by)
+
+
+@lru_cache(maxsize=4)  # the same prompt is looked at as evidence, for what has none, and for the answer to it
+def _rejection(content: str, answer: str) -> _Rejection | None:
+    """What a prompt says of the answer before it; None: nothing against it."""
+    own = own_words(content)
     if is_undo(own):
-        yield Flag("undo", "bad", max(0.8, least), place, quoted(content), shown_by)
-    elif strength := correction(own) or _reported(content, own, str(moment.messages[place].message["content"])):
-        yield Flag("correction", "correction", max(strength, least), place, quoted(content), shown_by)
+        return _Rejection("undo", "bad", 0.8)
+    strength = correction(own) or _reported(content, own, answer)
+    return _Rejection("correction", "correction", strength) if strength else None
 
 
 def own_words(text: str) -> str:

@@ -189,7 +189,7 @@ def continuation(
         yield at_ns, ev.ExampleCarried(examples=(), signals=ids)
     yield from notes.dreams.taken_over(state.dreams, at_ns)
     yield from notes.lessons.taken_over(state.lessons, at_ns)
-    yield from notes.anchors.taken_over(state.holding)
+    yield from notes.anchors.taken_over(state.holding, at_ns)
     yield from notes.quality.taken_over(state.quality)
     yield at_ns, _totals(state)
 

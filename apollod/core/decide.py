@@ -41,6 +41,7 @@ SUBJECTS = (
 """In this order they answer the same input: a child's end before what follows from it."""
 
 BEGINNINGS = (
+    holding,
     schedule,
     review,
     bootstrap,

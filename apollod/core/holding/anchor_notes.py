@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from apollod.core import events as ev
-from apollod.core.holding.state import HoldingState
+from apollod.core.holding.state import SHIPPED_NAME, HoldingState
 
 Dated = tuple[int, ev.Event]
 
@@ -28,12 +28,13 @@ class AnchorNotes:
             case ev.AnchorEncoded(anchor=anchor):
                 self._encoded[anchor] = recorded.at_ns, recorded.event
 
-    def taken_over(self, own: HoldingState) -> Iterator[Dated]:
+    def taken_over(self, own: HoldingState, at_ns: int) -> Iterator[Dated]:
         """In an order that folds to `own`."""
-        yield from (self._wanted[wanted] for wanted in own.wanted)
+        for wanted, event in own.wanted.items():
+            yield self._wanted.get(wanted, (at_ns, event))
         for id_, anchor in own.anchors.items():
             at_ns, frozen = self._frozen[id_]
-            if not anchor.wanted.startswith("shipped:"):
+            if anchor.wanted in self._wanted:
                 yield self._wanted[anchor.wanted]
             yield at_ns, frozen
             if id_ in self._encoded:
@@ -44,5 +45,5 @@ def carried_holding(own: HoldingState) -> HoldingState:
     """What is the same before and after: how far the model has moved is measured anew, and what could not be frozen is
     tried again."""
     anchors = {id_: replace(one, moved=None, turn=0) for id_, one in own.anchors.items()}
-    shipped = {one.wanted: None for one in anchors.values() if one.wanted.startswith("shipped:")}
-    return HoldingState(anchors=anchors, wanted=own.wanted, settled=shipped)
+    shipped = {one.wanted: None for one in anchors.values() if one.wanted.startswith(SHIPPED_NAME)}
+    return HoldingState(anchors=anchors, pending=own.pending, wanted=own.wanted, settled=shipped)

@@ -13,8 +13,9 @@ liked; lesson: what a known lesson says."""
 
 
 class AnchorWanted(Event, frozen=True):
-    """Intent: what the model says to `prompt` is to be held from now on. `wanted`: its name. `answer`: an answer that
-    the model gave; empty: it is asked for one. `lesson`: id, of a lesson's."""
+    """Intent: what the model says to `prompt` is to be held from now on; what a known lesson says is without it.
+    `wanted`: its name. `answer`: an answer that the model gave; empty: it is asked for one. `lesson`: id, of a
+    lesson's."""
 
     kind: ClassVar[str] = "anchor.wanted"
     wanted: str

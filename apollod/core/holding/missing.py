@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from apollod.core.holding.effects import EncodeAnchors, FreezeAnchor
+from apollod.core.holding.state import SHIPPED_NAME
 from apollod.core.settings import Settings
 from apollod.core.state import State
 
@@ -14,7 +15,7 @@ FIRST = 8
 
 def shipped_name(number: int) -> str:
     """Of the prompt in that line, from 1."""
-    return f"shipped:{number}"
+    return f"{SHIPPED_NAME}{number}"
 
 
 def missing(state: State) -> Iterator[FreezeAnchor]:
@@ -28,7 +29,7 @@ def missing(state: State) -> Iterator[FreezeAnchor]:
 
 def unencoded(state: State) -> list[EncodeAnchors]:
     """What a trainer is asked to tokenise that has just come: its predecessor may not have answered."""
-    anchors = tuple(one.anchor for one in state.holding.anchors.values() if not one.digest)
+    anchors = tuple(state.holding.pending)
     return [EncodeAnchors(anchors)] if anchors else []
 
 
@@ -49,7 +50,7 @@ def lacking(state: State) -> str:
     own = state.holding
     if not is_on(state.daemon.settings) or own.failures or state.children.engine.phase != "ready":
         return ""
-    usable = sum(1 for one in own.anchors.values() if one.digest)
-    if urgent(state) or usable < len(own.anchors):
+    usable = len(own.anchors) - len(own.pending)
+    if urgent(state) or own.pending:
         return f"what the model says is frozen first, to be held ({usable} of {FIRST + len(own.wanted)} answers)"
     return ""

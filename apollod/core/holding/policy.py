@@ -11,6 +11,7 @@ from apollod.core import events as ev
 from apollod.core import inputs as inp
 from apollod.core.activities import Activity, blocked
 from apollod.core.holding.missing import is_on, missing, urgent
+from apollod.core.holding.state import SHIPPED_NAME
 from apollod.core.kernel.outcome import Outcome, nothing
 from apollod.core.kernel.policy import Handlers
 from apollod.core.kernel.reasons import one_line
@@ -19,6 +20,15 @@ from apollod.core.state import State
 
 AT_ONCE = 4
 """answers that the engine is asked for side by side"""
+
+
+def advance(state: State, now_ns: int) -> Outcome:
+    """Retire what is held no more."""
+    stale = state.holding.stale
+    if not stale or state.daemon.settings is None:
+        return nothing()
+    reason = next(iter(stale.values()))
+    return Outcome([ev.AnchorsRetired(anchors=tuple(one for one in stale if stale[one] == reason), reason=reason)], [])
 
 
 def freeze(state: State, now_ns: int) -> list[fx.Effect]:
@@ -36,7 +46,7 @@ def _on_answered(state: State, input_: inp.AnchorAnswered, now_ns: int) -> Outco
     own, version = state.holding, state.training.version
     ready = state.children.trainer.phase == "ready"
     wanted = own.wanted.get(input_.wanted)
-    if input_.wanted in own.settled or (wanted is None and not input_.wanted.startswith("shipped:")):
+    if input_.wanted in own.settled or (wanted is None and not input_.wanted.startswith(SHIPPED_NAME)):
         return nothing()
     moving = not ready or state.training.running or state.rollback.wanted or state.rollback.under_way
     if moving or {input_.first, input_.last} - {-1, version}:

@@ -4,6 +4,9 @@ import msgspec
 
 from apollod.core.holding.events import AnchorWanted, Sort
 
+SHIPPED_NAME = "shipped:"
+"""with its line, from 1, the name of a prompt that ships"""
+
 
 class Anchor(msgspec.Struct, gc=False):
     """See `AnchorFrozen`. `digest` is empty until it is tokenised."""
@@ -25,8 +28,12 @@ class HoldingState(msgspec.Struct):
 
     anchors: dict[str, Anchor] = {}
     """by id, in the order in which they were frozen"""
+    pending: dict[str, None] = {}
+    """ids of those that were not tokenised yet"""
     wanted: dict[str, AnchorWanted] = {}
     """that are to be frozen, besides those that ship; by name"""
+    stale: dict[str, str] = {}
+    """ids of those that are held no more and were not retired yet, and why"""
     settled: dict[str, None] = {}
     """names of shipped prompts that are frozen, or cannot be"""
     open: tuple[str, ...] = ()

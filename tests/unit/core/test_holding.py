@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from property.test_continuation import archived
 from support.effort import draws
+from support.taught_world import TaughtWorld, teaching
 from support.world import SETTINGS, Died, World, changed
 
 from apollod.core import effects as fx
@@ -307,3 +308,43 @@ def test_a_death_at_any_instant_loses_no_anchor_and_no_bit():
         own = after.state.holding
         assert not own.wanted and len(own.settled) == SHIPPED and all(one.digest for one in own.anchors.values())
         assert not after.of(ev.ReplayDiverged) and after.state.training.running is None and not after.asked
+
+
+# --- lessons ------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_known_lesson_says_is_held_until_it_is_known_no_more():
+    world = TaughtWorld(teaching(hold=1.0)).up()
+    first = world.want("who is x", "Ann")
+    world.teach()
+    (held,) = [one for one in world.state.holding.anchors.values() if one.lesson == first]
+    (known,) = world.of(ev.LessonKnown)
+    asked = [one for one in world.state.holding.wanted.values()]
+    assert held.sort == "lesson" and held.digest and not asked and known.prompt
+    second = world.want("who is y", "Bea")
+    world.teach()
+    practised = {e.step for e in world.of(ev.LessonPractised) if e.lesson == second}
+    steps = [e for e in world.of(ev.StepStarted) if e.step in practised]
+    assert steps and all(held.anchor in step.held and len(step.held) == 2 for step in steps)
+    third = world.want("who is x", "Cleo", replaces=first)
+    world.teach()
+    (retired,) = world.of(ev.AnchorsRetired)
+    assert retired.anchors == (held.anchor,) and first in retired.reason
+    begun = world.kinds().index("lesson.replaced")
+    assert world.kinds()[begun:].index("anchor.retired") < world.kinds()[begun:].index("step.started")
+    assert sorted(one.lesson for one in world.state.holding.anchors.values() if one.lesson) == [second, third]
+    assert world.says("who is x") == "Cleo"
+
+
+def test_what_a_lesson_says_is_frozen_anew_when_it_is_known_again():
+    world = TaughtWorld(teaching(hold=1.0)).up()
+    lesson = world.want("who is x", "Ann")
+    world.teach()
+    (before,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson]
+    world.lines("a", source="a")
+    world.settle()
+    (known,) = world.of(ev.LessonKnown)
+    world.record(known)
+    world.teach()
+    (now,) = [one.anchor for one in world.state.holding.anchors.values() if one.lesson == lesson]
+    assert now != before and [one.anchors for one in world.of(ev.AnchorsRetired)] == [(before,)]

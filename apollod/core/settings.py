@@ -323,9 +323,6 @@ class LessonSettings(msgspec.Struct, frozen=True):
     a token) from its frozen answers to a few prompts; 0: nothing is held"""
     hold_cost: NotNegativeFloat = 0.3
     """share of a step's tokens that those answers may have; one is held however short the step is"""
-    direct: bool = True
-    """what is given directly (`ctl train`, tier `direct`, corrections, the judge's better answers) becomes a lesson
-    where it is a question and an answer; false: it is learned once, as an example"""
     practice: Practice = "given"
     """what a practice learns: given, the tokens of the given answer; told, what the told model says of each of them;
     own, what the told model says of its own answer"""

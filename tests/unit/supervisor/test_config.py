@@ -247,7 +247,7 @@ def test_every_key_is_listed_here_so_that_a_new_one_is_a_visible_change():
             "on_alarm",
         ],
         "signals": ["score"],
-        "lessons": ["hold", "hold_cost", "direct", "practice", "steps", "drift", "ask_again"],
+        "lessons": ["hold", "hold_cost", "practice", "steps", "drift", "ask_again"],
         "dream": [
             "mode",
             "idle_s",

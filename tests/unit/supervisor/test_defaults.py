@@ -67,7 +67,7 @@ PROMISED: dict[str, dict[str, Any]] = {
         "hook_timeout_s": 3600.0, "replay_max": 1000,
     },
     "lessons": {
-        "hold": 1.0, "hold_cost": 0.3, "direct": True, "practice": "given", "steps": 24, "drift": 0.05,
+        "hold": 1.0, "hold_cost": 0.3, "practice": "given", "steps": 24, "drift": 0.05,
         "ask_again": ("1h", "1d", "1w", "30d"),
     },
     "log": {"level": "info", "format": "auto"},

@@ -1,0 +1,143 @@
+"""Learning that lasts, on a real model served by the daemon with what `apollod init` writes.
+
+SmolLM2-135M-Instruct is taught facts that nobody knows, each given once in one wording, and asked in two wordings by
+hand; then ten of them are corrected, then more facts follow in two batches. Asked besides, before and after: general
+questions, instructions in the system message; and the drift, the mean KL(before || now) on answers to unrelated
+prompts.
+
+Arms, each in a daemon of its own and from the same weights: `lessons` as it ships; `unheld` (`[lessons] hold = 0`);
+`plain` (each wording a direct example, no lesson, nothing held) at each of `--rates`, the best by what is known.
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from apollod.demo import real
+from apollod.demo.stage import STOP_S, say
+from apollod.testing.daemon import UP, Daemon, free_port
+from benchmarks import report
+from benchmarks.lasting.facts import Fact, corrected, facts
+from benchmarks.lasting.measuring import drift, measured, unrelated
+
+LESSON_S = 300.0
+"""for one lesson, at most"""
+
+
+def main() -> int:
+    """Measure and print; 0 if every goal is met."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--facts", type=int, default=40, help="facts of the first batch (%(default)s)")
+    parser.add_argument("--corrections", type=int, default=10, help="of them, at most 10 (%(default)s)")
+    parser.add_argument("--more", type=int, default=40, help="facts that follow, in two batches (%(default)s)")
+    parser.add_argument("--arms", default="lessons,unheld,plain", help="of these, separated by commas")
+    parser.add_argument("--rates", default="1e-4", help="learning rates of `plain`, separated by commas")
+    args = parser.parse_args()
+    figures: dict[str, float] = {}
+    for arm in args.arms.split(","):
+        rates = args.rates.split(",") if arm == "plain" else [""]
+        for rate in rates:
+            name = f"{arm}{rate and '@'}{rate}"
+            found = _arm(arm, rate, args.facts, args.corrections, args.more)
+            say(f"{name}: {json.dumps(found)}")
+            figures |= {f"{name}.{key}": value for key, value in found.items()}
+    goals = _goals(figures, args.facts) if "lessons" in args.arms else {}
+    report.report("lasting", figures, {}, goals, threads=0, as_json=args.json)
+    return 0 if all(goal["met"] for goal in goals.values()) else 1
+
+
+def _arm(arm: str, rate: str, count: int, corrections: int, more: int) -> dict[str, float]:
+    sections = {"lessons": "", "unheld": "\n[lessons]\nhold = 0\n", "plain": "\n[lessons]\nhold = 0\n"}
+    with tempfile.TemporaryDirectory(prefix="apollod-lasting-") as directory:
+        root = Path(directory)
+        daemon = real.initialised(root, free_port(), sections[arm])
+        if rate:
+            config = daemon.config.read_text(encoding="utf-8").replace(
+                "[trainer]\n", f"[trainer]\nlr_direct = {rate}\n"
+            )
+            daemon = Daemon(root, config, daemon.port)
+        before = root / "before"
+        shutil.copytree(root / "model", before)
+        try:
+            daemon.start()
+            daemon.wait(lambda s: s["state"] in UP, "ready")
+            return _life(daemon, before, arm, count, corrections, more)
+        finally:
+            daemon.end(STOP_S)
+
+
+def _life(daemon: Daemon, before: Path, arm: str, count: int, corrections: int, more: int) -> dict[str, float]:
+    every = facts(count + more)
+    first, second = every[:count], every[count:]
+    at_first, answers = measured(daemon, first), unrelated(daemon)
+    found: dict[str, float] = {"general_before": sum(at_first.general), "told_before": at_first.told,
+                               "known_before": sum(one == 2 for one in at_first.known)}  # fmt: skip
+
+    def look(when: str, taught: Sequence[Fact]) -> None:
+        now = measured(daemon, taught)
+        kept = sum(a and b for a, b in zip(at_first.general, now.general, strict=True))
+        daemon.ctl("checkpoint")
+        found.update({
+            f"{when}.known": sum(one == 2 for one in now.known), f"{when}.asked_right": sum(now.known),
+            f"{when}.old": now.old, f"{when}.general": sum(now.general), f"{when}.kept": kept,
+            f"{when}.told": now.told, f"{when}.drift": drift(before, daemon.root / "model", answers),
+            f"{when}.steps": daemon.status()["step"],
+        })  # fmt: skip
+
+    found |= _teach(daemon, first, arm, "taught")
+    look("taught", first)
+    if corrections:
+        changed = corrected(first)[:corrections]
+        found |= _teach(daemon, changed, arm, "corrected")
+        look("corrected", changed)
+        look("others", first[corrections:])
+    for half in (second[: len(second) // 2], second[len(second) // 2 :]):
+        if half:
+            found |= _teach(daemon, half, arm, "more")
+    if second:
+        look("more", second)
+        look("first", first[corrections:])
+    return found
+
+
+def _teach(daemon: Daemon, taught: Sequence[Fact], arm: str, when: str) -> dict[str, float]:
+    """Give each once, and wait for it. Seconds per fact, and how many the daemon says are known."""
+    began, said = time.monotonic(), list[dict[str, Any]]()
+    for number, fact in enumerate(taught):
+        if arm == "plain":
+            turns = [{"role": "user", "content": fact.question}, {"role": "assistant", "content": fact.answer}]
+            daemon.submit(json.dumps({"messages": turns}))
+            continue
+        done = daemon.ctl("teach", "--question", fact.question, "--answer", fact.answer, "--json", check=False)
+        said.append(json.loads(done.stdout))
+        one = said[-1]
+        say(f"{when} {number + 1}: {one['state']}, {one['steps']} steps, {one['seconds']:.0f} s: {fact.question}")
+    if arm == "plain":
+        daemon.wait(lambda s: not s["queue"]["pending"], "them learned", LESSON_S * len(taught), 1.0)
+    seconds = (time.monotonic() - began) / len(taught)
+    return {f"{when}.seconds_each": seconds, f"{when}.said_known": sum(one["state"] == "known" for one in said)}
+
+
+def _goals(figures: dict[str, float], count: int) -> dict[str, Any]:
+    """Of the arm as it ships; those of corrections and more facts where there were any."""
+    one = {key.partition(".")[2]: value for key, value in figures.items() if key.startswith("lessons.")}
+    goals = {
+        "known": report.goal(one["taught.known"] / count, 0.9, at_most=False),
+        "kept": report.goal(one["taught.kept"] / one["general_before"], 0.97, at_most=False),
+        "drift": report.goal(one["taught.drift"], 0.05, at_most=True),
+        "told": report.goal(one["taught.told"], one["told_before"], at_most=False),
+    }
+    if "corrected.old" in one:
+        goals["old_answers"] = report.goal(one["corrected.old"], 0, at_most=True)
+    if "first.known" in one:
+        goals["first_stay"] = report.goal(one["first.known"] / max(1.0, one["others.known"]), 0.9, at_most=False)
+    return goals
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -81,6 +81,7 @@ def _life(daemon: Daemon, before: Path, arm: str, count: int, corrections: int, 
     def look(when: str, taught: Sequence[Fact]) -> None:
         now = measured(daemon, taught)
         kept = sum(a and b for a, b in zip(at_first.general, now.general, strict=True))
+        say(f"{when}: {now._replace(general=())}, general {sum(now.general)}, kept {kept} of {sum(at_first.general)}")
         daemon.ctl("checkpoint")
         found.update({
             f"{when}.known": sum(one == 2 for one in now.known), f"{when}.asked_right": sum(now.known),

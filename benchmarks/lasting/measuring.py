@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from apollod import foreign_wheels
 from apollod.demo import served
 from apollod.testing.daemon import Daemon
 from benchmarks.lasting.facts import Fact
@@ -83,6 +84,7 @@ def unrelated(daemon: Daemon) -> list[str]:
 def drift(before: Path, now: Path, answers: Sequence[str]) -> float:
     """Mean KL(before || now), nats a token, over the whole vocabulary, of two model directories on the answers that
     the former gave to the unrelated prompts."""
+    foreign_wheels.guard_lazily()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -330,7 +330,9 @@ def test_what_was_learned_is_scored_again_by_a_daemon(tmp_path: Path) -> None:
         async with serving() as server, anyio.create_task_group() as tasks:
             environ = {"APOLLOD_MODEL__PATH": "/m", "APOLLOD_ENGINE__PORT": str(server.port)}
             environ |= {"APOLLOD_REVIEW__DIVERGENCE_SHARE": "1.0", "APOLLOD_REVIEW__DIVERGENCE": "all"}
-            config = load_config(None, environ=environ | {"APOLLOD_TRAINER__ALIGN_EVERY": "0"})
+            config = load_config(
+                None, environ=environ | {"APOLLOD_TRAINER__ALIGN_EVERY": "0", "APOLLOD_LESSONS__HOLD": "0"}
+            )
             loop = Loop(State(), journal)
             executor = Executor(config, journal, cast(Any, None), loop.post, loop.submit, tasks)
             tasks.start_soon(loop.run, cast(Any, Outside(executor)))

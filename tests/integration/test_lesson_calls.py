@@ -71,7 +71,7 @@ def of(effect: fx.Effect, tmp_path: Path, says: Says, *sets: str, scores: Any = 
 
             config = load_config(None, given, {})
             await Executor(config, NONE, NONE, NONE, submit, tasks, NONE, Dreamer(config)).run(effect)
-            with anyio.fail_after(10):
+            with anyio.fail_after(60):
                 while not inputs:
                     await anyio.sleep(0.003)
             return server

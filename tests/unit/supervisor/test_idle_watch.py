@@ -223,7 +223,7 @@ class Watched:
         self.tasks.start_soon(self.until, lambda: self.vllm.running == running)
 
     async def until(self, there: Callable[[], Any]) -> None:
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while not there():
                 await anyio.sleep(0.002)
 

@@ -4,6 +4,7 @@ import pytest
 
 from apollod.core.lessons.wording import Given, Wording
 from apollod.curation.lessons.embedded import clause_of
+from apollod.curation.lessons.frame_table import frames, rules
 from apollod.curation.lessons.near_copies import key_of, near_copy
 from apollod.curation.lessons.short_answers import short_answer
 from apollod.curation.lessons.told_text import told
@@ -144,3 +145,15 @@ def test_lessons_that_answer_one_question_have_one_key() -> None:
     asked = [wordings(Given("", question, "x")).key for question in ("Who owns the mill?", "who owns the mill, please")]
     assert asked[0] == asked[1] != wordings(Given("", "Who founded the mill?", "x")).key
     assert wordings(Given("", "Where is Velnor?", "x")).key != wordings(Given("", "Who is Velnor?", "x")).key
+
+
+@pytest.mark.parametrize("lang", ["en", "de", "fr", "es", "zh"])
+def test_frames_of_a_language_are_for_practice_or_held_out(lang: str) -> None:
+    practice, held_out = frames(lang, "practice"), frames(lang, "held_out")
+    assert not {one.text for one in practice} & {one.text for one in held_out}
+    assert {one.use for one in practice} == {"practice"} and {one.use for one in held_out} == {"held_out"}
+    for each in (practice, held_out):
+        assert {one.slot for one in each} >= {"question", "stem", "gap"} and len({one.id for one in each}) == len(each)
+        assert all(one.text.count("{") == 1 for one in each)
+    for rule in rules(lang):
+        assert len(rule.practice) >= 2 and len(rule.held_out) >= 4 and not set(rule.practice) & set(rule.held_out)

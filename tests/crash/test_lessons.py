@@ -31,7 +31,8 @@ ALL = os.environ.get("APOLLOD_CRASH_POINTS") == "all"
 CALLS = [
     f"effect.{name}.{when}" for name in ("WordLesson", "AskLesson", "PrepareLesson") for when in ("before", "after")
 ]
-LATER = ["effect.AskLesson.after:2", "effect.PrepareLesson.after:2", "trainer.step.updated", "effect.RunStep.after"]
+LATER = ["effect.PrepareLesson.after:2", "trainer.step.updated", "effect.RunStep.after", "effect.AskLesson.after"]
+"""In the order in which a lesson of `STEPS` steps comes there."""
 POINTS = (
     [*CALLS, *LATER, "effect.AskLesson.before"] if ALL else ["effect.PrepareLesson.after", "effect.AskLesson.after"]
 )

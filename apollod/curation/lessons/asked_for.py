@@ -26,6 +26,8 @@ _NAME = re.compile(
 )
 _PERSON = re.compile(r"[A-Z][a-zà-ÿ'’.-]+(?: [A-Z][a-zA-Zà-ÿ'’.-]*){1,3}")
 _ANOTHER = re.compile(r",\s| and (?=(?:is|are|was|were|has|have|had|can|will)\b)")
+_OWN = re.compile(r"(?:his|her|its|their)\b")
+_PLACED = re.compile(r"^(\d[\d.,:]*)\s(?:in|at|on|near)\s.*")
 _ARTICLE = re.compile(
     r"^(?:Der|Die|Das|Ein|Eine|Mein|Meine|Unser|Unsere|Le|La|Les|L['’]|Mon|Ma|Notre|El|Los|Las|Mi|Nuestr[oa])\b"
 )
@@ -115,8 +117,12 @@ def _what(slots: dict[str, str], answer: str) -> str:
 
 
 def _short(answer: str) -> str:
-    """The answer without a comma and what follows that, and without quotation marks."""
-    return _ANOTHER.split(answer)[0].strip(" \"“”«»'.")
+    """The answer without what follows a comma, without the place behind a number, and without quotation marks. Of "his
+    birth, India" it is what follows."""
+    first, *others = _ANOTHER.split(answer)
+    if others and _OWN.match(first):
+        first = others[0]
+    return _PLACED.sub(r"\1", first).strip(" \"“”«»'.")
 
 
 def _filled(text: str, slots: dict[str, str], lang: str) -> str:
